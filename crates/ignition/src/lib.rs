@@ -1,0 +1,1 @@
+//! The Ignition configuration model.
