@@ -33,7 +33,12 @@ enum Parent {
 
 impl Emitter {
     pub(super) fn new() -> Self {
-        Self { out: String::new(), column: 0, whitespace: true, indention: true }
+        Self {
+            out: String::new(),
+            column: 0,
+            whitespace: true,
+            indention: true,
+        }
     }
 
     pub(super) fn document(mut self, value: &Value) -> String {
@@ -111,7 +116,10 @@ impl Emitter {
         let mut chars = text.chars().peekable();
         while let Some(c) = chars.next() {
             if c == ' ' {
-                self.space_or_fold(indent, place == Place::Value && !spaces && chars.peek() != Some(&' '));
+                self.space_or_fold(
+                    indent,
+                    place == Place::Value && !spaces && chars.peek() != Some(&' '),
+                );
                 spaces = true;
             } else {
                 self.put(c);
@@ -163,7 +171,11 @@ impl Emitter {
                 self.escape(c);
                 spaces = false;
             } else if c == ' ' {
-                let fold = place == Place::Value && !spaces && self.column > BEST_WIDTH && !first && chars.peek().is_some();
+                let fold = place == Place::Value
+                    && !spaces
+                    && self.column > BEST_WIDTH
+                    && !first
+                    && chars.peek().is_some();
                 if fold {
                     self.start_line(indent);
                     if chars.peek() == Some(&' ') {

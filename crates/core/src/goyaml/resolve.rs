@@ -5,9 +5,13 @@
 
 /// True when the text without quotes is a string to a YAML 1.1 reader.
 pub(super) fn is_plain_string(text: &str) -> bool {
-    let Some(first) = text.bytes().next() else { return false };
+    let Some(first) = text.bytes().next() else {
+        return false;
+    };
     let typed = match first {
-        b'+' | b'-' | b'0'..=b'9' => is_signed_infinity(text) || is_timestamp(text) || is_number(text) || is_base_60(text),
+        b'+' | b'-' | b'0'..=b'9' => {
+            is_signed_infinity(text) || is_timestamp(text) || is_number(text) || is_base_60(text)
+        }
         b'.' => is_dot_word(text) || is_fraction(text),
         b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => is_word(text),
         _ => false,
@@ -18,8 +22,31 @@ pub(super) fn is_plain_string(text: &str) -> bool {
 fn is_word(text: &str) -> bool {
     matches!(
         text,
-        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" | "n" | "N" | "no" | "No"
-            | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" | "~" | "null" | "Null" | "NULL"
+        "y" | "Y"
+            | "yes"
+            | "Yes"
+            | "YES"
+            | "true"
+            | "True"
+            | "TRUE"
+            | "on"
+            | "On"
+            | "ON"
+            | "n"
+            | "N"
+            | "no"
+            | "No"
+            | "NO"
+            | "false"
+            | "False"
+            | "FALSE"
+            | "off"
+            | "Off"
+            | "OFF"
+            | "~"
+            | "null"
+            | "Null"
+            | "NULL"
     )
 }
 
@@ -113,9 +140,12 @@ fn is_base_60(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
     let Some(head) = parts.next() else { return false };
-    let head_ok = head.starts_with(|c: char| c.is_ascii_digit()) && head.bytes().all(|b| b.is_ascii_digit() || b == b'_');
+    let head_ok = head.starts_with(|c: char| c.is_ascii_digit())
+        && head.bytes().all(|b| b.is_ascii_digit() || b == b'_');
     let rest: Vec<&str> = parts.collect();
-    let Some((last, middle)) = rest.split_last() else { return false };
+    let Some((last, middle)) = rest.split_last() else {
+        return false;
+    };
     let sixtieth = |s: &str| match s.as_bytes() {
         [b] => b.is_ascii_digit(),
         [a, b] => (b'0'..=b'5').contains(a) && b.is_ascii_digit(),
@@ -130,14 +160,22 @@ fn is_base_60(text: &str) -> bool {
 
 /// `2020-01-02`, `2020-1-2 3:4:5.6`, `2020-01-02T03:04:05Z`: the four layouts Go tries.
 fn is_timestamp(text: &str) -> bool {
-    let Some((year, rest)) = text.split_at_checked(4) else { return false };
-    let Some(rest) = rest.strip_prefix('-') else { return false };
+    let Some((year, rest)) = text.split_at_checked(4) else {
+        return false;
+    };
+    let Some(rest) = rest.strip_prefix('-') else {
+        return false;
+    };
     if !year.bytes().all(|b| b.is_ascii_digit()) {
         return false;
     }
     let year: u32 = year.parse().unwrap_or(0);
-    let Some((month, rest)) = short_number(rest) else { return false };
-    let Some((day, rest)) = rest.strip_prefix('-').and_then(short_number) else { return false };
+    let Some((month, rest)) = short_number(rest) else {
+        return false;
+    };
+    let Some((day, rest)) = rest.strip_prefix('-').and_then(short_number) else {
+        return false;
+    };
     if !(1..=12).contains(&month) || day < 1 || day > days_in(month, year) {
         return false;
     }
@@ -172,7 +210,9 @@ fn time_of_day(text: &str) -> Option<&str> {
     if hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    let fraction = rest.strip_prefix(['.', ',']).map_or(0, |f| f.bytes().take_while(u8::is_ascii_digit).count());
+    let fraction = rest
+        .strip_prefix(['.', ','])
+        .map_or(0, |f| f.bytes().take_while(u8::is_ascii_digit).count());
     Some(if fraction > 0 { &rest[1 + fraction..] } else { rest })
 }
 
@@ -180,8 +220,14 @@ fn is_zone(text: &str) -> bool {
     if text == "Z" {
         return true;
     }
-    let Some(offset) = text.strip_prefix(['+', '-']) else { return false };
-    let Some((hours, minutes)) = offset.split_once(':') else { return false };
-    let two_digits = |s: &str, max: u32| s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit()) && s.parse::<u32>().is_ok_and(|n| n <= max);
+    let Some(offset) = text.strip_prefix(['+', '-']) else {
+        return false;
+    };
+    let Some((hours, minutes)) = offset.split_once(':') else {
+        return false;
+    };
+    let two_digits = |s: &str, max: u32| {
+        s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit()) && s.parse::<u32>().is_ok_and(|n| n <= max)
+    };
     two_digits(hours, 24) && two_digits(minutes, 60)
 }

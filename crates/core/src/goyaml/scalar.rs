@@ -68,7 +68,12 @@ impl Allowed {
         while let Some(c) = chars.next() {
             let before_blank = chars.peek().is_none_or(|next| matches!(next, ' ' | '\t'));
             indicators |= match c {
-                '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' if first => true,
+                '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@'
+                | '`'
+                    if first =>
+                {
+                    true
+                }
                 '?' | '-' if first => before_blank,
                 ':' => before_blank,
                 '#' => after_blank,
