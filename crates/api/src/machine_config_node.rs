@@ -23,89 +23,92 @@ pub const NOT_YET_SET: &str = "not-yet-set";
 
 impl Installable for MachineConfigNode {
     fn crd() -> CustomResourceDefinition {
-        let step = |name: &str, type_: &str, description: &str| {
-            column::wide(column::condition(name, type_, description))
-        };
-        Definition::of::<Self>(
-            "What one node runs, what it shall run, and which step of the change it is at.",
-        )
-        .operator_managed()
-        .column(column::text("PoolName", ".spec.pool.name", "The node's pool."))
-        .column(column::text(
-            "DesiredConfig",
-            ".spec.configVersion.desired",
-            "The configuration to reach.",
-        ))
-        .column(column::text(
-            "CurrentConfig",
-            ".status.configVersion.current",
-            "The configuration in force.",
-        ))
-        .column(column::condition(
-            "Updated",
-            condition::UPDATED,
-            "Whether no update is pending.",
-        ))
-        .column(column::age())
-        .column(step(
-            "UpdatePrepared",
-            condition::UPDATE_PREPARED,
-            "Whether the update is possible.",
-        ))
-        .column(step(
-            "UpdateExecuted",
-            condition::UPDATE_EXECUTED,
-            "Whether the update is in place.",
-        ))
-        .column(step(
-            "UpdatePostActionComplete",
-            condition::UPDATE_POST_ACTION_COMPLETE,
-            "Whether services were reloaded.",
-        ))
-        .column(step(
-            "UpdateComplete",
-            condition::UPDATE_COMPLETE,
-            "Whether the node takes work again.",
-        ))
-        .column(step(
-            "Resumed",
-            condition::RESUMED,
-            "Whether the daemon works again.",
-        ))
-        .column(step(
-            "UpdatedFilesAndOS",
-            condition::APPLIED_FILES_AND_OS,
-            "Whether files and operating system are in place.",
-        ))
-        .column(step(
-            "CordonedNode",
-            condition::CORDONED,
-            "Whether new work is kept away.",
-        ))
-        .column(step(
-            "DrainedNode",
-            condition::DRAINED,
-            "Whether running work was moved away.",
-        ))
-        .column(step(
-            "RebootedNode",
-            condition::REBOOTED_NODE,
-            "Whether the machine has booted again.",
-        ))
-        .column(step(
-            "UncordonedNode",
-            condition::UNCORDONED,
-            "Whether new work is let in again.",
-        ))
-        .spec::<MachineConfigNodeSpec>("What the node shall run.")
-        .status::<MachineConfigNodeStatus>("What the node runs and does.")
-        .rule(rule(
-            "self.metadata.name == self.spec.node.name",
-            "spec.node.name should match metadata.name",
-        ))
-        .build()
+        let columns = [
+            column::text("PoolName", ".spec.pool.name", "The node's pool."),
+            column::text(
+                "DesiredConfig",
+                ".spec.configVersion.desired",
+                "The configuration to reach.",
+            ),
+            column::text(
+                "CurrentConfig",
+                ".status.configVersion.current",
+                "The configuration in force.",
+            ),
+            column::condition("Updated", condition::UPDATED, "Whether no update is pending."),
+            column::age(),
+        ];
+        let steps =
+            STEPS.map(|(name, type_, description)| column::wide(column::condition(name, type_, description)));
+        columns
+            .into_iter()
+            .chain(steps)
+            .fold(
+                Definition::of::<Self>(
+                    "What one node runs and shall run, and at which step of the way it is.",
+                ),
+                Definition::column,
+            )
+            .operator_managed()
+            .spec::<MachineConfigNodeSpec>("What the node shall run.")
+            .status::<MachineConfigNodeStatus>("What the node runs and does.")
+            .rule(rule(
+                "self.metadata.name == self.spec.node.name",
+                "spec.node.name should match metadata.name",
+            ))
+            .build()
     }
 }
+
+/// The steps of an update, as columns of `kubectl get -o wide`: name, condition type, description.
+const STEPS: [(&str, &str, &str); 10] = [
+    (
+        "UpdatePrepared",
+        condition::UPDATE_PREPARED,
+        "Whether the update is possible.",
+    ),
+    (
+        "UpdateExecuted",
+        condition::UPDATE_EXECUTED,
+        "Whether the update is in place.",
+    ),
+    (
+        "UpdatePostActionComplete",
+        condition::UPDATE_POST_ACTION_COMPLETE,
+        "Whether services were reloaded.",
+    ),
+    (
+        "UpdateComplete",
+        condition::UPDATE_COMPLETE,
+        "Whether the node takes work again.",
+    ),
+    ("Resumed", condition::RESUMED, "Whether the daemon works again."),
+    (
+        "UpdatedFilesAndOS",
+        condition::APPLIED_FILES_AND_OS,
+        "Whether files and operating system are in place.",
+    ),
+    (
+        "CordonedNode",
+        condition::CORDONED,
+        "Whether new work is kept away.",
+    ),
+    (
+        "DrainedNode",
+        condition::DRAINED,
+        "Whether running work was moved away.",
+    ),
+    (
+        "RebootedNode",
+        condition::REBOOTED_NODE,
+        "Whether the machine has booted again.",
+    ),
+    (
+        "UncordonedNode",
+        condition::UNCORDONED,
+        "Whether new work is let in again.",
+    ),
+];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
