@@ -99,30 +99,30 @@ mod tests {
             ],
             default: "rhel-10",
         };
-        let (none, nine) = (json!(null), json!({"name": "rhel-9"}));
+        let (unset, nine) = (json!(null), json!({"name": "rhel-9"}));
         let cases = [
             (
                 "its own choice",
                 pool("infra", &nine),
-                Some(pool("worker", &none)),
+                Some(pool("worker", &unset)),
                 "nine",
             ),
             (
                 "the worker pool's choice",
-                pool("infra", &none),
+                pool("infra", &unset),
                 Some(pool("worker", &nine)),
                 "nine",
             ),
             (
                 "nobody's choice",
-                pool("infra", &none),
-                Some(pool("worker", &none)),
+                pool("infra", &unset),
+                Some(pool("worker", &unset)),
                 "ten",
             ),
-            ("no worker pool", pool("infra", &none), None, "ten"),
+            ("no worker pool", pool("infra", &unset), None, "ten"),
             (
                 "master follows nobody",
-                pool("master", &none),
+                pool("master", &unset),
                 Some(pool("worker", &nine)),
                 "ten",
             ),
