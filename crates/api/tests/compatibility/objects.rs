@@ -4,11 +4,22 @@ use serde_json::{Map, Value, json};
 
 use crate::verdict::{compile, json_schema};
 
-/// An object, what was done to it, and what a schema must say to it.
-pub struct Case {
+/// One thing that is changed in the maximal object, and what a schema must say to the result.
+pub struct Change {
     pub what: String,
-    pub object: Value,
     pub valid: bool,
+    pointer: String,
+    value: Value,
+}
+
+impl Change {
+    /// Changes the object, shows it, and changes it back.
+    pub fn try_on<R>(&self, object: &mut Value, look: impl FnOnce(&Value) -> R) -> R {
+        let old = std::mem::replace(object.pointer_mut(&self.pointer).unwrap(), self.value.clone());
+        let seen = look(object);
+        *object.pointer_mut(&self.pointer).unwrap() = old;
+        seen
+    }
 }
 
 /// Only what is required.
@@ -25,41 +36,41 @@ pub fn maximal(schema: &Value) -> Value {
     value_of(schema, "", &|_, _| true)
 }
 
-/// The maximal object with one thing changed, for every field and every way to change it.
-pub fn mutants(schema: &Value) -> Vec<Case> {
+/// Everything that can be changed in the maximal object: every field, in every way.
+pub fn changes(schema: &Value) -> Vec<Change> {
     let root = maximal(schema);
-    let mut cases = Vec::new();
+    let mut all = Vec::new();
     visit(schema, "", &mut |schema, pointer| {
         let value = root.pointer(pointer).unwrap();
-        for (what, new, valid) in changes(schema, value) {
-            let mut object = root.clone();
-            *object.pointer_mut(pointer).unwrap() = new;
-            cases.push(Case {
+        for (what, value, valid) in changes_of_value(schema, value) {
+            all.push(Change {
                 what: format!("{pointer}: {what}"),
-                object,
                 valid,
+                pointer: pointer.to_owned(),
+                value,
             });
         }
     });
-    cases
+    all
 }
 
-/// The maximal object with a field that the schema does not know, for every object in it.
-pub fn with_unknown_fields(schema: &Value) -> Vec<Case> {
+/// A field that the schema does not know, for every object in the maximal object.
+pub fn unknown_fields(schema: &Value) -> Vec<Change> {
     let root = maximal(schema);
-    let mut cases = Vec::new();
+    let mut all = Vec::new();
     visit(schema, "", &mut |schema, pointer| {
         if schema["type"] == "object" {
-            let mut object = root.clone();
-            object.pointer_mut(pointer).unwrap()["aFieldThatNobodyKnows"] = json!({"a": [1]});
-            cases.push(Case {
+            let mut value = root.pointer(pointer).unwrap().clone();
+            value["aFieldThatNobodyKnows"] = json!({"a": [1]});
+            all.push(Change {
                 what: format!("{pointer}: unknown field"),
-                object,
                 valid: true,
+                pointer: pointer.to_owned(),
+                value,
             });
         }
     });
-    cases
+    all
 }
 
 /// Every schema in a schema, with the pointer to its value in the maximal object.
@@ -165,7 +176,7 @@ fn text_of(schema: &Value, path: &str) -> String {
 }
 
 /// Every way to change one value: what it is, the new value, and whether it is still valid.
-fn changes(schema: &Value, value: &Value) -> Vec<(String, Value, bool)> {
+fn changes_of_value(schema: &Value, value: &Value) -> Vec<(String, Value, bool)> {
     let mut changes = vec![("null".to_owned(), Value::Null, schema["nullable"] == true)];
     let types: Vec<&str> = if schema["x-kubernetes-int-or-string"] == true {
         vec!["integer", "string"]
@@ -251,7 +262,13 @@ fn stretched(schema: &Value, value: &Value, length: usize) -> String {
     // Names in several parts have a limit on each part.
     let parts: String = letters
         .char_indices()
-        .map(|(at, letter)| if (missing - at) % 2 == 0 { '.' } else { letter })
+        .map(|(at, letter)| {
+            if (missing - at).is_multiple_of(2) {
+                '.'
+            } else {
+                letter
+            }
+        })
         .collect();
     filled(schema, text, &letters)
         .or_else(|| filled(schema, text, &parts))

@@ -175,7 +175,7 @@ fn lists_hold(schema: &Value, value: &Value) -> bool {
         }
         Value::Object(fields) => fields
             .iter()
-            .all(|(name, value)| lists_hold(&field_schema(schema, name), value)),
+            .all(|(name, value)| field_schema(schema, name).is_none_or(|schema| lists_hold(schema, value))),
         _ => true,
     }
 }
@@ -193,42 +193,31 @@ fn key_of(schema: &Value, item: &Value) -> String {
     json!(values).to_string()
 }
 
-fn field_schema(schema: &Value, name: &str) -> Value {
-    match schema["properties"].get(name) {
-        Some(schema) => schema.clone(),
-        None => schema
-            .get("additionalProperties")
-            .cloned()
-            .unwrap_or_else(|| json!({})),
-    }
+fn field_schema<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+    schema["properties"]
+        .get(name)
+        .or_else(|| schema.get("additionalProperties"))
 }
 
 fn prune(schema: &Value, value: &Value) -> Value {
-    let keep_unknown = schema["x-kubernetes-preserve-unknown-fields"] == true;
     match value {
         Value::Array(items) => items.iter().map(|item| prune(&schema["items"], item)).collect(),
-        Value::Object(fields) => {
-            let known = |name: &String| {
-                schema["properties"]
-                    .get(name)
-                    .or_else(|| schema.get("additionalProperties"))
-                    .cloned()
-            };
-            let standard = |name: &str| {
-                let has_standard_fields = schema["x-kubernetes-embedded-resource"] == true;
-                has_standard_fields && matches!(name, "apiVersion" | "kind" | "metadata")
-            };
-            fields
-                .iter()
-                .filter_map(|(name, value)| match known(name) {
-                    _ if name == "metadata" => Some((name.clone(), value.clone())),
-                    Some(schema) => Some((name.clone(), prune(&schema, value))),
-                    None if keep_unknown || standard(name) => Some((name.clone(), value.clone())),
-                    None => None,
-                })
-                .collect::<Map<_, _>>()
-                .into()
-        }
+        Value::Object(fields) => fields
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), prune_field(schema, name, value)?)))
+            .collect::<Map<_, _>>()
+            .into(),
         scalar => scalar.clone(),
+    }
+}
+
+fn prune_field(schema: &Value, name: &str, value: &Value) -> Option<Value> {
+    let has_standard_fields = schema["x-kubernetes-embedded-resource"] == true;
+    match field_schema(schema, name) {
+        _ if name == "metadata" => Some(value.clone()),
+        Some(schema) => Some(prune(schema, value)),
+        None if has_standard_fields && matches!(name, "apiVersion" | "kind") => Some(value.clone()),
+        None if schema["x-kubernetes-preserve-unknown-fields"] == true => Some(value.clone()),
+        None => None,
     }
 }
