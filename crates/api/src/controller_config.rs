@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::foreign::dns::Dns;
+use crate::crd::{CustomResourceDefinition, Definition, Installable};
+use crate::foreign::dns::DNS;
 use crate::foreign::infrastructure::Infrastructure;
 use crate::foreign::network::MtuMigration;
 use crate::foreign::proxy::ProxyStatus;
@@ -24,6 +25,16 @@ resource! {
     ControllerConfig, ClusterResourceScope, "machineconfiguration.openshift.io" / "v1", "controllerconfigs",
     spec: ControllerConfigSpec,
     status: ControllerConfigStatus
+}
+
+impl Installable for ControllerConfig {
+    fn crd() -> CustomResourceDefinition {
+        Definition::of::<Self>("Facts about the cluster that every machine's configuration is rendered with.")
+            .operator_managed()
+            .spec::<ControllerConfigSpec>("The facts. The operator writes them, users do not.")
+            .status::<ControllerConfigStatus>("How the base configuration's rendering went.")
+            .build()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -75,8 +86,8 @@ pub struct ControllerConfigSpec {
     pub cluster_dns_ip: String,
 
     /// The cluster's DNS settings.
-    #[schemars(schema_with = "schema::any_object")]
-    pub dns: Option<Dns>,
+    #[schemars(schema_with = "schema::embedded::dns")]
+    pub dns: Option<DNS>,
 
     /// No longer used: the domain in which etcd members are found.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
@@ -97,7 +108,7 @@ pub struct ControllerConfigSpec {
     pub images: BTreeMap<String, String>,
 
     /// The cluster's infrastructure.
-    #[schemars(schema_with = "schema::any_object")]
+    #[schemars(schema_with = "schema::embedded::infrastructure")]
     pub infra: Option<Infrastructure>,
 
     /// Credentials for the cluster's own registry.

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
 use crate::resource::resource;
 use crate::schema;
 use crate::wire::null_is_default;
@@ -13,6 +14,27 @@ resource! {
     /// Configuration of a set of machines, or the rendered sum of many of them.
     MachineConfig, ClusterResourceScope, "machineconfiguration.openshift.io" / "v1", "machineconfigs",
     spec: MachineConfigSpec
+}
+
+impl Installable for MachineConfig {
+    fn crd() -> CustomResourceDefinition {
+        Definition::of::<Self>("Configuration of a set of machines, or the rendered sum of many of them.")
+            .operator_managed()
+            .short_name("mc")
+            .column(column::text(
+                "GeneratedByController",
+                r".metadata.annotations.machineconfiguration\.openshift\.io/generated-by-controller-version",
+                "The controller's version, if a controller made it.",
+            ))
+            .column(column::text(
+                "IgnitionVersion",
+                ".spec.config.ignition.version",
+                "Version of the embedded Ignition config.",
+            ))
+            .column(column::age())
+            .optional_spec::<MachineConfigSpec>("The configuration.")
+            .build()
+    }
 }
 
 /// Every field but `config` is written even when it is empty: other implementations, and the hash in the

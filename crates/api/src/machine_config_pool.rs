@@ -6,8 +6,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
 use crate::resource::resource;
 use crate::schema::{self, rule};
+use crate::vocabulary::conditions::pool as condition;
 use crate::wire::{is_default, null_is_default};
 
 resource! {
@@ -15,6 +17,58 @@ resource! {
     MachineConfigPool, ClusterResourceScope, "machineconfiguration.openshift.io" / "v1", "machineconfigpools",
     spec: MachineConfigPoolSpec,
     status: MachineConfigPoolStatus
+}
+
+impl Installable for MachineConfigPool {
+    fn crd() -> CustomResourceDefinition {
+        Definition::of::<Self>("A group of machines that share one rendered configuration.")
+            .operator_managed()
+            .short_name("mcp")
+            .column(column::text(
+                "Config",
+                ".status.configuration.name",
+                "The configuration that every machine has reached.",
+            ))
+            .column(column::condition(
+                "Updated",
+                condition::UPDATED,
+                "Whether every machine runs the target.",
+            ))
+            .column(column::condition(
+                "Updating",
+                condition::UPDATING,
+                "Whether machines are on the way to the target.",
+            ))
+            .column(column::condition(
+                "Degraded",
+                condition::DEGRADED,
+                "Whether something failed.",
+            ))
+            .column(column::number(
+                "MachineCount",
+                ".status.machineCount",
+                "Machines in the pool.",
+            ))
+            .column(column::number(
+                "ReadyMachineCount",
+                ".status.readyMachineCount",
+                "Machines that run the target and are ready.",
+            ))
+            .column(column::number(
+                "UpdatedMachineCount",
+                ".status.updatedMachineCount",
+                "Machines that run the target.",
+            ))
+            .column(column::number(
+                "DegradedMachineCount",
+                ".status.degradedMachineCount",
+                "Machines that report a failure.",
+            ))
+            .column(column::age())
+            .spec::<MachineConfigPoolSpec>("Which machines, which configuration, and how fast.")
+            .status::<MachineConfigPoolStatus>("How far the rollout has come.")
+            .build()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +96,7 @@ pub struct MachineConfigPoolSpec {
 
     /// The stream of operating system images that the machines follow, instead of the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub os_image_stream: Option<OsImageStreamReference>,
+    pub os_image_stream: Option<OSImageStreamReference>,
 
     /// Stops the rollout to further machines.
     #[serde(deserialize_with = "null_is_default")]
@@ -60,7 +114,7 @@ pub struct MachineConfigPoolSpec {
 /// A rendered MachineConfig and what it was rendered from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(transform = schema::with_object_reference_properties, extend("x-kubernetes-map-type" = "atomic"))]
+#[schemars(transform = schema::with_object_reference_fields, extend("x-kubernetes-map-type" = "atomic"))]
 pub struct MachineConfigPoolConfiguration {
     /// The rendered MachineConfig.
     #[serde(flatten)]
@@ -77,7 +131,7 @@ pub struct MachineConfigPoolConfiguration {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("required" = ["name"]))]
-pub struct OsImageStreamReference {
+pub struct OSImageStreamReference {
     /// Name of the stream, one of those the OSImageStream object offers.
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(
@@ -134,7 +188,7 @@ pub struct MachineConfigPoolStatus {
 
     /// The stream of operating system images that every machine has reached.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub os_image_stream: Option<OsImageStreamReference>,
+    pub os_image_stream: Option<OSImageStreamReference>,
 
     /// Progress of the work that happens beside the rollout.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]

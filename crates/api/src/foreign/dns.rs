@@ -13,9 +13,6 @@ resource! {
     unknown fields kept in extra
 }
 
-/// [`DNS`], spelled like the rest of our types.
-pub type Dns = DNS;
-
 /// The cluster's domain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -4,11 +4,12 @@
 //! default is still required if the type lists it under `required`, and an `Option` is not nullable unless
 //! the type says `extend("nullable" = true)`.
 
+pub(crate) mod build;
+pub(crate) mod embedded;
 mod pieces;
 
 pub(crate) use pieces::*;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
@@ -28,11 +29,6 @@ pub(crate) fn structural<T: JsonSchema>() -> Schema {
         .with_transform(Structural)
         .into_generator()
         .into_root_schema_for::<T>()
-}
-
-/// Converts a schema of ours into the API's type.
-pub(crate) fn into_props(schema: Schema) -> Result<JSONSchemaProps, serde_json::Error> {
-    serde_json::from_value(schema.into())
 }
 
 /// Rewrites what schemars derives into what Kubernetes accepts.

@@ -1,5 +1,7 @@
 //! The conditions of a MachineConfigPool.
 
+use std::fmt::Display;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::status;
@@ -50,6 +52,21 @@ pub fn is_false(
     now: Time,
 ) -> MachineConfigPoolCondition {
     condition(type_, status::FALSE, reason, message.into(), now)
+}
+
+/// The target of this pool could not be produced.
+pub fn render_degraded(pool: &str, error: &impl Display, now: Time) -> MachineConfigPoolCondition {
+    is_true(
+        RENDER_DEGRADED,
+        "",
+        format!("Failed to render configuration for pool {pool}: {error}"),
+        now,
+    )
+}
+
+/// The target was produced.
+pub fn not_render_degraded(now: Time) -> MachineConfigPoolCondition {
+    is_false(RENDER_DEGRADED, "", "", now)
 }
 
 /// The condition of this type; the last one if a list has several.
