@@ -11,6 +11,7 @@ pub mod extensions;
 pub mod goyaml;
 pub mod manifest;
 pub mod merge;
+pub mod offline;
 pub mod pools;
 pub mod problem;
 pub mod provenance;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_api::{MachineConfig, MachineConfigPool};
+use mco_api::MachineConfigPool;
 use thiserror::Error;
 
 use crate::selector::{Selector, SelectorError};
@@ -109,11 +109,8 @@ pub enum SelectError {
     SelectsNothing { pool: String },
 }
 
-/// The MachineConfigs a pool is made of, in no particular order.
-pub fn select<'c>(
-    pool: &MachineConfigPool,
-    configs: impl IntoIterator<Item = &'c MachineConfig>,
-) -> Result<Vec<&'c MachineConfig>, SelectError> {
+/// The selector of the MachineConfigs a pool is made of.
+pub fn config_selector(pool: &MachineConfigPool) -> Result<Selector, SelectError> {
     let name = || pool.metadata.name.clone().unwrap_or_default();
     let Some(selector) = &pool.spec.machine_config_selector else {
         return Err(SelectError::SelectsNothing { pool: name() });
@@ -123,14 +120,7 @@ pub fn select<'c>(
     if selector.is_empty() {
         return Err(SelectError::SelectsEverything { pool: name() });
     }
-    let selected: Vec<_> = configs
-        .into_iter()
-        .filter(|config| selector.matches(config.metadata.labels.as_ref()))
-        .collect();
-    if selected.is_empty() {
-        return Err(SelectError::SelectsNothing { pool: name() });
-    }
-    Ok(selected)
+    Ok(selector)
 }
 
 #[cfg(test)]

@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(
             texts(check(&config)),
             [
-                "spec.config.ignition.version: parsing Ignition config failed: invalid version. Supported spec versions: 2.2,3.0,3.1,3.2,3.3,3.4,3.5"
+                "spec.config.ignition.version: invalid version. Supported spec versions: 2.2,3.0,3.1,3.2,3.3,3.4,3.5"
             ]
         );
     }

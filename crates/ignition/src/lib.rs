@@ -8,6 +8,7 @@ mod finding;
 pub mod merge;
 pub mod model;
 pub mod parse;
+mod place;
 pub mod resource;
 pub mod validate;
 mod version;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::observer::Item;
 use crate::model::{
-    Directory, Disk, Dropin, File, Filesystem, Link, Luks, Partition, PasswdGroup, PasswdUser, Raid,
-    Resource, Tang, Unit,
+    Directory, Disk, Dropin, File, Filesystem, HttpHeader, Link, Luks, Partition, PasswdGroup, PasswdUser,
+    Raid, Resource, Tang, Unit,
 };
 
 /// An entry of a list in which equal keys mean the same thing.
@@ -78,6 +78,16 @@ impl Keyed for Partition {
 impl Keyed for Resource {
     fn key(&self) -> Cow<'_, str> {
         Cow::Borrowed(self.source.as_deref().unwrap_or_default())
+    }
+
+    fn item(&self, _: &Item) -> Option<Item> {
+        None
+    }
+}
+
+impl Keyed for HttpHeader {
+    fn key(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.name)
     }
 
     fn item(&self, _: &Item) -> Option<Item> {

@@ -10,6 +10,7 @@ pub(crate) mod strategy;
 
 use crate::model::Config;
 
+pub(crate) use keyed::Keyed;
 pub(crate) use observer::Trail;
 pub use observer::{Change, Item, KernelArgumentList, MergeEvent, MergeObserver};
 

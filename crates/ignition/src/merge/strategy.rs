@@ -114,14 +114,9 @@ impl<T: Keyed + Merge> Strategy<Vec<T>> for ByKey {
                 .get(entry.key().as_ref())
                 .and_then(|&place| child[place].take());
             if let Some(matching) = matching {
-                enter(
-                    entry.key().into_owned(),
-                    entry.item(trail.item()),
-                    trail,
-                    |trail| {
-                        entry.merge_from(matching, trail);
-                    },
-                );
+                let key = entry.key().into_owned();
+                let item = entry.item(trail.item());
+                enter(&key, item, trail, |trail| entry.merge_from(matching, trail));
             }
         }
         for entry in child.into_iter().flatten() {
@@ -138,21 +133,17 @@ impl<T: Keyed + Merge> Strategy<Vec<T>> for ByKey {
 }
 
 fn announce_entry<T: Keyed + Merge>(entry: &T, trail: &mut Trail<'_>) {
-    enter(
-        entry.key().into_owned(),
-        entry.item(trail.item()),
-        trail,
-        |trail| {
-            trail.report(Change::Added);
-            entry.announce(trail);
-        },
-    );
+    let item = entry.item(trail.item());
+    enter(&entry.key(), item, trail, |trail| {
+        trail.report(Change::Added);
+        entry.announce(trail);
+    });
 }
 
-fn enter(key: String, item: Option<Item>, trail: &mut Trail<'_>, step: impl FnOnce(&mut Trail<'_>)) {
+fn enter(key: &str, item: Option<Item>, trail: &mut Trail<'_>, step: impl FnOnce(&mut Trail<'_>)) {
     match item {
         Some(item) => trail.inside(item, step),
-        None => trail.at(&key, step),
+        None => trail.at(key, step),
     }
 }
 
@@ -193,7 +184,7 @@ fn unite(
 impl Strategy<Vec<String>> for Set {
     fn merge(&self, parent: &mut Vec<String>, child: Vec<String>, trail: &mut Trail<'_>) {
         unite(parent, child, trail, |entry, change, trail| {
-            trail.at(entry, |trail| trail.report(change))
+            trail.at(entry, |trail| trail.report(change));
         });
     }
 

@@ -6,6 +6,7 @@
 /// Each line reads `"jsonName" rust_name: Type [flags]`, where the flags are
 /// - `required`: written even when empty (all other fields vanish from the JSON when they hold nothing);
 /// - `since(V3_2)`: unknown to older spec versions, which ignore it with a warning;
+/// - `plain_before(V3_3)`: could not be absent in older spec versions, which read its absence as the empty string;
 /// - a merge strategy of [`crate::merge::strategy`], for lists: `ByKey`, `Set`, `Append`, ...
 macro_rules! record {
     (
@@ -26,16 +27,15 @@ macro_rules! record {
             }
 
             fn read(value: &serde_json::Value, reader: &mut $crate::parse::Reader) -> Self {
+                const KEYS: &[$crate::parse::Key] = &[
+                    $( $crate::parse::Key { name: $json, since: $crate::model::record::since!($($($flag)*)?) }, )*
+                ];
                 let mut record = Self::default();
-                reader.object(value, |reader, key, value| {
-                    $(
-                        if reader.understands(key, $json, $crate::model::record::since!($($($flag)*)?)) {
-                            record.$field = $crate::model::Field::read(value, reader);
-                            return true;
-                        }
-                    )*
-                    false
+                reader.object(value, KEYS, |reader, name, value| match name {
+                    $( $json => record.$field = $crate::model::Field::read(value, reader), )*
+                    _ => {}
                 });
+                $( $crate::model::record::fill!(record.$field, value, reader; $($($flag)*)?); )*
                 record
             }
         }
@@ -81,22 +81,33 @@ macro_rules! record {
 macro_rules! required {
     () => { false };
     (required $($rest:tt)*) => { true };
-    (since($version:ident) $($rest:tt)*) => { $crate::model::record::required!($($rest)*) };
-    ($strategy:ident $($rest:tt)*) => { $crate::model::record::required!($($rest)*) };
+    ($other:tt $($rest:tt)*) => { $crate::model::record::required!($($rest)*) };
 }
 
 macro_rules! since {
     () => { $crate::SpecVersion::V2_0 };
     (since($version:ident) $($rest:tt)*) => { $crate::SpecVersion::$version };
-    (required $($rest:tt)*) => { $crate::model::record::since!($($rest)*) };
-    ($strategy:ident $($rest:tt)*) => { $crate::model::record::since!($($rest)*) };
+    ($other:tt $($rest:tt)*) => { $crate::model::record::since!($($rest)*) };
+}
+
+macro_rules! fill {
+    ($field:expr, $value:ident, $reader:ident;) => {};
+    ($field:expr, $value:ident, $reader:ident; plain_before($version:ident) $($rest:tt)*) => {
+        if $value.is_object() && $reader.version() < $crate::SpecVersion::$version {
+            $field.get_or_insert_default();
+        }
+    };
+    ($field:expr, $value:ident, $reader:ident; $other:tt $($rest:tt)*) => {
+        $crate::model::record::fill!($field, $value, $reader; $($rest)*);
+    };
 }
 
 macro_rules! strategy {
     () => { $crate::merge::strategy::Whole };
-    (since($version:ident) $($rest:tt)*) => { $crate::model::record::strategy!($($rest)*) };
     (required $($rest:tt)*) => { $crate::model::record::strategy!($($rest)*) };
+    (since($version:ident) $($rest:tt)*) => { $crate::model::record::strategy!($($rest)*) };
+    (plain_before($version:ident) $($rest:tt)*) => { $crate::model::record::strategy!($($rest)*) };
     ($strategy:ident $($rest:tt)*) => { $crate::merge::strategy::$strategy };
 }
 
-pub(crate) use {record, required, since, strategy};
+pub(crate) use {fill, record, required, since, strategy};

@@ -48,7 +48,7 @@ record! {
         "path" path: String [required];
         "user" user: NodeUser;
         "hard" hard: Option<bool>;
-        "target" target: Option<String>;
+        "target" target: Option<String> [plain_before(V3_3)];
     }
 }
 
@@ -96,7 +96,7 @@ record! {
     /// A software RAID array.
     pub struct Raid {
         "devices" devices: Vec<String> [Set];
-        "level" level: Option<String>;
+        "level" level: Option<String> [plain_before(V3_3)];
         "name" name: String [required];
         "options" options: Vec<String> [Append];
         "spares" spares: Option<i64>;
@@ -154,9 +154,9 @@ record! {
 record! {
     /// A Clevis pin given in Clevis's own terms.
     pub struct ClevisCustom {
-        "config" config: Option<String>;
+        "config" config: Option<String> [plain_before(V3_3)];
         "needsNetwork" needs_network: Option<bool>;
-        "pin" pin: Option<String>;
+        "pin" pin: Option<String> [plain_before(V3_3)];
     }
 }
 

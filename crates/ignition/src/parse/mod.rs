@@ -2,15 +2,20 @@
 
 mod error;
 mod reader;
+mod v3;
 
 use serde_json::Value;
 
 use crate::finding::Finding;
-use crate::model::{Config, Field};
+use crate::model::Config;
+use crate::resource;
 use crate::version::SpecVersion;
 
 pub use error::ParseError;
-pub(crate) use reader::Reader;
+pub(crate) use reader::{Key, Reader};
+
+/// More than any machine takes (a rendered config fits into 1.5 MiB), and little enough to hold in memory.
+pub const MAX_CONFIG_BYTES: usize = 32 << 20;
 
 /// A config that was read and found valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,40 +31,100 @@ pub struct Parsed {
 /// Reads and validates a config that is already JSON.
 pub fn parse(value: &Value) -> Result<Parsed, ParseError> {
     let version = read_version(value)?;
-    let mut reader = Reader::new(version);
-    let config = Config::read(value, &mut reader);
-    let (mut errors, mut warnings) = reader.finish();
-    let report = crate::validate(&config);
-    errors.extend(report.errors);
-    warnings.extend(report.warnings);
-    if errors.is_empty() {
-        Ok(Parsed {
-            config,
-            version,
-            warnings,
-        })
-    } else {
-        Err(ParseError::Invalid {
-            version,
-            errors,
-            warnings,
-        })
-    }
+    v3::parse(value, version)
 }
 
-/// Reads and validates a config from text: JSON, or gzip of it, or base64 of that.
+/// Reads and validates a config from bytes: JSON, or gzip of it, or base64 of that gzip.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
-    let value: Value = serde_json::from_slice(bytes).map_err(ParseError::NotJson)?;
+    if bytes.is_empty() {
+        return Err(ParseError::Empty);
+    }
+    if bytes.len() > MAX_CONFIG_BYTES {
+        return Err(ParseError::TooLarge {
+            limit: MAX_CONFIG_BYTES,
+        });
+    }
+    let text = match compressed(bytes) {
+        Some(compressed) => {
+            resource::decompress(&compressed, MAX_CONFIG_BYTES).map_err(|error| match error {
+                resource::DecodeError::TooLarge { limit } => ParseError::TooLarge { limit },
+                other => ParseError::NotJson(other.to_string()),
+            })?
+        }
+        None => bytes.to_vec(),
+    };
+    let value: Value =
+        serde_json::from_slice(&text).map_err(|error| ParseError::NotJson(format!("not JSON: {error}")))?;
     parse(&value)
 }
 
+/// The gzip stream in `bytes`, plain or in base64, if there is one.
+fn compressed(bytes: &[u8]) -> Option<Vec<u8>> {
+    const MAGIC: [u8; 2] = [0x1f, 0x8b];
+    if bytes.starts_with(&MAGIC) {
+        return Some(bytes.to_vec());
+    }
+    resource::decode_base64(bytes.trim_ascii())
+        .ok()
+        .filter(|decoded| decoded.starts_with(&MAGIC))
+}
+
 fn read_version(value: &Value) -> Result<SpecVersion, ParseError> {
-    let text = value
-        .pointer("/ignition/version")
-        .and_then(Value::as_str)
-        .ok_or(ParseError::InvalidVersion)?;
-    SpecVersion::ALL
-        .into_iter()
-        .find(|known| known.as_str() == text)
-        .ok_or(ParseError::UnknownVersion)
+    let wrong_type = |path: &str, message: &str| {
+        let errors = vec![Finding::new(path, message)];
+        ParseError::Invalid {
+            version: None,
+            errors,
+            warnings: Vec::new(),
+        }
+    };
+    let section = match value {
+        Value::Object(_) => member(value, "ignition"),
+        Value::Null => None,
+        _ => return Err(wrong_type("", "expected an object")),
+    };
+    let version = match section {
+        None | Some(Value::Null) => None,
+        Some(section @ Value::Object(_)) => member(section, "version"),
+        Some(_) => return Err(wrong_type("ignition", "expected an object")),
+    };
+    match version {
+        None | Some(Value::Null) => Err(ParseError::InvalidVersion),
+        Some(Value::String(text)) => SpecVersion::recognise(text),
+        Some(_) => Err(wrong_type("ignition.version", "expected a string")),
+    }
+}
+
+/// A member by its name, whatever its case; the last one wins, as everywhere in a config.
+fn member<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    object
+        .as_object()?
+        .iter()
+        .filter(|(key, _)| reader::same_key(key, name))
+        .map(|(_, value)| value)
+        .next_back()
+}
+
+impl SpecVersion {
+    /// The version that a text means. Leading zeros do not matter; everything else does.
+    fn recognise(text: &str) -> Result<Self, ParseError> {
+        let invalid = || ParseError::InvalidVersion;
+        let is_identifier = |text: &str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+        };
+        let (text, build) = text.split_once('+').unwrap_or((text, ""));
+        let (numbers, pre_release) = text.split_once('-').unwrap_or((text, ""));
+        let mut parts = numbers.splitn(3, '.').map(str::parse::<i64>);
+        let mut next = || parts.next().and_then(Result::ok).ok_or_else(invalid);
+        let (major, minor, patch) = (next()?, next()?, next()?);
+        if !is_identifier(build) || !is_identifier(pre_release) {
+            return Err(invalid());
+        }
+        let plain = format!("{major}.{minor}.{patch}");
+        Self::ALL
+            .into_iter()
+            .find(|known| known.as_str() == plain && build.is_empty() && pre_release.is_empty())
+            .ok_or(ParseError::UnknownVersion)
+    }
 }

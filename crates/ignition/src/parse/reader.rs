@@ -1,16 +1,22 @@
-//! Reading JSON into records: keeps the path, matches keys, and collects what does not fit instead of stopping.
-
-use std::fmt::Write as _;
+//! Reading JSON into records: keeps the place, matches keys, and collects what does not fit instead of stopping.
 
 use serde_json::Value;
 
 use crate::finding::Finding;
+use crate::place::Place;
 use crate::version::SpecVersion;
+
+/// A key that an object may have.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) since: SpecVersion,
+}
 
 /// The state of reading one config.
 pub(crate) struct Reader {
     version: SpecVersion,
-    path: String,
+    place: Place,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
 }
@@ -19,7 +25,7 @@ impl Reader {
     pub(super) fn new(version: SpecVersion) -> Self {
         Self {
             version,
-            path: String::new(),
+            place: Place::default(),
             errors: Vec::new(),
             warnings: Vec::new(),
         }
@@ -30,58 +36,78 @@ impl Reader {
         (self.errors, self.warnings)
     }
 
-    /// Whether `key` of the document is the field `name`, and the version being read has it.
-    pub(crate) fn understands(&self, key: &str, name: &str, since: SpecVersion) -> bool {
-        self.version >= since && same_key(key, name)
+    /// The version the config is written in.
+    pub(crate) fn version(&self) -> SpecVersion {
+        self.version
     }
 
-    /// Offers each entry of an object to `read`, which says whether it knew the key.
-    pub(crate) fn object(&mut self, value: &Value, mut read: impl FnMut(&mut Self, &str, &Value) -> bool) {
+    /// Hands each entry whose key is known to `read`, under the key's proper name.
+    pub(crate) fn object(
+        &mut self,
+        value: &Value,
+        keys: &[Key],
+        mut read: impl FnMut(&mut Self, &str, &Value),
+    ) {
         match value {
             Value::Null => {}
             Value::Object(entries) => {
-                for (key, value) in entries {
-                    let length = self.path.len();
-                    if length > 0 {
-                        self.path.push('.');
+                for (written, value) in entries {
+                    if let Some(name) = self.recognise(written, keys) {
+                        let mark = self.place.enter_field(name);
+                        read(self, name, value);
+                        self.place.leave(mark);
                     }
-                    self.path.push_str(key);
-                    if !read(self, key, value) {
-                        self.unknown_key(key);
-                    }
-                    self.path.truncate(length);
                 }
             }
             other => self.wrong_type::<()>("an object", other).unwrap_or_default(),
         }
     }
 
-    /// Offers each element of a list to `read`.
+    /// Hands each element of a list to `read`.
     pub(crate) fn list(&mut self, value: &Value, mut read: impl FnMut(&mut Self, &Value)) {
         match value {
             Value::Null => {}
             Value::Array(elements) => {
                 for (index, element) in elements.iter().enumerate() {
-                    let length = self.path.len();
-                    let _ = write!(self.path, "[{index}]");
+                    let mark = self.place.enter_element(index);
                     read(self, element);
-                    self.path.truncate(length);
+                    self.place.leave(mark);
                 }
             }
             other => self.wrong_type::<()>("a list", other).unwrap_or_default(),
         }
     }
 
-    /// Reports the value at the current path; it is then read as absent.
+    /// Reports the value at the current place; it is then read as absent.
     pub(crate) fn wrong_type<T>(&mut self, expected: &str, found: &Value) -> Option<T> {
         let message = format!("expected {expected}, found {}", kind(found));
-        self.errors.push(Finding::new(self.path.clone(), message));
+        self.errors.push(Finding::new(self.place.as_str(), message));
         None
     }
 
-    fn unknown_key(&mut self, key: &str) {
+    /// The proper name of a key; a key that is misspelt, too new or unknown is worth a warning.
+    fn recognise(&mut self, written: &str, keys: &[Key]) -> Option<&'static str> {
+        let key = keys.iter().find(|key| same_key(written, key.name));
+        let (name, hint) = match key {
+            Some(key) if key.since > self.version => (
+                None,
+                format!(
+                    "spec {} does not know it; it came with {}",
+                    self.version, key.since
+                ),
+            ),
+            Some(key) if key.name == written => return Some(key.name),
+            Some(key) => (
+                Some(key.name),
+                format!("Ignition reads it nevertheless; write {}", key.name),
+            ),
+            None => (None, "remove it, or check its spelling and place".to_owned()),
+        };
+        let mark = self.place.enter_field(written);
         self.warnings
-            .push(Finding::new(self.path.clone(), format!("unused key {key}")));
+            .push(Finding::new(self.place.as_str(), format!("unused key {written}")).with_hint(hint));
+        self.place.leave(mark);
+        name
     }
 }
 
@@ -97,12 +123,12 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Ignition matches keys without regard to case, and the two letters outside ASCII whose case folds into it.
-fn same_key(key: &str, name: &str) -> bool {
+/// Ignition matches keys without regard to case, including the two letters outside ASCII that fold into it.
+pub(super) fn same_key(written: &str, name: &str) -> bool {
     let fold = |letter: char| match letter {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
         other => other.to_ascii_lowercase(),
     };
-    key == name || key.chars().map(fold).eq(name.chars().map(fold))
+    written == name || written.chars().map(fold).eq(name.chars().map(fold))
 }
