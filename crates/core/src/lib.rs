@@ -7,6 +7,7 @@
 
 pub mod diff;
 pub mod disruption;
+pub mod explain;
 pub mod extensions;
 pub mod goyaml;
 pub mod manifest;

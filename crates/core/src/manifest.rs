@@ -8,6 +8,8 @@ use serde_json::{Number, Value};
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options, Spanned};
 use thiserror::Error;
 
+use crate::problem::Problem;
+
 /// More text than this in one file is no manifest; a full export of a large cluster is well below it.
 pub const LARGEST_FILE: usize = 64 << 20;
 
@@ -100,13 +102,19 @@ pub fn value(text: &str) -> Result<Value, String> {
 impl Manifest {
     /// The object as a type of ours; an error names the field that does not fit.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, ManifestError> {
-        serde_path_to_error::deserialize(&self.value).map_err(|error| ManifestError::WrongShape {
+        self.decode_or_problem().map_err(|Problem { path, message, .. }| ManifestError::WrongShape {
             origin: self.origin.clone(),
             kind: self.kind.clone(),
             name: self.name.clone(),
-            path: error.path().to_string(),
-            message: error.inner().to_string(),
+            path,
+            message,
         })
+    }
+
+    /// Like [`Manifest::decode`], for a caller that reports problems of several objects.
+    pub fn decode_or_problem<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        serde_path_to_error::deserialize(&self.value)
+            .map_err(|error| Problem::new(error.path().to_string(), error.inner().to_string()))
     }
 }
 

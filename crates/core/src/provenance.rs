@@ -114,7 +114,10 @@ impl Provenance {
                 Change::Removed => holders.remove(step.field.as_str()),
                 _ => holders.insert(&step.field, step.source),
             };
-            lost.extend(previous.map(|source| (source, step.field.as_str())));
+            // Saying the same thing again takes nothing away from anybody.
+            if step.change != Change::Repeated {
+                lost.extend(previous.map(|source| (source, step.field.as_str())));
+            }
         }
         // The item itself is not a field once one of its fields names the source.
         let named_by_field = |source: SourceIndex| holders.iter().any(|(f, s)| !f.is_empty() && *s == source);

@@ -97,29 +97,16 @@ macro_rules! identity {
 
 identity!(String, i64, SpecStamp);
 
-impl<T: Keyed + Merge> Strategy<Vec<T>> for ByKey {
+impl<T: Keyed + Merge + Clone> Strategy<Vec<T>> for ByKey {
     fn merge(&self, parent: &mut Vec<T>, child: Vec<T>, trail: &mut Trail<'_>) {
-        if child.is_empty() {
-            return;
+        let Pairing { pairs, added } = pair(parent, child);
+        for (place, matching) in pairs {
+            let entry = &mut parent[place];
+            let key = entry.key().into_owned();
+            let item = entry.item(trail.item());
+            enter(&key, item, trail, |trail| entry.merge_from(matching, trail));
         }
-        let mut child: Vec<Option<T>> = child.into_iter().map(Some).collect();
-        let places: HashMap<String, usize> = child
-            .iter()
-            .flatten()
-            .enumerate()
-            .map(|(place, entry)| (entry.key().into_owned(), place))
-            .collect();
-        for entry in parent.iter_mut() {
-            let matching = places
-                .get(entry.key().as_ref())
-                .and_then(|&place| child[place].take());
-            if let Some(matching) = matching {
-                let key = entry.key().into_owned();
-                let item = entry.item(trail.item());
-                enter(&key, item, trail, |trail| entry.merge_from(matching, trail));
-            }
-        }
-        for entry in child.into_iter().flatten() {
+        for entry in added {
             announce_entry(&entry, trail);
             parent.push(entry);
         }
@@ -130,6 +117,63 @@ impl<T: Keyed + Merge> Strategy<Vec<T>> for ByKey {
             announce_entry(entry, trail);
         }
     }
+}
+
+/// The entries of a child list, sorted by what the parent list says about them.
+struct Pairing<T> {
+    /// Positions in the parent, each with the child's entry of the same key.
+    pairs: Vec<(usize, T)>,
+    /// Entries whose key the parent does not have.
+    added: Vec<T>,
+}
+
+/// Keys repeat only in configs that were not validated. Then the child's last entry of a key counts, for every entry of
+/// the parent that has the key.
+fn pair<T: Keyed + Clone>(parent: &[T], child: Vec<T>) -> Pairing<T> {
+    if child.is_empty() {
+        return Pairing {
+            pairs: Vec::new(),
+            added: Vec::new(),
+        };
+    }
+    let last_with: HashMap<String, usize> = child
+        .iter()
+        .enumerate()
+        .map(|(place, entry)| (entry.key().into_owned(), place))
+        .collect();
+    let matches: Vec<(usize, usize)> = parent
+        .iter()
+        .enumerate()
+        .filter_map(|(place, entry)| last_with.get(entry.key().as_ref()).map(|&last| (place, last)))
+        .collect();
+    let mut uses: HashMap<usize, usize> = HashMap::new();
+    for (_, last) in &matches {
+        *uses.entry(*last).or_default() += 1;
+    }
+    let mut added = Vec::new();
+    let mut overriding: HashMap<usize, T> = HashMap::new();
+    for (place, entry) in child.into_iter().enumerate() {
+        let last = last_with.get(entry.key().as_ref()).copied().unwrap_or(place);
+        if !uses.contains_key(&last) {
+            added.push(entry);
+        } else if place == last {
+            overriding.insert(place, entry);
+        }
+    }
+    let mut take = |last: usize| {
+        let left = uses.get_mut(&last)?;
+        *left -= 1;
+        if *left == 0 {
+            overriding.remove(&last)
+        } else {
+            overriding.get(&last).cloned()
+        }
+    };
+    let pairs = matches
+        .into_iter()
+        .filter_map(|(place, last)| Some((place, take(last)?)))
+        .collect();
+    Pairing { pairs, added }
 }
 
 fn announce_entry<T: Keyed + Merge>(entry: &T, trail: &mut Trail<'_>) {
@@ -238,20 +282,22 @@ string_items!(ShouldNotExist, |argument, _around| Item::KernelArgument {
 
 impl Strategy<Vec<HttpHeader>> for Headers {
     fn merge(&self, parent: &mut Vec<HttpHeader>, child: Vec<HttpHeader>, trail: &mut Trail<'_>) {
-        for header in child {
-            let place = parent.iter().position(|known| known.name == header.name);
-            trail.at(&header.name.clone(), |trail| match (place, &header.value) {
-                (Some(place), None) => {
-                    parent.remove(place);
+        let Pairing { pairs, added } = pair(parent, child);
+        let mut removed = HashSet::new();
+        for (place, matching) in pairs {
+            trail.at(&matching.name.clone(), |trail| {
+                if matching.value.is_none() {
+                    removed.insert(place);
                     trail.report(Change::Removed);
-                }
-                (Some(place), Some(_)) => parent[place].merge_from(header, trail),
-                (None, _) => {
-                    trail.report(Change::Added);
-                    parent.push(header);
+                } else {
+                    parent[place].value.merge_from(matching.value, trail);
                 }
             });
         }
+        let mut place = 0..;
+        parent.retain(|_| place.next().is_none_or(|place| !removed.contains(&place)));
+        self.announce(&added, trail);
+        parent.extend(added);
     }
 
     fn announce(&self, value: &Vec<HttpHeader>, trail: &mut Trail<'_>) {

@@ -34,6 +34,11 @@ pub fn parse(value: &Value) -> Result<Parsed, ParseError> {
     v3::parse(value, version)
 }
 
+/// Reads a config without judging it: keys and types are checked, the rules are not.
+pub fn parse_unvalidated(value: &Value) -> Result<Config, ParseError> {
+    v3::read(value, read_version(value)?).map(|parsed| parsed.config)
+}
+
 /// Reads and validates a config from bytes: JSON, or gzip of it, or base64 of that gzip.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
     if bytes.is_empty() {
@@ -95,14 +100,15 @@ fn read_version(value: &Value) -> Result<SpecVersion, ParseError> {
     }
 }
 
-/// A member by its name, whatever its case; the last one wins, as everywhere in a config.
+/// A member by its name, or failing that by its name in another case.
 fn member<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
-    object
-        .as_object()?
-        .iter()
-        .filter(|(key, _)| reader::same_key(key, name))
-        .map(|(_, value)| value)
-        .next_back()
+    let members = object.as_object()?;
+    members.get(name).or_else(|| {
+        members
+            .iter()
+            .rfind(|(key, _)| reader::same_key(key, name))
+            .map(|(_, value)| value)
+    })
 }
 
 impl SpecVersion {

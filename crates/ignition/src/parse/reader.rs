@@ -1,6 +1,6 @@
 //! Reading JSON into records: keeps the place, matches keys, and collects what does not fit instead of stopping.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::finding::Finding;
 use crate::place::Place;
@@ -52,7 +52,7 @@ impl Reader {
             Value::Null => {}
             Value::Object(entries) => {
                 for (written, value) in entries {
-                    if let Some(name) = self.recognise(written, keys) {
+                    if let Some(name) = self.recognise(written, entries, keys) {
                         let mark = self.place.enter_field(name);
                         read(self, name, value);
                         self.place.leave(mark);
@@ -85,18 +85,36 @@ impl Reader {
         None
     }
 
+    /// The version that a key came with at this place: at first only the contents of files could be compressed.
+    fn since(&self, key: &Key) -> SpecVersion {
+        if key.name == "compression" && self.place.as_str().starts_with("ignition.") {
+            SpecVersion::V3_1
+        } else {
+            key.since
+        }
+    }
+
     /// The proper name of a key; a key that is misspelt, too new or unknown is worth a warning.
-    fn recognise(&mut self, written: &str, keys: &[Key]) -> Option<&'static str> {
+    fn recognise(
+        &mut self,
+        written: &str,
+        entries: &Map<String, Value>,
+        keys: &[Key],
+    ) -> Option<&'static str> {
         let key = keys.iter().find(|key| same_key(written, key.name));
         let (name, hint) = match key {
-            Some(key) if key.since > self.version => (
-                None,
-                format!(
-                    "spec {} does not know it; it came with {}",
-                    self.version, key.since
-                ),
-            ),
+            Some(key) if self.since(key) > self.version => {
+                let since = self.since(key);
+                (
+                    None,
+                    format!("spec {} does not know it; it came with {since}", self.version),
+                )
+            }
             Some(key) if key.name == written => return Some(key.name),
+            Some(key) if entries.contains_key(key.name) => (
+                None,
+                format!("it stands beside {}, which is used; remove it", key.name),
+            ),
             Some(key) => (
                 Some(key.name),
                 format!("Ignition reads it nevertheless; write {}", key.name),

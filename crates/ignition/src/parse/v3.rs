@@ -5,17 +5,34 @@ use serde_json::Value;
 
 use super::{ParseError, Parsed, Reader};
 use crate::finding::Finding;
-use crate::model::{Config, Field, Resource};
+use crate::model::{Config, Field};
 use crate::validate::validate_as;
 use crate::version::SpecVersion;
 
+/// Reads keys and types only.
+pub(super) fn read(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
+    let mut reader = Reader::new(version);
+    let config = Config::read(value, &mut reader);
+    let (errors, warnings) = reader.finish();
+    if errors.is_empty() {
+        Ok(Parsed {
+            config,
+            version,
+            warnings,
+        })
+    } else {
+        Err(ParseError::Invalid {
+            version: Some(version),
+            errors,
+            warnings,
+        })
+    }
+}
+
 pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
     let mut reader = Reader::new(version);
-    let mut config = Config::read(value, &mut reader);
+    let config = Config::read(value, &mut reader);
     let (mut errors, mut warnings) = reader.finish();
-    if version == SpecVersion::V3_0 {
-        forget_compression_of_references(&mut config, &mut warnings);
-    }
     let report = validate_as(&config, version);
     let misread = errors.clone();
     errors.extend(
@@ -37,36 +54,6 @@ pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
             errors,
             warnings,
         })
-    }
-}
-
-/// In 3.0 only file contents could be compressed.
-fn forget_compression_of_references(config: &mut Config, warnings: &mut Vec<Finding>) {
-    let mut forget = |path: String, resource: &mut Resource| {
-        if resource.compression.take().is_some() {
-            let hint = format!("spec 3.0.0 does not know it; it came with {}", SpecVersion::V3_1);
-            warnings.push(Finding::new(path, "unused key compression").with_hint(hint));
-        }
-    };
-    let section = &mut config.ignition;
-    for (index, resource) in section.config.merge.iter_mut().enumerate() {
-        forget(format!("ignition.config.merge[{index}].compression"), resource);
-    }
-    forget(
-        "ignition.config.replace.compression".to_owned(),
-        &mut section.config.replace,
-    );
-    for (index, resource) in section
-        .security
-        .tls
-        .certificate_authorities
-        .iter_mut()
-        .enumerate()
-    {
-        forget(
-            format!("ignition.security.tls.certificateAuthorities[{index}].compression"),
-            resource,
-        );
     }
 }
 

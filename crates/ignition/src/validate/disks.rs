@@ -83,25 +83,26 @@ fn colliding_number(partitions: &[Partition]) -> Option<usize> {
     collisions.into_iter().min().map(|(_, second)| second)
 }
 
-/// The first partition that shares room with another one.
+/// The first partition that shares room with another one. A size of 0 counts for the place where it starts; sizes below 0
+/// make no sense, and are compared as Ignition does.
 fn overlapping(partitions: &[Partition]) -> Option<usize> {
     let placed: Vec<(usize, i64, i64)> = partitions
         .iter()
         .enumerate()
         .filter_map(
-            |(index, partition)| match (partition.start_mib, partition.size_mib) {
-                (Some(start), Some(size)) if start != 0 => {
-                    Some((index, start, start.wrapping_add(size).wrapping_sub(1)))
-                }
-                _ => None,
+            |(index, partition)| match (partition.start_mib?, partition.size_mib?) {
+                (0, _) => None,
+                (start, 0) => Some((index, start, start)),
+                (start, size) => Some((index, start, start.wrapping_add(size).wrapping_sub(1))),
             },
         )
         .collect();
     placed.iter().find_map(|&(index, start, end)| {
         placed.iter().find_map(|&(other, other_start, other_end)| {
             let within_other = |place: i64| (other_start..=other_end).contains(&place);
-            let around_other = start <= other_start && end >= other_end;
-            (other != index && (within_other(start) || within_other(end) || around_other)).then_some(other)
+            let around_other = start < other_start && end > other_end;
+            let overlaps = within_other(start) || within_other(end) || around_other;
+            (other != index && overlaps).then_some(other)
         })
     })
 }

@@ -52,7 +52,7 @@ fn ignition(section: &Ignition, check: &mut Checker) {
         check.field("merge", |check| duplicates::by_key(&section.config.merge, check));
         check.each("merge", &section.config.merge, resources::required_resource);
         check.field("replace", |check| {
-            resources::resource(&section.config.replace, check);
+            resources::replacement(&section.config.replace, check);
         });
     });
     check.field("proxy", |check| resources::proxy(&section.proxy, check));

@@ -120,11 +120,12 @@ fn link(link: &Link, directories: &HashSet<&str>, check: &mut Checker) {
     let target = link.target.as_deref().unwrap_or_default();
     if target.is_empty() && check.at_least(SpecVersion::V3_3) {
         check.error_at("target", rule::LINK_TARGET_MISSING);
+        return;
     }
     if link.hard != Some(true) {
         return;
     }
-    if directories.contains(simplified(target).as_str()) {
+    if directories.contains(hard_link_target(&link.path, target).as_str()) {
         check.error(rule::HARD_LINK_TO_DIRECTORY);
     }
     let owner = [
@@ -147,6 +148,15 @@ fn below_link(path: &str, links: &HashSet<&str>, fault: Rule, check: &mut Checke
         .any(|(slash, _)| links.contains(&path[..slash]))
     {
         check.error(fault);
+    }
+}
+
+/// Ignition looks for a relative target below the link itself.
+fn hard_link_target(link: &str, target: &str) -> String {
+    if target.starts_with('/') {
+        simplified(target)
+    } else {
+        simplified(&format!("{link}/{target}"))
     }
 }
 

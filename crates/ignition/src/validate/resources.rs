@@ -17,15 +17,20 @@ pub(super) fn resource(resource: &Resource, check: &mut Checker) {
     }
 }
 
-/// A further config to merge, which must say where it is.
-pub(super) fn required_resource(entry: &Resource, check: &mut Checker) {
+/// The config that replaces this one; may be absent.
+pub(super) fn replacement(entry: &Resource, check: &mut Checker) {
     if check.at_least(SpecVersion::V3_1) {
         resource(entry, check);
-        if is_blank(entry.source.as_deref()) {
-            check.error(rule::SOURCE_MISSING);
-        }
     } else {
         verified_resource(entry, check);
+    }
+}
+
+/// A further config to merge, which must say where it is.
+pub(super) fn required_resource(entry: &Resource, check: &mut Checker) {
+    replacement(entry, check);
+    if check.at_least(SpecVersion::V3_1) && is_blank(entry.source.as_deref()) {
+        check.error(rule::SOURCE_MISSING);
     }
 }
 
