@@ -92,6 +92,7 @@ pub struct Contents {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct UnitChange {
     pub name: String,
     pub kind: Kind,

@@ -102,13 +102,14 @@ pub fn value(text: &str) -> Result<Value, String> {
 impl Manifest {
     /// The object as a type of ours; an error names the field that does not fit.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, ManifestError> {
-        self.decode_or_problem().map_err(|Problem { path, message, .. }| ManifestError::WrongShape {
-            origin: self.origin.clone(),
-            kind: self.kind.clone(),
-            name: self.name.clone(),
-            path,
-            message,
-        })
+        self.decode_or_problem()
+            .map_err(|Problem { path, message, .. }| ManifestError::WrongShape {
+                origin: self.origin.clone(),
+                kind: self.kind.clone(),
+                name: self.name.clone(),
+                path,
+                message,
+            })
     }
 
     /// Like [`Manifest::decode`], for a caller that reports problems of several objects.

@@ -18,7 +18,7 @@ use similar::TextDiff;
 
 use super::VERSION;
 use crate::cli::Diff;
-use crate::input;
+use crate::input::{self, count};
 use crate::output::{self, Outcome};
 
 /// A config on one side of the comparison.
@@ -30,7 +30,10 @@ struct Entry {
 
 impl Entry {
     fn side(&self) -> Side<'_> {
-        Side { spec: &self.config.spec, ignition: &self.ignition }
+        Side {
+            spec: &self.config.spec,
+            ignition: &self.ignition,
+        }
     }
 }
 
@@ -56,10 +59,18 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
     let (old, new) = (entries(&arguments.old)?, entries(&arguments.new)?);
     let single = !(arguments.old.is_dir() || arguments.new.is_dir());
     let pools: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let empty = Entry { name: String::new(), config: MachineConfig::default(), ignition: Config::default() };
+    let empty = Entry {
+        name: String::new(),
+        config: MachineConfig::default(),
+        ignition: Config::default(),
+    };
     let mut comparisons = Vec::new();
     for pool in pools {
-        let mut comparison = compare(old.get(pool).unwrap_or(&empty), new.get(pool).unwrap_or(&empty), arguments.show_contents);
+        let mut comparison = compare(
+            old.get(pool).unwrap_or(&empty),
+            new.get(pool).unwrap_or(&empty),
+            arguments.show_contents,
+        );
         comparison.pool = (!single).then(|| pool.clone());
         comparisons.push(comparison);
     }
@@ -67,7 +78,9 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
         Some(format) => output::print_as(format, &comparisons)?,
         None => output::print(&comparisons.iter().map(describe).collect::<Vec<_>>().join("\n"))?,
     }
-    let changed = comparisons.iter().any(|comparison| !comparison.changes.is_empty());
+    let changed = comparisons
+        .iter()
+        .any(|comparison| !comparison.changes.is_empty());
     Ok(if changed { Outcome::Changes } else { Outcome::Done })
 }
 
@@ -76,12 +89,24 @@ fn entries(path: &Path) -> anyhow::Result<BTreeMap<String, Entry>> {
     if !path.is_dir() {
         return Ok(BTreeMap::from([(String::new(), single(path)?)]));
     }
-    let outcomes = input::inventory(path)?.render(Identity { controller_version: VERSION, release_version: "" });
+    let outcomes = input::inventory(path)?.render(Identity {
+        controller_version: VERSION,
+        release_version: "",
+    });
     let mut entries = BTreeMap::new();
     for outcome in outcomes {
         let pool = outcome.name().to_owned();
-        let rendered = outcome.result.map_err(|error| anyhow!("{}: Failed to render configuration for pool {pool}:\n{error}", path.display()))?;
-        let entry = Entry { name: rendered.name().to_owned(), config: rendered.config, ignition: rendered.ignition };
+        let rendered = outcome.result.map_err(|error| {
+            anyhow!(
+                "{}: Failed to render configuration for pool {pool}:\n{error}",
+                path.display()
+            )
+        })?;
+        let entry = Entry {
+            name: rendered.name().to_owned(),
+            config: rendered.config,
+            ignition: rendered.ignition,
+        };
         entries.insert(pool, entry);
     }
     Ok(entries)
@@ -90,10 +115,17 @@ fn entries(path: &Path) -> anyhow::Result<BTreeMap<String, Entry>> {
 fn single(path: &Path) -> anyhow::Result<Entry> {
     let mut configs = input::inventory(path)?.configs;
     let (Some(config), true) = (configs.pop(), configs.is_empty()) else {
-        bail!("{}: has several MachineConfigs; give a file with one, or a directory of manifests", path.display());
+        bail!(
+            "{}: has several MachineConfigs; give a file with one, or a directory of manifests",
+            path.display()
+        );
     };
     let ignition = validate::check(&config)?.ignition.unwrap_or_default();
-    Ok(Entry { name: config.metadata.name.clone().unwrap_or_default(), config, ignition })
+    Ok(Entry {
+        name: config.metadata.name.clone().unwrap_or_default(),
+        config,
+        ignition,
+    })
 }
 
 fn compare(old: &Entry, new: &Entry, show_contents: bool) -> Comparison {
@@ -103,18 +135,42 @@ fn compare(old: &Entry, new: &Entry, show_contents: bool) -> Comparison {
     let obstacles = match (reconcilable(old), reconcilable(new)) {
         ((_, true), _) | (_, (_, true)) => Vec::new(),
         ((old_fips, _), (new_fips, _)) => reconcilable::obstacles(
-            reconcilable::Side { ignition: &old.ignition, fips: old_fips },
-            reconcilable::Side { ignition: &new.ignition, fips: new_fips },
+            reconcilable::Side {
+                ignition: &old.ignition,
+                fips: old_fips,
+            },
+            reconcilable::Side {
+                ignition: &new.ignition,
+                fips: new_fips,
+            },
             Overrides::default(),
         ),
     };
-    let texts = if show_contents { unified_diffs(&changes, old, new) } else { BTreeMap::new() };
+    let texts = if show_contents {
+        unified_diffs(&changes, old, new)
+    } else {
+        BTreeMap::new()
+    };
     let name = |entry: &Entry| (!entry.name.is_empty()).then(|| entry.name.clone());
-    Comparison { pool: None, old: name(old), new: name(new), level: cost.level(), changes, cost, obstacles, texts }
+    Comparison {
+        pool: None,
+        old: name(old),
+        new: name(new),
+        level: cost.level(),
+        changes,
+        cost,
+        obstacles,
+        texts,
+    }
 }
 
 fn text_of(entry: &Entry, path: &str) -> Option<String> {
-    let file = entry.ignition.storage.files.iter().find(|file| file.path == path)?;
+    let file = entry
+        .ignition
+        .storage
+        .files
+        .iter()
+        .find(|file| file.path == path)?;
     String::from_utf8(diff::file_bytes(file)?).ok()
 }
 
@@ -128,8 +184,12 @@ fn unified_diffs(changes: &ConfigDiff, old: &Entry, new: &Entry) -> BTreeMap<Str
     changed
         .filter_map(|file| {
             let before = text_of(old, &file.path).or_else(|| (file.kind == Kind::Added).then(String::new))?;
-            let after = text_of(new, &file.path).or_else(|| (file.kind == Kind::Removed).then(String::new))?;
-            let text = TextDiff::from_lines(&before, &after).unified_diff().context_radius(3).to_string();
+            let after =
+                text_of(new, &file.path).or_else(|| (file.kind == Kind::Removed).then(String::new))?;
+            let text = TextDiff::from_lines(&before, &after)
+                .unified_diff()
+                .context_radius(3)
+                .to_string();
             Some((file.path.clone(), text))
         })
         .collect()
@@ -139,7 +199,12 @@ fn describe(comparison: &Comparison) -> String {
     let mut text = String::new();
     if let Some(pool) = &comparison.pool {
         let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "nothing".to_owned());
-        let _ = writeln!(text, "pool {pool}: {} -> {}", name(&comparison.old), name(&comparison.new));
+        let _ = writeln!(
+            text,
+            "pool {pool}: {} -> {}",
+            name(&comparison.old),
+            name(&comparison.new)
+        );
     }
     if comparison.changes.is_empty() {
         text.push_str("  no change\n");
@@ -151,8 +216,18 @@ fn describe(comparison: &Comparison) -> String {
     }
     let _ = writeln!(text, "  cost: {}", comparison.level);
     for cause in &comparison.cost.causes {
-        let actions = cause.actions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "    {}: {actions} ({})", output::harmless(&cause.change), cause.rule);
+        let actions = cause
+            .actions
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
+        let _ = writeln!(
+            text,
+            "    {}: {actions} ({})",
+            output::harmless(&cause.change),
+            cause.rule
+        );
     }
     if let Drain::Needed { because } = &comparison.cost.drain {
         let _ = writeln!(text, "    drained first, because {}", output::harmless(because));
@@ -163,31 +238,83 @@ fn describe(comparison: &Comparison) -> String {
 fn describe_changes(comparison: &Comparison, text: &mut String) {
     let changes = &comparison.changes;
     for file in &changes.files {
-        let _ = writeln!(text, "  {} file {}{}", sign(file.kind), output::harmless(&file.path), file_details(file));
-        for line in comparison.texts.get(&file.path).into_iter().flat_map(|diff| diff.lines()) {
+        let _ = writeln!(
+            text,
+            "  {} file {}{}",
+            sign(file.kind),
+            output::harmless(&file.path),
+            file_details(file)
+        );
+        for line in comparison
+            .texts
+            .get(&file.path)
+            .into_iter()
+            .flat_map(|diff| diff.lines())
+        {
             let _ = writeln!(text, "      {}", output::harmless(line));
         }
     }
     for unit in &changes.units {
-        let _ = writeln!(text, "  {} unit {}{}", sign(unit.kind), output::harmless(&unit.name), unit_details(unit));
+        let _ = writeln!(
+            text,
+            "  {} unit {}{}",
+            sign(unit.kind),
+            output::harmless(&unit.name),
+            unit_details(unit)
+        );
     }
     for user in &changes.users {
-        let _ = writeln!(text, "  {} user {}{}", sign(user.kind), output::harmless(&user.name), user_details(user));
+        let _ = writeln!(
+            text,
+            "  {} user {}{}",
+            sign(user.kind),
+            output::harmless(&user.name),
+            user_details(user)
+        );
     }
     for section in &changes.first_boot_sections {
         let _ = writeln!(text, "  ~ {section} (takes effect at first boot only)");
     }
-    let lists = [("kernelArguments", &changes.kernel_arguments), ("extensions", &changes.extensions)];
+    let lists = [
+        ("kernelArguments", &changes.kernel_arguments),
+        ("extensions", &changes.extensions),
+    ];
     for (name, change) in lists {
         if let Some(change) = change {
-            let _ = writeln!(text, "  ~ {name}: [{}] -> [{}]", change.old.join(" "), change.new.join(" "));
+            let _ = writeln!(
+                text,
+                "  ~ {name}: [{}] -> [{}]",
+                change.old.join(" "),
+                change.new.join(" ")
+            );
         }
     }
     let scalars = [
-        ("kernelType", changes.kernel_type.as_ref().map(|c| (c.old.to_owned(), c.new.to_owned()))),
-        ("fips", changes.fips.as_ref().map(|c| (c.old.to_string(), c.new.to_string()))),
-        ("osImageURL", changes.os_image.as_ref().map(|c| (c.old.clone(), c.new.clone()))),
-        ("baseOSExtensionsContainerImage", changes.extensions_image.as_ref().map(|c| (c.old.clone(), c.new.clone()))),
+        (
+            "kernelType",
+            changes
+                .kernel_type
+                .as_ref()
+                .map(|c| (c.old.to_owned(), c.new.to_owned())),
+        ),
+        (
+            "fips",
+            changes
+                .fips
+                .as_ref()
+                .map(|c| (c.old.to_string(), c.new.to_string())),
+        ),
+        (
+            "osImageURL",
+            changes.os_image.as_ref().map(|c| (c.old.clone(), c.new.clone())),
+        ),
+        (
+            "baseOSExtensionsContainerImage",
+            changes
+                .extensions_image
+                .as_ref()
+                .map(|c| (c.old.clone(), c.new.clone())),
+        ),
     ];
     for (name, change) in scalars {
         if let Some((old, new)) = change {
@@ -224,7 +351,11 @@ fn file_details(file: &FileChange) -> String {
             _ => {}
         }
     }
-    if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) }
+    if details.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", details.join(", "))
+    }
 }
 
 fn unit_details(unit: &UnitChange) -> String {
@@ -238,14 +369,26 @@ fn unit_details(unit: &UnitChange) -> String {
             details.push(format!("{name} {} -> {}", flag(change.old), flag(change.new)));
         }
     }
-    details.extend(unit.dropins.iter().map(|dropin| format!("{} drop-in {}", sign(dropin.kind), dropin.name)));
-    if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) }
+    details.extend(
+        unit.dropins
+            .iter()
+            .map(|dropin| format!("{} drop-in {}", sign(dropin.kind), dropin.name)),
+    );
+    if details.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", details.join(", "))
+    }
 }
 
 fn user_details(user: &UserChange) -> String {
     let mut details = Vec::new();
     if user.keys_added + user.keys_removed > 0 {
-        details.push(format!("{} keys added, {} removed", user.keys_added, user.keys_removed));
+        details.push(format!(
+            "{} added, {} removed",
+            count(user.keys_added, "key"),
+            user.keys_removed
+        ));
     }
     if user.password_changed {
         details.push("password changed".to_owned());
@@ -253,5 +396,9 @@ fn user_details(user: &UserChange) -> String {
     if user.other_fields_changed {
         details.push("other fields changed".to_owned());
     }
-    if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) }
+    if details.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", details.join(", "))
+    }
 }

@@ -1,0 +1,1 @@
+//! From the model to spec 2.2.
