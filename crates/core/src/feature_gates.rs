@@ -35,12 +35,17 @@ fn list(versions: &[String]) -> String {
 impl FeatureGates {
     /// The gates of one version.
     pub fn of_version(object: &FeatureGate, version: &str) -> Result<Self, FeatureGateError> {
-        let details = object.status.as_ref().and_then(|status| status.of_version(version));
-        details.map(Self::from_details).ok_or_else(|| FeatureGateError::VersionMissing {
-            name: object.metadata.name.clone().unwrap_or_default(),
-            wanted: version.to_owned(),
-            available: versions(object),
-        })
+        let details = object
+            .status
+            .as_ref()
+            .and_then(|status| status.of_version(version));
+        details
+            .map(Self::from_details)
+            .ok_or_else(|| FeatureGateError::VersionMissing {
+                name: object.metadata.name.clone().unwrap_or_default(),
+                wanted: version.to_owned(),
+                available: versions(object),
+            })
     }
 
     /// The gates of the only version that the object describes, if it describes one only.

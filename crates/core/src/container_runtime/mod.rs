@@ -82,7 +82,11 @@ fn files(
     let change = storage::Change {
         size: size(wishes.overlay_size.as_ref()).map(Quantity::canonical),
         layer_stores: if stores { layer_stores(wishes) } else { Vec::new() },
-        image_stores: if stores { paths(&wishes.additional_image_stores) } else { Vec::new() },
+        image_stores: if stores {
+            paths(&wishes.additional_image_stores)
+        } else {
+            Vec::new()
+        },
     };
     if !change.is_empty() {
         let text = base
@@ -125,9 +129,7 @@ fn files(
 }
 
 /// A quantity that asks for something: zero means "leave it".
-fn size(
-    quantity: Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
-) -> Option<Quantity> {
+fn size(quantity: Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity>) -> Option<Quantity> {
     let quantity = Quantity::parse(&quantity?.0).ok()?;
     (!quantity.is_zero()).then_some(quantity)
 }
@@ -139,7 +141,11 @@ fn paths(stores: &[AdditionalStore]) -> Vec<String> {
 /// Layer stores are addressed by reference.
 fn layer_stores(wishes: &ContainerRuntimeConfiguration) -> Vec<String> {
     let with_suffix = |path: String| {
-        if path.ends_with(":ref") { path } else { format!("{path}:ref") }
+        if path.ends_with(":ref") {
+            path
+        } else {
+            format!("{path}:ref")
+        }
     };
     paths(&wishes.additional_layer_stores)
         .into_iter()

@@ -74,9 +74,9 @@ const DRIVERS: [(&str, &[&str]); 4] = [
 
 /// The file with the change in it.
 pub(super) fn with_change(template: &str, change: &Change) -> Result<String, String> {
-    let document: DocumentMut = template
-        .parse()
-        .map_err(|error: toml_edit::TomlError| format!("storage.conf is not valid TOML: {}", error.message()))?;
+    let document: DocumentMut = template.parse().map_err(|error: toml_edit::TomlError| {
+        format!("storage.conf is not valid TOML: {}", error.message())
+    })?;
     let storage = document.get("storage").and_then(Item::as_table_like);
     let options = storage
         .and_then(|storage| storage.get("options"))
@@ -124,14 +124,22 @@ fn write_setting(text: &mut TomlText, setting: Setting, options: Option<&dyn Tab
                 "additionallayerstores" => &change.layer_stores,
                 _ => &change.image_stores,
             };
-            let values = if changed.is_empty() { list_of(options, key) } else { changed.clone() };
+            let values = if changed.is_empty() {
+                list_of(options, key)
+            } else {
+                changed.clone()
+            };
             if !values.is_empty() {
                 text.strings(key, &values);
             }
         }
         Setting::Number(key) => text.integer(key, number_of(options, key)),
         Setting::Flag(key) => {
-            if options.and_then(|options| options.get(key)).and_then(Item::as_bool) == Some(true) {
+            if options
+                .and_then(|options| options.get(key))
+                .and_then(Item::as_bool)
+                == Some(true)
+            {
                 text.boolean(key, true);
             }
         }
@@ -171,5 +179,7 @@ fn number_of(table: Option<&dyn TableLike>, key: &str) -> i128 {
 fn list_of(table: Option<&dyn TableLike>, key: &str) -> Vec<String> {
     let array = table.and_then(|table| table.get(key)).and_then(Item::as_array);
     let values = array.into_iter().flatten();
-    values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
+    values
+        .filter_map(|value| value.as_str().map(str::to_owned))
+        .collect()
 }

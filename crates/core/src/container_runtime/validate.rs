@@ -33,7 +33,10 @@ pub enum ContainerRuntimeProblem {
     #[error("invalid {field} path {path:?}: must not contain consecutive forward slashes")]
     PathSlashes { field: &'static str, path: String },
     #[error("{field}: {source}")]
-    NotAQuantity { field: &'static str, source: QuantityError },
+    NotAQuantity {
+        field: &'static str,
+        source: QuantityError,
+    },
 }
 
 /// Checks everything; the result lists all that is wrong.
@@ -41,7 +44,10 @@ pub fn validate(object: &ContainerRuntimeConfig) -> Result<(), Vec<ContainerRunt
     use ContainerRuntimeProblem::{DefaultRuntime, LogLevel, LogSizeMax, OverlaySize, PidsLimit};
     let wishes = &object.spec.container_runtime_config;
     let mut problems = Vec::new();
-    if let Some(limit) = wishes.pids_limit.filter(|limit| *limit != 0 && *limit < SMALLEST_PIDS_LIMIT) {
+    if let Some(limit) = wishes
+        .pids_limit
+        .filter(|limit| *limit != 0 && *limit < SMALLEST_PIDS_LIMIT)
+    {
         problems.push(PidsLimit(limit));
     }
     if !wishes.log_level.is_empty() && !LOG_LEVELS.contains(&wishes.log_level.as_str()) {
@@ -75,7 +81,11 @@ pub fn validate(object: &ContainerRuntimeConfig) -> Result<(), Vec<ContainerRunt
     for (field, stores) in stores {
         problems.extend(stores.iter().filter_map(|store| check_path(field, store)));
     }
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems)
+    }
 }
 
 fn check_path(field: &'static str, store: &AdditionalStore) -> Option<ContainerRuntimeProblem> {

@@ -1,13 +1,12 @@
 //! The contents of the files that configure a kubelet.
 
-use mco_api::vocabulary::names;
 use serde_json::{Value, json};
 
 use super::error::KubeletError;
 use super::node::latency;
 use super::tree::KubeletConfiguration;
 use super::validate::UserKubelet;
-use super::Base;
+use super::{Base, Latency};
 use crate::{goyaml, manifest};
 
 const SYSTEM_RESERVED: [&str; 2] = ["system-reserved", "system-reserved-compressible"];
@@ -32,12 +31,18 @@ pub(super) fn base(base: Base<'_>) -> Result<KubeletConfiguration, KubeletError>
         .remove("featureGates")
         .and_then(|gates| gates.as_object().cloned())
         .unwrap_or_default();
-    gates.extend(base.feature_gates.iter().map(|(name, on)| (name.to_owned(), Value::Bool(on))));
+    gates.extend(
+        base.feature_gates
+            .iter()
+            .map(|(name, on)| (name.to_owned(), Value::Bool(on))),
+    );
     if !gates.is_empty() {
         configuration.set("featureGates", Value::Object(gates));
     }
-    let profile = base.node.map_or("", |node| node.spec.worker_latency_profile.as_str());
-    if base.role == names::pool::WORKER
+    let profile = base
+        .node
+        .map_or("", |node| node.spec.worker_latency_profile.as_str());
+    if base.latency == Latency::FollowsProfile
         && let Some(frequency) = latency(profile)
     {
         configuration.set("nodeStatusUpdateFrequency", json!(frequency));

@@ -16,7 +16,9 @@ pub enum KubeletError {
     SizingTwice,
     #[error("KubeletConfiguration: systemReservedCgroup ({reserved}) must match systemCgroups ({system})")]
     CgroupsDiffer { reserved: String, system: String },
-    #[error("invalid merged configuration: systemReservedCgroup ({reserved}) must match systemCgroups ({system})")]
+    #[error(
+        "invalid merged configuration: systemReservedCgroup ({reserved}) must match systemCgroups ({system})"
+    )]
     MergedCgroupsDiffer { reserved: String, system: String },
     #[error("KubeletConfiguration: staticPodPath is not allowed to be set for control plane pool {pool:?}")]
     StaticPodsOnControlPlane { pool: String },
@@ -26,6 +28,8 @@ pub enum KubeletError {
     Base(String),
     #[error("unknown cgroup mode found {0}, failed to update the machine config resource")]
     CgroupMode(String),
-    #[error("unknown workerLatencyProfile found {0:?}; use Default, MediumUpdateAverageReaction or LowUpdateSlowReaction")]
+    #[error(
+        "unknown workerLatencyProfile found {0:?}; use Default, MediumUpdateAverageReaction or LowUpdateSlowReaction"
+    )]
     LatencyProfile(String),
 }

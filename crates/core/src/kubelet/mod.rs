@@ -13,9 +13,9 @@ mod tree;
 mod validate;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use mco_api::KubeletConfig;
 use mco_api::foreign::node::Node;
 use mco_api::vocabulary::names;
+use mco_api::{KubeletConfig, MachineConfigPool};
 
 use crate::feature_gates::FeatureGates;
 use crate::generated::{Blueprint, Generated, GeneratedFile};
@@ -29,6 +29,24 @@ pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 pub const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
 pub const LOGGING_DROPIN: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
 
+/// On a custom pool, with the value "true": the pool follows the KubeletConfig and the latency profile of the worker
+/// pool. Ours alone; without it a custom pool is left out, as other implementations do it.
+pub const INHERIT_FROM_WORKER: &str = "machineconfiguration.openshift.io/inherit-worker-kubelet";
+
+/// Whether a pool asked to follow the worker pool's kubelet settings.
+pub fn inherits_from_worker(pool: &MachineConfigPool) -> bool {
+    let all = pool.metadata.annotations.as_ref();
+    all.and_then(|all| all.get(INHERIT_FROM_WORKER))
+        .is_some_and(|value| value == "true")
+}
+
+/// Whether the cluster's latency profile is for a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latency {
+    FollowsProfile,
+    AsInBase,
+}
+
 /// What every generated kubelet configuration of a pool starts from.
 #[derive(Debug, Clone, Copy)]
 pub struct Base<'a> {
@@ -38,6 +56,7 @@ pub struct Base<'a> {
     pub kubelet_conf: &'a str,
     pub feature_gates: &'a FeatureGates,
     pub node: Option<&'a Node>,
+    pub latency: Latency,
     /// The source revision of the generating controller.
     pub version: &'a str,
 }
@@ -63,7 +82,10 @@ pub fn for_kubelet_config(
     }
     let merged = conf::with_user(conf::base(base)?, &user)?;
     files.push(GeneratedFile::new(KUBELET_CONF, conf::text(&merged)));
-    let made_from = format!("KubeletConfig {:?}", object.metadata.name.as_deref().unwrap_or_default());
+    let made_from = format!(
+        "KubeletConfig {:?}",
+        object.metadata.name.as_deref().unwrap_or_default()
+    );
     Ok(Blueprint {
         name,
         role: base.role,
@@ -88,7 +110,12 @@ pub fn for_node(base: Base<'_>, kernel_arguments: Vec<String>) -> Result<Generat
         node::check_latency(node)?;
     }
     let name = names::generated_node_kubelet(base.role);
-    plain(base, name, kernel_arguments, "Node \"cluster\" (config.openshift.io)")
+    plain(
+        base,
+        name,
+        kernel_arguments,
+        "Node \"cluster\" (config.openshift.io)",
+    )
 }
 
 fn plain(

@@ -69,8 +69,8 @@ const fn optional(name: &'static str, kind: Kind) -> Field {
 }
 
 use Kind::{
-    BufferSize, Duration, DurationOrNanos, Flag, FlagMap, Float, Integer, Integers, QuantityMap, Struct, Structs, Text,
-    TextMap, Texts, TextsMap,
+    BufferSize, Duration, DurationOrNanos, Flag, FlagMap, Float, Integer, Integers, QuantityMap, Struct,
+    Structs, Text, TextMap, Texts, TextsMap,
 };
 
 /// The whole object.

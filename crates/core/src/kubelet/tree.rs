@@ -111,12 +111,15 @@ fn decode_value(kind: Kind, value: &Value, path: &str) -> Result<Value, DecodeEr
             Ok(value.clone())
         }
         (Kind::Integer, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
-        (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => {
-            duration::parse(text).map_or_else(|| expected("a duration such as 1m30s"), |nanos| Ok(json!(duration::format(nanos))))
-        }
+        (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => duration::parse(text).map_or_else(
+            || expected("a duration such as 1m30s"),
+            |nanos| Ok(json!(duration::format(nanos))),
+        ),
         (Kind::DurationOrNanos, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
         (Kind::BufferSize, _) => quantity(value).map_or_else(|| expected("a quantity such as 1Mi"), Ok),
-        (Kind::Texts, Value::Array(items)) => list(items, path, |item, path| decode_value(Kind::Text, item, path)),
+        (Kind::Texts, Value::Array(items)) => {
+            list(items, path, |item, path| decode_value(Kind::Text, item, path))
+        }
         (Kind::Integers, Value::Array(items)) => {
             list(items, path, |item, path| decode_value(Kind::Integer, item, path))
         }
@@ -126,7 +129,9 @@ fn decode_value(kind: Kind, value: &Value, path: &str) -> Result<Value, DecodeEr
         (Kind::TextMap, Value::Object(map)) => entries(map, path, |v, p| decode_value(Kind::Text, v, p)),
         (Kind::FlagMap, Value::Object(map)) => entries(map, path, |v, p| decode_value(Kind::Flag, v, p)),
         (Kind::TextsMap, Value::Object(map)) => entries(map, path, |v, p| decode_value(Kind::Texts, v, p)),
-        (Kind::QuantityMap, Value::Object(map)) => entries(map, path, |v, p| decode_value(Kind::BufferSize, v, p)),
+        (Kind::QuantityMap, Value::Object(map)) => {
+            entries(map, path, |v, p| decode_value(Kind::BufferSize, v, p))
+        }
         (Kind::Struct(fields), _) => decode_struct(fields, value, path).map(Value::Object),
         (Kind::Text, _) => expected("a text; quote it if it looks like a number"),
         (Kind::Integer, _) => expected("a whole number"),
@@ -144,7 +149,9 @@ fn quantity(value: &Value) -> Option<Value> {
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
-    Quantity::parse(&text).ok().map(|quantity| json!(quantity.canonical()))
+    Quantity::parse(&text)
+        .ok()
+        .map(|quantity| json!(quantity.canonical()))
 }
 
 fn list(
@@ -210,10 +217,16 @@ fn encode_struct(fields: &[Field], map: &Map<String, Value>) -> Map<String, Valu
     let mut written = Map::new();
     for field in fields {
         let value = match (map.get(field.name), field.kind) {
-            (Some(value), Kind::Struct(inner)) => value.as_object().map(|map| Value::Object(encode_struct(inner, map))),
+            (Some(value), Kind::Struct(inner)) => value
+                .as_object()
+                .map(|map| Value::Object(encode_struct(inner, map))),
             (Some(Value::Array(items)), Kind::Structs(inner)) => {
                 let items = items.iter().filter_map(Value::as_object);
-                Some(items.map(|map| Value::Object(encode_struct(inner, map))).collect())
+                Some(
+                    items
+                        .map(|map| Value::Object(encode_struct(inner, map)))
+                        .collect(),
+                )
             }
             (Some(value), _) => Some(value.clone()),
             (None, _) if field.presence == Presence::Optional => None,
@@ -241,7 +254,9 @@ fn zero(kind: Kind, presence: Presence) -> Option<Value> {
 
 fn merge(fields: &[Field], base: &mut Map<String, Value>, over: &Map<String, Value>) {
     for field in fields {
-        let Some(value) = over.get(field.name) else { continue };
+        let Some(value) = over.get(field.name) else {
+            continue;
+        };
         let Some(existing) = base.get_mut(field.name) else {
             if !matches!(field.kind, Kind::BufferSize) {
                 base.insert(field.name.to_owned(), merged_into_nothing(field.kind, value));
@@ -282,7 +297,11 @@ fn merge_nanos(base: &Value, over: &Value) -> Value {
         Value::String(text) => duration::parse(text).unwrap_or_default(),
         other => other.as_i64().unwrap_or_default(),
     };
-    let chosen = if nanos(over) == 0 { nanos(base) } else { nanos(over) };
+    let chosen = if nanos(over) == 0 {
+        nanos(base)
+    } else {
+        nanos(over)
+    };
     if base.is_string() || over.is_string() {
         json!(duration::format(chosen))
     } else {

@@ -78,7 +78,10 @@ fn is_control_plane(pool: &MachineConfigPool) -> bool {
         return false;
     };
     let key = labels::node_role(names::pool::MASTER);
-    let by_label = selector.match_labels.iter().any(|labels| labels.contains_key(&key));
+    let by_label = selector
+        .match_labels
+        .iter()
+        .any(|labels| labels.contains_key(&key));
     let mut expressions = selector.match_expressions.iter().flatten();
     by_label || expressions.any(|e| e.key == key && matches!(e.operator.as_str(), "Exists" | "In"))
 }
@@ -91,7 +94,13 @@ fn check_fields(given: &KubeletConfiguration, auto_sizing: Option<bool>) -> Resu
             found: go_text(found),
         })
     };
-    for field in ["cgroupDriver", "clusterDNS", "clusterDomain", "featureGates", "failSwapOn"] {
+    for field in [
+        "cgroupDriver",
+        "clusterDNS",
+        "clusterDomain",
+        "featureGates",
+        "failSwapOn",
+    ] {
         if let Some(found) = given.get(field) {
             return forbid(field, found);
         }
@@ -121,7 +130,10 @@ fn go_text(value: &Value) -> String {
             format!("[{}]", items.join(" "))
         }
         Value::Object(map) => {
-            let mut entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", go_text(value))).collect();
+            let mut entries: Vec<String> = map
+                .iter()
+                .map(|(key, value)| format!("{key}:{}", go_text(value)))
+                .collect();
             entries.sort_unstable();
             format!("map[{}]", entries.join(" "))
         }

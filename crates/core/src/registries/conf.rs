@@ -47,9 +47,9 @@ impl Registry {
 
 impl RegistriesConf {
     pub fn read(toml: &str) -> Result<Self, String> {
-        let document: DocumentMut = toml
-            .parse()
-            .map_err(|error: toml_edit::TomlError| format!("registries.conf is not valid TOML: {}", error.message()))?;
+        let document: DocumentMut = toml.parse().map_err(|error: toml_edit::TomlError| {
+            format!("registries.conf is not valid TOML: {}", error.message())
+        })?;
         let table = document.as_table();
         let registries = tables(table.get("registry")).into_iter().map(registry).collect();
         let aliases = table.get("aliases").and_then(Item::as_table_like);
@@ -100,7 +100,10 @@ impl RegistriesConf {
             text.strings("credential-helpers", helpers);
         }
         text.string("short-name-mode", &self.short_name_mode);
-        text.string("additional-layer-store-auth-helper", &self.layer_store_auth_helper);
+        text.string(
+            "additional-layer-store-auth-helper",
+            &self.layer_store_auth_helper,
+        );
         for registry in &self.registries {
             text.element(&["registry"]);
             text.string("prefix", &registry.prefix);
@@ -179,7 +182,11 @@ fn tables(item: Option<&Item>) -> Vec<&dyn TableLike> {
 }
 
 fn text(table: &dyn TableLike, key: &str) -> String {
-    table.get(key).and_then(Item::as_str).unwrap_or_default().to_owned()
+    table
+        .get(key)
+        .and_then(Item::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn flag(table: &dyn TableLike, key: &str) -> bool {
@@ -188,5 +195,9 @@ fn flag(table: &dyn TableLike, key: &str) -> bool {
 
 fn texts(table: &dyn TableLike, key: &str) -> Option<Vec<String>> {
     let values = table.get(key)?.as_array()?.iter();
-    Some(values.filter_map(|value| value.as_str().map(str::to_owned)).collect())
+    Some(
+        values
+            .filter_map(|value| value.as_str().map(str::to_owned))
+            .collect(),
+    )
 }

@@ -43,11 +43,13 @@ fn add_mirrors(conf: &mut RegistriesConf, rules: &[Rule], pull_from_mirror: &str
     for ordered in mirrors::ordered(rules) {
         let entry = conf.entry(&ordered.source);
         entry.blocked |= ordered.never_contact_source;
-        entry.mirrors.extend(ordered.mirrors.into_iter().map(|location| Endpoint {
-            location,
-            pull_from_mirror: pull_from_mirror.to_owned(),
-            ..Endpoint::default()
-        }));
+        entry
+            .mirrors
+            .extend(ordered.mirrors.into_iter().map(|location| Endpoint {
+                location,
+                pull_from_mirror: pull_from_mirror.to_owned(),
+                ..Endpoint::default()
+            }));
     }
 }
 

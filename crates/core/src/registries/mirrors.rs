@@ -52,15 +52,28 @@ impl Rules {
             let object = || rule.object.clone();
             if !scope::is_valid_source(&rule.source) {
                 let mirrored = rule.source.clone();
-                problems.push(RegistryProblem::SourceFormat { object: object(), mirrored });
+                problems.push(RegistryProblem::SourceFormat {
+                    object: object(),
+                    mirrored,
+                });
             }
-            for mirror in rule.mirrors.iter().filter(|mirror| !scope::is_valid_mirror(mirror)) {
+            for mirror in rule
+                .mirrors
+                .iter()
+                .filter(|mirror| !scope::is_valid_mirror(mirror))
+            {
                 let mirror = mirror.clone();
-                problems.push(RegistryProblem::MirrorFormat { object: object(), mirror });
+                problems.push(RegistryProblem::MirrorFormat {
+                    object: object(),
+                    mirror,
+                });
             }
             if rule.never_contact_source && rule.mirrors.contains(&rule.source) {
                 let mirrored = rule.source.clone();
-                problems.push(RegistryProblem::SourceIsMirror { object: object(), mirrored });
+                problems.push(RegistryProblem::SourceIsMirror {
+                    object: object(),
+                    mirrored,
+                });
             }
             let first = *policies.entry(&rule.source).or_insert(rule);
             if first.never_contact_source != rule.never_contact_source {
@@ -130,7 +143,11 @@ pub(super) fn ordered(rules: &[Rule]) -> Vec<Ordered> {
             for pair in rule.mirrors.windows(2) {
                 graph.before(&pair[0], &pair[1]);
             }
-            if let Some(last) = rule.mirrors.last().filter(|_| !rule.mirrors.iter().any(|m| m == source)) {
+            if let Some(last) = rule
+                .mirrors
+                .last()
+                .filter(|_| !rule.mirrors.iter().any(|m| m == source))
+            {
                 graph.before(last, source);
             }
         }
@@ -224,7 +241,11 @@ mod tests {
         let cases: [(&str, &[&[&str]], &[&str]); 7] = [
             ("one list keeps its order", &[&["b", "a"]], &["b", "a"]),
             ("overlapping lists", &[&["B", "C"], &["A", "B"]], &["A", "B", "C"]),
-            ("a cycle is broken alphabetically", &[&["a", "b"], &["b", "a"]], &["a", "b"]),
+            (
+                "a cycle is broken alphabetically",
+                &[&["a", "b"], &["b", "a"]],
+                &["a", "b"],
+            ),
             ("the source first is kept", &[&["s", "a"]], &["s", "a"]),
             ("the source last is dropped", &[&["a", "s"]], &["a"]),
             ("only the source is ignored", &[&["s"], &["a"]], &["a"]),

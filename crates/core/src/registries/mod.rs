@@ -108,7 +108,9 @@ pub fn files(sources: &RegistrySources<'_>, base: BaseFiles<'_>) -> Result<Regis
     let mut problems = rules.check();
     let registry_sources = sources.image.map(|image| &image.spec.registry_sources);
     let list = |pick: fn(&mco_api::foreign::image::RegistrySources) -> &Vec<String>| {
-        registry_sources.map(|sources| pick(sources).as_slice()).unwrap_or_default()
+        registry_sources
+            .map(|sources| pick(sources).as_slice())
+            .unwrap_or_default()
     };
     let insecure = list(|s| &s.insecure_registries);
     let blocked = list(|s| &s.blocked_registries);
@@ -166,7 +168,12 @@ pub fn files(sources: &RegistrySources<'_>, base: BaseFiles<'_>) -> Result<Regis
 }
 
 /// The MachineConfig with those files for one pool.
-pub fn generate(pool: &str, files: Vec<GeneratedFile>, version: Option<&str>, owner: Option<OwnerReference>) -> Generated {
+pub fn generate(
+    pool: &str,
+    files: Vec<GeneratedFile>,
+    version: Option<&str>,
+    owner: Option<OwnerReference>,
+) -> Generated {
     Blueprint {
         name: names::generated_registries(pool),
         role: pool,
@@ -219,7 +226,10 @@ impl Assembly<'_> {
         if edited {
             files.push(GeneratedFile::new(REGISTRIES_CONF, conf.write()));
         }
-        if !self.lists.policy_blocked.is_empty() || !self.lists.allowed.is_empty() || !self.signatures.is_empty() {
+        if !self.lists.policy_blocked.is_empty()
+            || !self.lists.allowed.is_empty()
+            || !self.signatures.is_empty()
+        {
             self.policies(&conf, &mut files)?;
         }
         if !self.search.is_empty() {
@@ -233,10 +243,11 @@ impl Assembly<'_> {
     }
 
     fn registries_conf(&self) -> Result<RegistriesConf, RegistryProblem> {
-        let mut conf = RegistriesConf::read(self.base.registries_conf).map_err(|message| RegistryProblem::Base {
-            file: REGISTRIES_CONF,
-            message,
-        })?;
+        let mut conf =
+            RegistriesConf::read(self.base.registries_conf).map_err(|message| RegistryProblem::Base {
+                file: REGISTRIES_CONF,
+                message,
+            })?;
         edit::edit(
             &mut conf,
             self.insecure,

@@ -60,13 +60,21 @@ pub(super) fn protect(
 }
 
 /// Where a repository would be pulled from by digest under these lists.
-fn pull_sources(repository: &str, insecure: &[String], blocked: &[String], digest_rules: &[Rule]) -> Vec<String> {
+fn pull_sources(
+    repository: &str,
+    insecure: &[String],
+    blocked: &[String],
+    digest_rules: &[Rule],
+) -> Vec<String> {
     let mut conf = RegistriesConf::default();
     edit::edit(&mut conf, insecure, blocked, digest_rules, &[]);
     let entry = conf.closest(repository, |_| true);
     let mirrors = entry.into_iter().flat_map(|entry| {
         let rest = scope::remainder(repository, entry.scope());
-        entry.mirrors.iter().map(move |mirror| format!("{}{rest}", mirror.location))
+        entry
+            .mirrors
+            .iter()
+            .map(move |mirror| format!("{}{rest}", mirror.location))
     });
     mirrors.chain([repository.to_owned()]).collect()
 }

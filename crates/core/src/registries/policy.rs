@@ -31,7 +31,10 @@ pub(super) fn with_wishes(template: &str, wishes: Wishes<'_>) -> Result<String, 
     let mut scopes = Requirements::new();
     if !wishes.allowed.is_empty() {
         policy.insert("default".to_owned(), json!([reject()]));
-        let unsigned = wishes.allowed.iter().filter(|s| !wishes.signatures.contains_key(*s));
+        let unsigned = wishes
+            .allowed
+            .iter()
+            .filter(|s| !wishes.signatures.contains_key(*s));
         scopes.extend(unsigned.map(|scope| (scope.clone(), vec![accept()])));
     }
     if !wishes.blocked.is_empty() {
@@ -46,7 +49,10 @@ pub(super) fn with_wishes(template: &str, wishes: Wishes<'_>) -> Result<String, 
 /// A cluster's policy with one namespace's requirements added.
 pub(super) fn with_namespace(cluster: &str, requirements: &Requirements) -> Result<String, RegistryProblem> {
     let mut policy = read(cluster)?;
-    let docker = policy.get("transports").and_then(|t| t.get("docker")).and_then(Value::as_object);
+    let docker = policy
+        .get("transports")
+        .and_then(|t| t.get("docker"))
+        .and_then(Value::as_object);
     let mut scopes: Requirements = docker
         .into_iter()
         .flatten()
@@ -59,7 +65,10 @@ pub(super) fn with_namespace(cluster: &str, requirements: &Requirements) -> Resu
 
 fn add(scopes: &mut Requirements, more: &Requirements) {
     for (scope, requirements) in more {
-        scopes.entry(scope.clone()).or_default().extend(requirements.iter().cloned());
+        scopes
+            .entry(scope.clone())
+            .or_default()
+            .extend(requirements.iter().cloned());
     }
 }
 
@@ -125,7 +134,10 @@ pub(super) fn requirement(object: &str, policy: &SignaturePolicy) -> Result<Valu
     });
     match root.policy_type.as_str() {
         "PublicKey" => {
-            let key = root.public_key.as_ref().ok_or_else(|| wrong("publicKey is missing"))?;
+            let key = root
+                .public_key
+                .as_ref()
+                .ok_or_else(|| wrong("publicKey is missing"))?;
             requirement["keyData"] = encoded(&key.key_data);
             if let Some(rekor) = key.rekor_key_data.as_ref().filter(|data| !data.0.is_empty()) {
                 requirement["rekorPublicKeyData"] = encoded(rekor);
@@ -146,7 +158,11 @@ pub(super) fn requirement(object: &str, policy: &SignaturePolicy) -> Result<Valu
         "PKI" => {
             let pki = root.pki.as_ref().ok_or_else(|| wrong("pki is missing"))?;
             let mut data = json!({"caRootsData": encoded(&pki.ca_roots_data)});
-            if let Some(intermediates) = pki.ca_intermediates_data.as_ref().filter(|data| !data.0.is_empty()) {
+            if let Some(intermediates) = pki
+                .ca_intermediates_data
+                .as_ref()
+                .filter(|data| !data.0.is_empty())
+            {
                 data["caIntermediatesData"] = encoded(intermediates);
             }
             let subject = &pki.pki_certificate_subject;
@@ -173,11 +189,17 @@ fn identity(identity: Option<&SignedIdentity>) -> Result<Value, String> {
         "" | "MatchRepoDigestOrExact" => Ok(json!({"type": "matchRepoDigestOrExact"})),
         "MatchRepository" => Ok(json!({"type": "matchRepository"})),
         "ExactRepository" => {
-            let exact = identity.exact_repository.as_ref().ok_or("exactRepository is missing")?;
+            let exact = identity
+                .exact_repository
+                .as_ref()
+                .ok_or("exactRepository is missing")?;
             Ok(json!({"type": "exactRepository", "dockerRepository": exact.repository}))
         }
         "RemapIdentity" => {
-            let remap = identity.remap_identity.as_ref().ok_or("remapIdentity is missing")?;
+            let remap = identity
+                .remap_identity
+                .as_ref()
+                .ok_or("remapIdentity is missing")?;
             Ok(json!({"type": "remapIdentity", "prefix": remap.prefix, "signedPrefix": remap.signed_prefix}))
         }
         other => Err(format!("matchPolicy {other:?} is not supported")),

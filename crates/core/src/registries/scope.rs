@@ -68,10 +68,7 @@ pub(super) fn is_valid_source(source: &str) -> bool {
 fn is_host(host: &str) -> bool {
     host.split('.').all(|label| {
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        !label.is_empty()
-            && label.bytes().all(inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
     })
 }
 
@@ -100,13 +97,14 @@ pub(super) fn repository(image: &str) -> Option<&str> {
     let tag_character = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
     let good_tag = |tag: &str| !tag.is_empty() && tag.len() <= 128 && tag.bytes().all(tag_character);
     let good_digest = |digest: &str| {
-        digest
-            .split_once(':')
-            .is_some_and(|(kind, hex)| !kind.is_empty() && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+        digest.split_once(':').is_some_and(|(kind, hex)| {
+            !kind.is_empty() && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())
+        })
     };
     let host = name.split('/').next().unwrap_or_default();
     let has_host = name.contains('/') && (host.contains(['.', ':']) || host == "localhost");
-    (has_host && is_valid_mirror(name) && tag.is_none_or(good_tag) && digest.is_none_or(good_digest)).then_some(name)
+    (has_host && is_valid_mirror(name) && tag.is_none_or(good_tag) && digest.is_none_or(good_digest))
+        .then_some(name)
 }
 
 #[cfg(test)]

@@ -43,11 +43,18 @@ impl Signatures {
     pub fn gather(cluster: &[ClusterImagePolicy], namespaced: &[ImagePolicy]) -> Self {
         let mut gathered = Self::default();
         for object in cluster {
-            let name = format!("ClusterImagePolicy {:?}", object.metadata.name.as_deref().unwrap_or_default());
+            let name = format!(
+                "ClusterImagePolicy {:?}",
+                object.metadata.name.as_deref().unwrap_or_default()
+            );
             match policy::requirement(&name, &object.spec.policy) {
                 Ok(requirement) => {
                     for scope in &object.spec.scopes {
-                        gathered.cluster.entry(scope.clone()).or_default().push(requirement.clone());
+                        gathered
+                            .cluster
+                            .entry(scope.clone())
+                            .or_default()
+                            .push(requirement.clone());
                     }
                 }
                 Err(problem) => gathered.problems.push(problem),
@@ -113,11 +120,17 @@ impl Signatures {
             places.insert(scope.clone());
             if let Some(entry) = conf.closest(scope, |entry| !entry.mirrors.is_empty()) {
                 let rest = scope::remainder(scope, entry.scope());
-                places.extend(entry.mirrors.iter().map(|mirror| format!("{}{rest}", mirror.location)));
+                places.extend(
+                    entry
+                        .mirrors
+                        .iter()
+                        .map(|mirror| format!("{}{rest}", mirror.location)),
+                );
             }
-            let inner = conf.registries.iter().filter(|entry| {
-                entry.scope() != scope.as_str() && scope::is_within(entry.scope(), scope)
-            });
+            let inner = conf
+                .registries
+                .iter()
+                .filter(|entry| entry.scope() != scope.as_str() && scope::is_within(entry.scope(), scope));
             for entry in inner {
                 if !scope::is_wildcard(entry.scope()) {
                     places.insert(entry.scope().to_owned());

@@ -1,0 +1,3 @@
+//! Our own base templates, compiled in.
+
+pub(super) const FILES: &[(&str, &[u8])] = &[];
