@@ -15,8 +15,9 @@ use crate::version::{SpecVersion, Unrecognised};
 pub use error::ParseError;
 pub(crate) use reader::{Key, Reader};
 
-/// More than any machine takes (a rendered config fits into 1.5 MiB), and little enough to hold in memory.
-pub const MAX_CONFIG_BYTES: usize = 32 << 20;
+/// A rendered config has at most 1.5 MiB, and the document served to a machine holds it three times, twice
+/// percent-encoded; more than this is no config.
+pub const MAX_CONFIG_BYTES: usize = 16 << 20;
 
 /// A config that was read and found valid.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ mod properties;
 mod resource;
 mod spec_2;
 mod validate;
+mod validate_devices;
 mod vectors;
 
 use mco_ignition::{Config, Finding};
