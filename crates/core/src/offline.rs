@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::manifest::{Manifest, ManifestError, Origin};
 use crate::merge::DefaultImages;
+use crate::os_images;
 use crate::pools::{self, SelectError};
 use crate::problem::InvalidObject;
 use crate::render::{self, Identity, RenderError, Rendered};
@@ -216,10 +217,8 @@ impl Inventory {
     fn default_images(&self) -> DefaultImages<'_> {
         self.controller_config
             .as_ref()
-            .map_or_else(DefaultImages::default, |config| DefaultImages {
-                os: &config.spec.base_os_container_image,
-                extensions: &config.spec.base_os_extensions_container_image,
-            })
+            .map(os_images::from_controller_config)
+            .unwrap_or_default()
     }
 
     fn release_version(&self) -> Option<&str> {

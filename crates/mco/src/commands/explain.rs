@@ -41,7 +41,7 @@ pub fn run(arguments: &Explain) -> anyhow::Result<Outcome> {
             },
         )?,
         None if arguments.path.is_some() => {
-            output::print(&in_detail(&parts, &arguments.pool, &rendered, &inventory))?
+            output::print(&in_detail(&parts, &arguments.pool, &rendered, &inventory))?;
         }
         None => output::print(&overview(&parts, &arguments.pool, &rendered))?,
     }

@@ -1,9 +1,11 @@
 //! `mco render`
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::goyaml;
 use mco_core::offline::{self, PoolOutcome};
@@ -106,19 +108,20 @@ fn write(results: &[Finished], out: &Path) -> anyhow::Result<()> {
     }
     let mut summary = String::new();
     for result in results {
-        write_object(&configs, name(&result.config.metadata.name), &result.config)?;
-        write_object(&pools, name(&result.pool.metadata.name), &result.pool)?;
-        summary.push_str(&format!(
-            "{}: {}\n",
-            name(&result.pool.metadata.name),
-            name(&result.config.metadata.name)
-        ));
+        write_object(&configs, name(&result.config.metadata), &result.config)?;
+        write_object(&pools, name(&result.pool.metadata), &result.pool)?;
+        let _ = writeln!(
+            summary,
+            "{}: {}",
+            name(&result.pool.metadata),
+            name(&result.config.metadata)
+        );
     }
     output::print(&summary)
 }
 
-fn name(name: &Option<String>) -> &str {
-    name.as_deref().unwrap_or_default()
+fn name(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
 }
 
 fn write_object(directory: &Path, name: &str, object: &impl Serialize) -> anyhow::Result<()> {
