@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::manifest::{Manifest, ManifestError, Origin};
 use crate::merge::DefaultImages;
 use crate::os_images;
+use crate::os_images::UnknownStream;
 use crate::pools::{self, SelectError};
 use crate::problem::InvalidObject;
 use crate::render::{self, Identity, RenderError, Rendered};
@@ -72,6 +73,8 @@ pub enum PoolError {
     Inputs(Vec<InvalidObject>),
     #[error(transparent)]
     Render(#[from] RenderError),
+    #[error(transparent)]
+    Stream(#[from] UnknownStream),
     #[error("{0}")]
     Runtime(String),
 }
@@ -145,14 +148,14 @@ impl Inventory {
 
     /// Renders every pool. One that cannot be rendered does not stop the others.
     pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
-        self.render_with(identity, |_| None)
+        self.render_with(identity, |_| Ok(None))
     }
 
     /// The same, with other default images for some pools.
     pub(crate) fn render_with<'i>(
         &'i self,
         identity: Identity<'_>,
-        images: impl Fn(&MachineConfigPool) -> Option<DefaultImages<'i>>,
+        images: impl Fn(&MachineConfigPool) -> Result<Option<DefaultImages<'i>>, PoolError>,
     ) -> Vec<PoolOutcome> {
         let checked: Vec<_> = self.configs.iter().map(validate::check).collect();
         let release = self.release_version();
@@ -171,8 +174,10 @@ impl Inventory {
         pools
             .into_iter()
             .map(|pool| {
-                let images = images(&pool).unwrap_or_else(|| self.default_images());
-                let result = self.render_pool(&pool, &checked, images, identity);
+                let result = images(&pool).and_then(|images| {
+                    let images = images.unwrap_or_else(|| self.default_images());
+                    self.render_pool(&pool, &checked, images, identity)
+                });
                 PoolOutcome { pool, result }
             })
             .collect()

@@ -106,10 +106,12 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
 impl Cluster {
     /// Renders every pool. One that cannot be rendered does not stop the others.
     pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
-        let pools = &self.inventory.pools;
-        let outcomes = self
-            .inventory
-            .render_with(identity, |pool| self.streams.images(pool, pools));
+        let all = &self.inventory.pools;
+        let images = |pool: &MachineConfigPool| {
+            let stream = self.streams.of_pool(pool, all)?;
+            Ok(stream.map(|stream| stream.images))
+        };
+        let outcomes = self.inventory.render_with(identity, images);
         outcomes
             .into_iter()
             .map(|outcome| self.check_runtime(outcome))
@@ -119,9 +121,9 @@ impl Cluster {
     fn check_runtime(&self, outcome: PoolOutcome) -> PoolOutcome {
         let PoolOutcome { pool, result } = outcome;
         let result = result.and_then(|rendered| {
-            let stream = self.streams.name(&pool, &self.inventory.pools);
+            let stream = self.streams.of_pool(&pool, &self.inventory.pools)?;
             let name = pool.metadata.name.as_deref().unwrap_or_default();
-            runtime_check::check(name, &rendered.ignition, stream)
+            runtime_check::check(name, &rendered.ignition, stream.map(|stream| stream.name))
                 .map(|()| rendered)
                 .map_err(|error| PoolError::Runtime(error.to_string()))
         });

@@ -1,11 +1,12 @@
-//! Streams of operating system images, and which of them a pool follows.
+//! Streams of operating system images, as the manifests bring them.
 
-use mco_api::os_image_stream::{OSImageStreamImages, OSImageStreamStatus};
-use mco_api::vocabulary::names;
+use mco_api::os_image_stream::OSImageStreamStatus;
 use mco_api::{MachineConfigPool, OSImageStream};
 
 use crate::feature_gates::FeatureGates;
 use crate::merge::DefaultImages;
+use crate::os_images::{self, Stream, UnknownStream};
+use crate::pools;
 
 /// Without it, every pool has the ControllerConfig's images.
 const GATE: &str = "OSStreams";
@@ -24,41 +25,29 @@ impl Streams {
         }
     }
 
-    /// The stream that a pool follows: its own, else for a custom pool the worker's, else the default.
-    pub fn name<'a>(
-        &'a self,
-        pool: &'a MachineConfigPool,
-        pools: &'a [MachineConfigPool],
-    ) -> Option<&'a str> {
-        let status = self.status.as_ref()?;
-        let chosen =
-            |pool: &'a MachineConfigPool| pool.spec.os_image_stream.as_ref().map(|s| s.name.as_str());
-        let inherited = || {
-            let name = pool.metadata.name.as_deref().unwrap_or_default();
-            let worker = pools
-                .iter()
-                .find(|pool| pool.metadata.name.as_deref() == Some(names::pool::WORKER))?;
-            names::pool::is_custom(name).then(|| chosen(worker)).flatten()
-        };
-        Some(chosen(pool).or_else(inherited).unwrap_or(&status.default_stream))
-    }
-
-    /// The images of the stream that a pool follows; none leaves the ControllerConfig's.
-    pub fn images<'a>(
-        &'a self,
+    /// The stream that a pool follows; none if the cluster has no streams.
+    pub fn of_pool(
+        &self,
         pool: &MachineConfigPool,
-        pools: &[MachineConfigPool],
-    ) -> Option<DefaultImages<'a>> {
-        let name = self.name(pool, pools)?;
-        let mut available = self.status.iter().flat_map(|status| &status.available_streams);
-        let OSImageStreamImages {
-            os_image,
-            os_extensions_image,
-            ..
-        } = available.find(|stream| stream.name == name)?;
-        Some(DefaultImages {
-            os: os_image,
-            extensions: os_extensions_image,
-        })
+        all: &[MachineConfigPool],
+    ) -> Result<Option<Stream<'_>>, UnknownStream> {
+        let Some(status) = &self.status else {
+            return Ok(None);
+        };
+        let available = status.available_streams.iter().map(|stream| Stream {
+            name: &stream.name,
+            images: DefaultImages {
+                os: &stream.os_image,
+                extensions: &stream.os_extensions_image,
+            },
+        });
+        let streams = os_images::Streams {
+            available: available.collect(),
+            default: &status.default_stream,
+        };
+        let worker = all
+            .iter()
+            .find(|pool| pool.metadata.name.as_deref() == Some(pools::WORKER));
+        os_images::stream_of(pool, worker, &streams).map(Some)
     }
 }
