@@ -4,6 +4,8 @@ mod error;
 mod reader;
 mod v3;
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::finding::Finding;
@@ -64,13 +66,13 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
         });
     }
     let text = match compressed(bytes) {
-        Some(compressed) => {
-            resource::decompress(&compressed, MAX_CONFIG_BYTES).map_err(|error| match error {
+        Some(compressed) => Cow::Owned(resource::decompress(&compressed, MAX_CONFIG_BYTES).map_err(
+            |error| match error {
                 resource::DecodeError::TooLarge { limit } => ParseError::TooLarge { limit },
                 other => ParseError::NotJson(other.to_string()),
-            })?
-        }
-        None => bytes.to_vec(),
+            },
+        )?),
+        None => Cow::Borrowed(bytes),
     };
     let value: Value =
         serde_json::from_slice(&text).map_err(|error| ParseError::NotJson(format!("not JSON: {error}")))?;
@@ -78,14 +80,15 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
 }
 
 /// The gzip stream in `bytes`, plain or in base64, if there is one.
-fn compressed(bytes: &[u8]) -> Option<Vec<u8>> {
+fn compressed(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     const MAGIC: [u8; 2] = [0x1f, 0x8b];
     if bytes.starts_with(&MAGIC) {
-        return Some(bytes.to_vec());
+        return Some(Cow::Borrowed(bytes));
     }
     resource::decode_base64(bytes.trim_ascii())
         .ok()
         .filter(|decoded| decoded.starts_with(&MAGIC))
+        .map(Cow::Owned)
 }
 
 /// A config without errors is parsed; one with errors is not.
