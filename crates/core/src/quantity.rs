@@ -46,9 +46,8 @@ impl Quantity {
     fn read(text: &str) -> Option<Self> {
         let unsigned = text.trim_start_matches(['+', '-']);
         let sign = match text.len() - unsigned.len() {
-            0 => 1,
             1 if text.starts_with('-') => -1,
-            1 => 1,
+            0 | 1 => 1,
             _ => return None,
         };
         let end = unsigned

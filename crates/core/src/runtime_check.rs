@@ -98,6 +98,9 @@ mod tests {
 
     use super::*;
 
+    /// A name, drop-ins with their runtimes, the stream, and whether it passes.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<&'a str>, bool);
+
     fn config(files: &[(&str, &str)]) -> Config {
         let files: Vec<_> = files
             .iter()
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_last_dropin_decides_and_only_el10_has_no_runc() {
-        let cases: [(&str, &[(&str, &str)], Option<&str>, bool); 6] = [
+        let cases: [Case<'_>; 6] = [
             (
                 "runc then crun",
                 &[("00-default", "runc"), ("01-crun", "crun")],

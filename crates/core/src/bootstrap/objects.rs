@@ -56,16 +56,16 @@ impl Objects {
         let singleton = manifest.name == names::SINGLETON;
         match (group, manifest.kind.as_str()) {
             ("machineconfiguration.openshift.io", "KubeletConfig") => {
-                self.kubelet_configs.push(manifest.decode()?)
+                self.kubelet_configs.push(manifest.decode()?);
             }
             ("machineconfiguration.openshift.io", "ContainerRuntimeConfig") => {
                 self.runtime_configs.push(manifest.decode()?);
             }
             ("machineconfiguration.openshift.io", "MachineOSConfig") => {
-                self.os_configs.push(manifest.decode()?)
+                self.os_configs.push(manifest.decode()?);
             }
             ("machineconfiguration.openshift.io", "OSImageStream") => {
-                self.os_image_stream = Some(manifest.decode()?)
+                self.os_image_stream = Some(manifest.decode()?);
             }
             ("config.openshift.io", "ImageDigestMirrorSet") => self.digest_mirrors.push(manifest.decode()?),
             ("config.openshift.io", "ImageTagMirrorSet") => self.tag_mirrors.push(manifest.decode()?),
@@ -73,12 +73,12 @@ impl Objects {
             ("config.openshift.io", "ImagePolicy") => self.policies.push(manifest.decode()?),
             ("config.openshift.io", "Image") => self.image = Some(manifest.decode()?),
             ("config.openshift.io", "FeatureGate") if singleton => {
-                self.feature_gate = Some(manifest.decode()?)
+                self.feature_gate = Some(manifest.decode()?);
             }
             ("config.openshift.io", "Node") if singleton => self.node = Some(manifest.decode()?),
             ("config.openshift.io", "APIServer") if singleton => self.api_server = Some(manifest.decode()?),
             ("operator.openshift.io", "ImageContentSourcePolicy") => {
-                self.content_policies.push(manifest.decode()?)
+                self.content_policies.push(manifest.decode()?);
             }
             _ => return Ok(false),
         }

@@ -144,6 +144,8 @@ mod tests {
 
     use super::*;
 
+    type Case<'a> = (&'a str, ObjectMeta, Vec<ObjectMeta>, Result<&'a str, &'a str>);
+
     fn object(name: &str, suffix: Option<&str>, finalizers: &[&str]) -> ObjectMeta {
         ObjectMeta {
             name: Some(name.to_owned()),
@@ -158,7 +160,7 @@ mod tests {
     fn every_object_keeps_its_name_and_new_ones_get_the_next() {
         let base = "99-worker-generated-kubelet";
         let one = "99-worker-generated-kubelet-1";
-        let cases: Vec<(&str, ObjectMeta, Vec<ObjectMeta>, Result<&str, &str>)> = vec![
+        let cases: Vec<Case<'_>> = vec![
             ("alone on the pool", object("a", None, &[]), vec![], Ok(base)),
             (
                 "the second on the pool",
@@ -223,7 +225,7 @@ mod tests {
             match (result, expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{name}"),
                 (Err(error), Err(expected)) => {
-                    assert!(error.to_string().starts_with(expected), "{name}: {error}")
+                    assert!(error.to_string().starts_with(expected), "{name}: {error}");
                 }
                 (result, expected) => panic!("{name}: {result:?} instead of {expected:?}"),
             }

@@ -308,3 +308,38 @@ fn merge_nanos(base: &Value, over: &Value) -> Value {
         json!(chosen)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{goyaml, manifest};
+
+    fn read(text: &str) -> KubeletConfiguration {
+        KubeletConfiguration::decode(&manifest::value(text).unwrap()).unwrap()
+    }
+
+    /// Recorded from the Go type with every field set.
+    #[test]
+    fn every_field_is_read_and_written_in_gos_bytes() {
+        let text = include_str!("testdata/every-field.yaml");
+        assert_eq!(goyaml::to_string(&read(text).encode()), text);
+    }
+
+    /// Recorded from the Go type and the merge library that other implementations use.
+    #[test]
+    fn one_configuration_over_another_gives_gos_bytes() {
+        let mut base = read(include_str!("testdata/base.yaml"));
+        base.merge(&read(include_str!("testdata/over.yaml")));
+        assert_eq!(
+            goyaml::to_string(&base.encode()),
+            include_str!("testdata/merged.yaml")
+        );
+    }
+
+    #[test]
+    fn a_kind_or_version_that_is_another_is_refused() {
+        for value in [json!({"kind": "Pod"}), json!({"apiVersion": "v1"}), json!([])] {
+            assert!(KubeletConfiguration::decode(&value).is_err(), "{value}");
+        }
+    }
+}

@@ -227,6 +227,9 @@ impl<'s> Precedence<'s> {
 mod tests {
     use super::*;
 
+    /// A name, the lists, and the one order they give.
+    type Case<'a> = (&'a str, &'a [&'a [&'a str]], &'a [&'a str]);
+
     fn rule(source: &str, mirrors: &[&str]) -> Rule {
         Rule {
             object: String::new(),
@@ -238,7 +241,7 @@ mod tests {
 
     #[test]
     fn lists_of_one_source_become_one_order() {
-        let cases: [(&str, &[&[&str]], &[&str]); 7] = [
+        let cases: [Case<'_>; 7] = [
             ("one list keeps its order", &[&["b", "a"]], &["b", "a"]),
             ("overlapping lists", &[&["B", "C"], &["A", "B"]], &["A", "B", "C"]),
             (

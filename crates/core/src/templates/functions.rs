@@ -46,25 +46,31 @@ pub(super) fn all(platform: &Platform) -> FuncMap {
         Ok(text(p.on_premises_short_name()))
     });
     ask("onPremPlatformAPIServerInternalIP", |p| {
-        p.api_server_addresses().map(first)
+        p.api_server_addresses().map(|all| first(&all))
     });
     ask("onPremPlatformAPIServerInternalIPs", |p| {
-        p.api_server_addresses().map(list)
+        p.api_server_addresses().map(|all| list(&all))
     });
-    ask("onPremPlatformIngressIP", |p| p.ingress_addresses().map(first));
-    ask("onPremPlatformIngressIPs", |p| p.ingress_addresses().map(list));
+    ask("onPremPlatformIngressIP", |p| {
+        p.ingress_addresses().map(|all| first(&all))
+    });
+    ask("onPremPlatformIngressIPs", |p| {
+        p.ingress_addresses().map(|all| list(&all))
+    });
     ask("isOpenShiftManagedDefaultLB", |p| {
         Ok(Value::Bool(p.manages_load_balancer()))
     });
     ask("dnsRecordsType", |p| Ok(text(&p.dns_records_type())));
     ask("cloudPlatformAPIIntLoadBalancerIPs", |p| {
-        p.load_balancer_addresses(LoadBalancer::InternalApi).map(list)
+        p.load_balancer_addresses(LoadBalancer::InternalApi)
+            .map(|all| list(&all))
     });
     ask("cloudPlatformAPILoadBalancerIPs", |p| {
-        p.load_balancer_addresses(LoadBalancer::Api).map(list)
+        p.load_balancer_addresses(LoadBalancer::Api).map(|all| list(&all))
     });
     ask("cloudPlatformIngressLoadBalancerIPs", |p| {
-        p.load_balancer_addresses(LoadBalancer::Ingress).map(list)
+        p.load_balancer_addresses(LoadBalancer::Ingress)
+            .map(|all| list(&all))
     });
     functions
 }
@@ -78,12 +84,11 @@ fn failed(name: &str, message: &str) -> TemplateError {
     TemplateError::Exec(format!("{name}: {message}"))
 }
 
-fn list(items: Vec<String>) -> Value {
+fn list(items: &[String]) -> Value {
     Value::List(items.iter().map(|item| text(item)).collect())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "maps the owned list of addresses")]
-fn first(items: Vec<String>) -> Value {
+fn first(items: &[String]) -> Value {
     text(items.first().map(String::as_str).unwrap_or_default())
 }
 
