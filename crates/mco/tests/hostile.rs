@@ -34,8 +34,12 @@ fn what_cannot_be_a_manifest_is_refused() {
         let _ = writeln!(
             bomb,
             "a{level}: &a{level} [{}]",
-            vec![reference.as_str(); 10].join(", ")
+            [reference.as_str(); 10].join(", ")
         );
+    }
+    let mut staircase = String::new();
+    for depth in 0..2_000 {
+        let _ = writeln!(staircase, "{}a:", " ".repeat(depth));
     }
     let cases: [(&str, Vec<u8>, &str); 6] = [
         ("100 MB of noise", block.repeat(1_000), "too much for a manifest"),
@@ -43,10 +47,7 @@ fn what_cannot_be_a_manifest_is_refused() {
         ("brackets without end", b"[".repeat(1_000_000), "not valid YAML"),
         (
             "indentation without end",
-            (0..2_000)
-                .map(|i| format!("{}a:\n", " ".repeat(i)))
-                .collect::<String>()
-                .into_bytes(),
+            staircase.into_bytes(),
             "not valid YAML",
         ),
         (
