@@ -86,3 +86,37 @@ impl<S: Into<String>> FromIterator<(S, bool)> for FeatureGates {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn gates_belong_to_a_version() {
+        let one = json!({"version": "1", "enabled": [{"name": "A"}], "disabled": [{"name": "B"}]});
+        let two = json!({"version": "2", "disabled": [{"name": "A"}]});
+        let object = |versions: &[&serde_json::Value]| -> FeatureGate {
+            serde_json::from_value(
+                json!({"metadata": {"name": "cluster"}, "status": {"featureGates": versions}}),
+            )
+            .unwrap()
+        };
+        let both = object(&[&one, &two]);
+        assert!(FeatureGates::of_version(&both, "1").unwrap().is_enabled("A"));
+        assert!(!FeatureGates::of_version(&both, "2").unwrap().is_enabled("A"));
+        assert!(
+            !FeatureGates::of_version(&both, "2")
+                .unwrap()
+                .is_enabled("unheard of")
+        );
+        assert_eq!(
+            FeatureGates::of_version(&both, "3").unwrap_err().to_string(),
+            "FeatureGate \"cluster\": status.featureGates has no entry for version \"3\"; it has 1, 2"
+        );
+        assert_eq!(FeatureGates::of_only_version(&both), None);
+        let only = FeatureGates::of_only_version(&object(&[&one])).unwrap();
+        assert_eq!(only.iter().collect::<Vec<_>>(), [("A", true), ("B", false)]);
+    }
+}

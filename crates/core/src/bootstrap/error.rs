@@ -44,6 +44,4 @@ pub enum BootstrapError {
     },
     #[error("MachineOSConfig {name:?}: {message}")]
     PreBuiltImage { name: String, message: String },
-    #[error("{file}: {message}")]
-    Base { file: &'static str, message: String },
 }

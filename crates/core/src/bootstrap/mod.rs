@@ -20,7 +20,6 @@ mod defaults;
 mod error;
 mod generate;
 mod objects;
-mod output;
 mod pull_secret;
 mod streams;
 
@@ -35,7 +34,6 @@ use crate::runtime_check;
 use crate::templates::TemplateTree;
 
 pub use error::BootstrapError;
-pub use output::{OutputFile, files};
 pub use pull_secret::{PullSecretError, pull_secret};
 
 /// What a render is told beside the manifests.

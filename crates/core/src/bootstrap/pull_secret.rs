@@ -70,3 +70,59 @@ pub fn pull_secret(file: &str, bytes: &[u8]) -> Result<String, PullSecretError> 
             name: secret.name.clone(),
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(kind: &str, body: &str) -> String {
+        format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: pull-secret}}\n{body}\n")
+    }
+
+    #[test]
+    fn credentials_come_out_compact_and_never_into_an_error() {
+        let encoded = |text: &str| BASE64.encode(text);
+        let good = encoded("{ \"auths\": {} }\n");
+        let broken = encoded("hunter2 is not JSON");
+        let typed = |data: &str| format!("type: {TYPE}\ndata: {{\"{KEY}\": {data}}}");
+        let cases = [
+            (secret("Secret", &typed(&good)), Ok("{\"auths\":{}}")),
+            (
+                secret(
+                    "Secret",
+                    &format!("type: {TYPE}\nstringData: {{\"{KEY}\": '{{\"auths\": {{}} }}'}}"),
+                ),
+                Ok("{\"auths\":{}}"),
+            ),
+            ("{\"auths\": {}}".to_owned(), Ok("{\"auths\":{}}")),
+            (
+                secret("Secret", &typed(&broken)),
+                Err("is not base64-encoded JSON"),
+            ),
+            (
+                secret("Secret", &typed("hunter2!")),
+                Err("is not base64-encoded JSON"),
+            ),
+            (
+                secret("Secret", "type: Opaque"),
+                Err("expected secret type kubernetes.io/dockerconfigjson found Opaque"),
+            ),
+            (
+                secret("ConfigMap", ""),
+                Err("expected one Secret, found ConfigMap"),
+            ),
+            (String::new(), Err("expected one Secret, found 0 objects")),
+        ];
+        for (text, expected) in cases {
+            match (pull_secret("p.yaml", text.as_bytes()), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (Err(error), Err(expected)) => {
+                    let error = error.to_string();
+                    assert!(error.contains(expected), "{error}");
+                    assert!(!error.contains("hunter2"), "{error}");
+                }
+                (result, expected) => panic!("{result:?} instead of {expected:?}"),
+            }
+        }
+    }
+}
