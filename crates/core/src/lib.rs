@@ -7,6 +7,7 @@
 
 pub mod diff;
 pub mod disruption;
+pub mod drain;
 pub mod explain;
 pub mod extensions;
 pub mod goyaml;
@@ -19,6 +20,7 @@ pub mod problem;
 pub mod provenance;
 pub mod reconcilable;
 pub mod render;
+pub mod rollout;
 pub mod selector;
 pub mod skew;
 pub mod validate;
