@@ -114,7 +114,8 @@ fn obstacle(pod: &Pod, budget: &PodDisruptionBudget, used: &mut i32) -> Option<O
         let always = policy
             .and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref())
             .is_some_and(|policy| policy == "AlwaysAllow");
-        let healthy_budget = status.current_healthy >= status.desired_healthy && status.desired_healthy > Some(0);
+        let healthy_budget =
+            status.current_healthy >= status.desired_healthy && status.desired_healthy > Some(0);
         if always || healthy_budget {
             return None;
         }

@@ -42,7 +42,7 @@ pub struct DrainRecord {
 pub enum CordonOrigin {
     /// The controller cordoned the node.
     Made,
-    /// The node was cordoned already.
+    /// The node was cordoned already, or somebody has lifted our cordon since.
     Found,
 }
 
@@ -61,7 +61,8 @@ impl DrainRecord {
 /// Whose cordon a node has.
 ///
 /// Without a record, a finished drain that nobody has asked to undo is taken for the work of a predecessor that kept
-/// none: it cordoned the node. Everything else without a record is somebody else's.
+/// none: it cordoned the node. Everything else without a record is somebody else's. (Somebody who lifts our cordon and
+/// makes their own before the controller has looked cannot be told from us.)
 pub fn of_node(node: &Node) -> Cordon {
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
     if !unschedulable.unwrap_or(false) {

@@ -17,6 +17,9 @@ pub enum Decision {
     Cordon(DrainRecord),
     /// Move its pods away.
     Evict(DrainRecord),
+    /// Somebody let work in again after the drain. That is their right when an update has failed; remember that
+    /// whatever cordon comes next is not ours.
+    Disown(DrainRecord),
     /// Report the node as given back; lift the cordon if it is ours.
     Uncordon { request: String, lift: Lift },
 }
@@ -41,7 +44,7 @@ pub enum Completion {
 /// What this node asks for now.
 pub fn decide(node: &Node, now: Timestamp) -> Result<Decision, RequestError> {
     let Some(request) = pending(node) else {
-        return Ok(Decision::Nothing);
+        return Ok(lifted_by_others(node).map_or(Decision::Nothing, Decision::Disown));
     };
     let verb = Verb::of(request).ok_or_else(|| RequestError {
         node: node.metadata.name.clone().unwrap_or_default(),
@@ -79,6 +82,9 @@ impl Decision {
             Self::Cordon(record) => Some(json!({
                 "metadata": {"annotations": {DRAIN_RECORD: record.to_annotation()}},
                 "spec": {"unschedulable": true},
+            })),
+            Self::Disown(record) => Some(json!({
+                "metadata": {"annotations": {DRAIN_RECORD: record.to_annotation()}},
             })),
             Self::Uncordon { request, lift } => {
                 let annotations = json!({annotation::LAST_APPLIED_DRAIN: request, DRAIN_RECORD: null});
@@ -121,6 +127,15 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
             cordon: origin,
         }),
     }
+}
+
+/// The record of a cordon that we made and somebody else has lifted, with that corrected.
+fn lifted_by_others(node: &Node) -> Option<DrainRecord> {
+    let record = DrainRecord::of_node(node).filter(|record| record.cordon == CordonOrigin::Made)?;
+    (cordon::of_node(node) == Cordon::None).then_some(DrainRecord {
+        cordon: CordonOrigin::Found,
+        ..record
+    })
 }
 
 /// The daemon's request, unless it has been done.

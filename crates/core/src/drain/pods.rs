@@ -162,7 +162,9 @@ pub fn is_finished(pod: &Pod) -> bool {
 
 pub(super) fn phase(pod: &Pod) -> &str {
     let status = pod.status.as_ref();
-    status.and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    status
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
 }
 
 fn controller_of(pod: &Pod) -> Option<&OwnerReference> {

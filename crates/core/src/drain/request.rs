@@ -10,7 +10,9 @@ pub enum Verb {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("node {node}: cannot read the drain request {request:?}: it starts with neither \"drain-\" nor \"uncordon-\"")]
+#[error(
+    "node {node}: cannot read the drain request {request:?}: it starts with neither \"drain-\" nor \"uncordon-\""
+)]
 pub struct RequestError {
     pub node: String,
     pub request: String,

@@ -85,8 +85,6 @@ pub fn role_change(node: &Node, workloads: Workloads) -> Option<RoleChange> {
 }
 
 fn keeps_workloads_away(taint: &Taint) -> bool {
-    matches!(
-        taint.key.as_str(),
-        label::ROLE_MASTER | label::ROLE_CONTROL_PLANE
-    ) && taint.effect == effect::NO_SCHEDULE
+    matches!(taint.key.as_str(), label::ROLE_MASTER | label::ROLE_CONTROL_PLANE)
+        && taint.effect == effect::NO_SCHEDULE
 }

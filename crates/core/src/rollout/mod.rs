@@ -9,6 +9,7 @@ pub mod control_plane;
 mod decide;
 pub mod first_boot;
 mod node;
+pub mod patch;
 mod plan;
 pub mod target;
 mod view;

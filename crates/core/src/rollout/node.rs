@@ -160,7 +160,11 @@ impl<'a> NodeView<'a> {
 
     /// Carries the soft taint that asks the scheduler to prefer nodes that are not about to be updated.
     pub fn has_update_taint(&self) -> bool {
-        let taints = self.node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let taints = self
+            .node
+            .spec
+            .iter()
+            .flat_map(|spec| spec.taints.iter().flatten());
         taints
             .into_iter()
             .any(|taint| taint.key == taints::UPDATE_IN_PROGRESS)

@@ -86,9 +86,16 @@ pub enum Action {
         because: Because,
     },
     /// Ask the scheduler to prefer nodes that are not about to be updated.
-    AddUpdateTaint { node: String },
-    RemoveUpdateTaint { node: String },
-    SetControlPlaneTopology { node: String, topology: String },
+    AddUpdateTaint {
+        node: String,
+    },
+    RemoveUpdateTaint {
+        node: String,
+    },
+    SetControlPlaneTopology {
+        node: String,
+        topology: String,
+    },
     /// Give the node the labels of the pool it was installed for, and remember that this was done, in one write.
     JoinPool {
         node: String,
@@ -254,7 +261,12 @@ impl PoolPlan {
             obstacles.push(obstacle);
         }
         if waits_for_budget {
-            let taken: HashSet<&str> = self.budget.taken.iter().map(|taken| taken.node.as_str()).collect();
+            let taken: HashSet<&str> = self
+                .budget
+                .taken
+                .iter()
+                .map(|taken| taken.node.as_str())
+                .collect();
             let silent = self
                 .held
                 .iter()
@@ -356,7 +368,11 @@ impl fmt::Display for PoolPlan {
         for action in &self.actions {
             writeln!(f, "  {action}")?;
         }
-        for held in self.held.iter().filter(|held| held.reason != HeldReason::UpToDate) {
+        for held in self
+            .held
+            .iter()
+            .filter(|held| held.reason != HeldReason::UpToDate)
+        {
             writeln!(f, "  {held}")?;
         }
         Ok(())

@@ -198,7 +198,12 @@ pub fn reached_target(pool: &MachineConfigPool, layering: &Layering<'_>) -> Opti
 
 /// The rendered config that the pool shall reach; empty before the first render.
 pub fn target_name(pool: &MachineConfigPool) -> &str {
-    pool.spec.configuration.reference.name.as_deref().unwrap_or_default()
+    pool.spec
+        .configuration
+        .reference
+        .name
+        .as_deref()
+        .unwrap_or_default()
 }
 
 fn digest_of<'a>(layering: &Layering<'a>) -> &'a str {
