@@ -1,0 +1,18 @@
+//! Rollout, pool status, drain and node progress from the outside: tables of single decisions, and whole fleets that
+//! live through random events.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod candidates;
+mod control_plane;
+mod drain;
+mod fixtures;
+mod layered;
+mod node;
+mod progress;
+mod properties;
+mod scale;
+mod simulator;
+mod status;
+mod waves;
+mod writes;
