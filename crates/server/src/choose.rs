@@ -131,11 +131,41 @@ mod tests {
                 "status": {"currentImagePullSpec": image}})
         };
         for (name, updated, os_config, build, expected) in [
-            ("all is well", 1, os_config(image), build("True", image), Some(image)),
-            ("no machine runs it", 0, os_config(image), build("True", image), None),
-            ("the registry is in the cluster", 1, os_config(internal), build("True", internal), None),
-            ("the build failed", 1, os_config(image), build("False", image), None),
-            ("the build made another image", 1, os_config(image), build("True", "other@sha256:2"), None),
+            (
+                "all is well",
+                1,
+                os_config(image),
+                build("True", image),
+                Some(image),
+            ),
+            (
+                "no machine runs it",
+                0,
+                os_config(image),
+                build("True", image),
+                None,
+            ),
+            (
+                "the registry is in the cluster",
+                1,
+                os_config(internal),
+                build("True", internal),
+                None,
+            ),
+            (
+                "the build failed",
+                1,
+                os_config(image),
+                build("False", image),
+                None,
+            ),
+            (
+                "the build made another image",
+                1,
+                os_config(image),
+                build("True", "other@sha256:2"),
+                None,
+            ),
             ("no image yet", 1, os_config(""), build("True", ""), None),
         ] {
             let pool = pool(&json!({"configuration": {"name": "old"}, "updatedMachineCount": updated}));
@@ -145,10 +175,24 @@ mod tests {
                 internal_registries: &["image-registry.openshift-image-registry.svc:5000".to_owned()],
             };
             assert_eq!(layered_image(&pool, "new", sources), expected, "{name}");
-            let nothing = ImageSources { builds: &[], ..sources };
-            assert_eq!(layered_image(&pool, "new", nothing), None, "{name}, without a build");
-            let nothing = ImageSources { os_configs: &[], ..sources };
-            assert_eq!(layered_image(&pool, "new", nothing), None, "{name}, without a request for images");
+            let nothing = ImageSources {
+                builds: &[],
+                ..sources
+            };
+            assert_eq!(
+                layered_image(&pool, "new", nothing),
+                None,
+                "{name}, without a build"
+            );
+            let nothing = ImageSources {
+                os_configs: &[],
+                ..sources
+            };
+            assert_eq!(
+                layered_image(&pool, "new", nothing),
+                None,
+                "{name}, without a request for images"
+            );
         }
     }
 }

@@ -111,7 +111,11 @@ impl Ordered {
         let mut fields = Vec::new();
         if type_meta == TypeMeta::Present {
             for key in ["kind", "apiVersion"] {
-                fields.extend(object.remove(key).map(|value| (key.to_owned(), Self::Leaf(value))));
+                fields.extend(
+                    object
+                        .remove(key)
+                        .map(|value| (key.to_owned(), Self::Leaf(value))),
+                );
             }
         }
         let metadata = object.remove("metadata").unwrap_or_default();
@@ -123,7 +127,9 @@ impl Ordered {
 
     fn metadata(value: Value) -> Self {
         let value = match value {
-            Value::Object(map) => Value::Object(map.into_iter().filter(|(_, value)| !is_empty(value)).collect()),
+            Value::Object(map) => {
+                Value::Object(map.into_iter().filter(|(_, value)| !is_empty(value)).collect())
+            }
             other => other,
         };
         let Value::Object(map) = value else {
@@ -287,7 +293,10 @@ mod tests {
             r#"{"kind":"MachineConfig","apiVersion":"machineconfiguration.openshift.io/v1","metadata":{"name":"rendered-worker-1","annotations":{"a":"\u2028","b":"\u003c\u0026\u003e"},"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"","controller":true,"blockOwnerDeletion":true}]},"spec":{"osImageURL":"","baseOSExtensionsContainerImage":"","config":{"ignition":{"version":"3.5.0"},"storage":{}},"kernelArguments":[],"extensions":[],"fips":false,"kernelType":"default"}}"#
         );
         let text = String::from_utf8(indented(&config, TypeMeta::Absent).unwrap()).unwrap();
-        assert!(text.starts_with("{\n    \"metadata\": {\n        \"name\": \"rendered-worker-1\",\n"), "{text}");
+        assert!(
+            text.starts_with("{\n    \"metadata\": {\n        \"name\": \"rendered-worker-1\",\n"),
+            "{text}"
+        );
         assert!(text.contains("\"kernelArguments\": [],\n"), "{text}");
     }
 }

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn every_client_gets_the_newest_version_it_understands() {
-        let ignition = |parameters: &str| format!("application/vnd.coreos.ignition+json;{parameters}, */*;q=0.1");
+        let ignition =
+            |parameters: &str| format!("application/vnd.coreos.ignition+json;{parameters}, */*;q=0.1");
         for (name, accept, expected) in [
             (
                 "the oldest Ignition",

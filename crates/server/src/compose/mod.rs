@@ -17,8 +17,8 @@ use mco_ignition::{Config, ParseError, SpecVersion};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-pub use crate::gojson::TypeMeta;
 use crate::gojson;
+pub use crate::gojson::TypeMeta;
 use files::Files;
 
 /// Certificates that kubelets check the API server with.
@@ -176,7 +176,10 @@ pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, Compos
         Origin::Files => TypeMeta::Present,
         Origin::Cluster => TypeMeta::Absent,
     };
-    files.put(CONTENT, &gojson::indented(&config, type_meta).map_err(encode_error)?);
+    files.put(
+        CONTENT,
+        &gojson::indented(&config, type_meta).map_err(encode_error)?,
+    );
     for certificate in &surroundings.registry_certificates {
         files.put(
             &format!("/etc/docker/certs.d/{}/ca.crt", certificate.host),
@@ -188,7 +191,10 @@ pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, Compos
         Origin::Cluster => version,
     };
     config.spec.config = Some(json!({"ignition": {"version": encapsulated_version.as_str()}}));
-    files.put(ENCAPSULATED, &gojson::compact(&config, type_meta).map_err(encode_error)?);
+    files.put(
+        ENCAPSULATED,
+        &gojson::compact(&config, type_meta).map_err(encode_error)?,
+    );
 
     let warnings = files.warnings;
     let document =

@@ -64,7 +64,9 @@ fn with_files(files: &Value) -> Value {
 
 #[test]
 fn files_are_added_in_their_fixed_order_and_shape() {
-    let mut case = Case::new(with_files(&json!([{"path": "/etc/own", "contents": {"source": "data:,x"}}])));
+    let mut case = Case::new(with_files(
+        &json!([{"path": "/etc/own", "contents": {"source": "data:,x"}}]),
+    ));
     case.surroundings.cloud_ca = ByteString(b"cloud ca".to_vec());
     case.surroundings.registry_certificates = vec![RegistryCertificate {
         host: "foo".to_owned(),
@@ -122,7 +124,13 @@ fn a_certificate_is_replaced_in_its_place_with_nothing_left_of_the_old_one() {
     ]);
     let document = Case::new(with_files(&old)).document(SpecVersion::V3_5);
     assert_eq!(paths(&document)[..2], [KUBELET_CA, "/etc/own"]);
-    assert_eq!(paths(&document).iter().filter(|path| **path == KUBELET_CA).count(), 1);
+    assert_eq!(
+        paths(&document)
+            .iter()
+            .filter(|path| **path == KUBELET_CA)
+            .count(),
+        1
+    );
     assert_eq!(
         *file(&document, KUBELET_CA),
         json!({"path": KUBELET_CA, "mode": 384, "contents": {"source": "data:,kubelet%20ca"}})
@@ -209,9 +217,8 @@ fn what_an_old_version_cannot_express_is_refused_with_its_place() {
 fn a_users_file_at_the_servers_path_gives_way_with_a_warning() {
     let files = json!([{"path": KUBECONFIG, "contents": {"source": "data:,mine"}}]);
     let links = json!([{"path": ENCAPSULATED, "target": "/dev/null"}]);
-    let case = Case::new(
-        json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files, "links": links}}),
-    );
+    let case =
+        Case::new(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files, "links": links}}));
     let composed = case.compose(SpecVersion::V3_5).unwrap();
     assert_eq!(contents(&composed.document, KUBECONFIG), b"kubeconfig");
     assert!(composed.document["storage"].get("links").is_none());
@@ -222,7 +229,9 @@ fn a_users_file_at_the_servers_path_gives_way_with_a_warning() {
 #[test]
 fn an_image_reaches_the_annotations_and_the_machine_config() {
     let annotations = |case: &Case| content_json(&case.document(SpecVersion::V3_5), NODE_ANNOTATIONS);
-    let image = |case: &Case| content_json(&case.document(SpecVersion::V3_5), ENCAPSULATED)["spec"]["osImageURL"].clone();
+    let image = |case: &Case| {
+        content_json(&case.document(SpecVersion::V3_5), ENCAPSULATED)["spec"]["osImageURL"].clone()
+    };
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
     let mut case = Case::new(empty());
     assert_eq!(
@@ -260,10 +269,16 @@ fn a_config_without_a_readable_ignition_part_is_refused_by_name() {
     for (ignition, expected) in [
         (json!(null), "spec.config is empty"),
         (json!({}), "parsing Ignition config failed with error"),
-        (json!({"ignition": {"version": "9.9.9"}}), "parsing Ignition config failed with error"),
+        (
+            json!({"ignition": {"version": "9.9.9"}}),
+            "parsing Ignition config failed with error",
+        ),
     ] {
         let error = Case::new(ignition).source().unwrap_err().to_string();
-        assert!(error.starts_with("MachineConfig \"rendered-worker-1\": "), "{error}");
+        assert!(
+            error.starts_with("MachineConfig \"rendered-worker-1\": "),
+            "{error}"
+        );
         assert!(error.contains(expected), "{error}");
     }
 }
