@@ -203,20 +203,24 @@ impl Failures {
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let address = network(address);
         if addresses.len() >= ADDRESSES && !addresses.contains_key(&address) {
-            addresses.retain(|_, (since, _)| now.duration_since(*since) < WINDOW);
-            if addresses.len() >= ADDRESSES {
-                let oldest = addresses
-                    .iter()
-                    .min_by_key(|(_, (since, _))| *since)
-                    .map(|(key, _)| *key);
-                oldest.and_then(|key| addresses.remove(&key));
-            }
+            forget_oldest(&mut addresses, now);
         }
         let entry = addresses.entry(address).or_insert((now, 0));
         if now.duration_since(entry.0) >= WINDOW {
             *entry = (now, 0);
         }
         entry.1 = entry.1.saturating_add(1);
+    }
+}
+
+/// Makes room for as many again, so that this work is rare however many addresses fail.
+fn forget_oldest(addresses: &mut HashMap<IpAddr, (Instant, u32)>, now: Instant) {
+    addresses.retain(|_, (since, _)| now.duration_since(*since) < WINDOW);
+    if addresses.len() > ADDRESSES / 2 {
+        let mut by_age: Vec<_> = addresses.drain().collect();
+        by_age.sort_unstable_by_key(|(_, (since, _))| std::cmp::Reverse(*since));
+        by_age.truncate(ADDRESSES / 2);
+        addresses.extend(by_age);
     }
 }
 

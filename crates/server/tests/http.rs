@@ -142,10 +142,11 @@ async fn a_token_is_needed_once_tokens_are_on() {
     app.store
         .publish(rendered_directory(base.path(), 100).read(), Trouble::Refused);
     let server = Server::start(app, Transport::Plain, Limits::default()).await;
-    let with = |token: &'static str| {
+    let with = async |token: &str| {
         server
             .get("/config/master", &[("Authorization", token)])
-            .map_status()
+            .await
+            .status
     };
     assert_eq!(with("Bearer good").await, 200);
     assert_eq!(server.get("/config/master", &[]).await.status, 401);
@@ -166,16 +167,6 @@ async fn a_token_is_needed_once_tokens_are_on() {
         503,
         "which a machine survives: it asks again"
     );
-}
-
-trait MapStatus {
-    async fn map_status(self) -> u16;
-}
-
-impl<F: Future<Output = support::Reply>> MapStatus for F {
-    async fn map_status(self) -> u16 {
-        self.await.status
-    }
 }
 
 #[tokio::test]
