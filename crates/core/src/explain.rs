@@ -3,6 +3,7 @@
 use mco_ignition::{Item, KernelArgumentList};
 use serde::Serialize;
 
+use crate::generated::Origins;
 use crate::provenance::{Contribution, SpecField};
 use crate::render::Rendered;
 
@@ -31,6 +32,9 @@ pub struct Part {
     pub machine_config: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
+    /// What a generated MachineConfig was made from; see [`add_origins`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub made_from: Option<String>,
 }
 
 /// Explains everything in a rendered config.
@@ -43,6 +47,23 @@ pub fn explain(rendered: &Rendered) -> Vec<Explanation> {
     all.extend(list_elements(rendered));
     all.extend(spec_fields(rendered));
     all
+}
+
+/// Goes one step further back: from generated MachineConfigs to the object or template they were made from.
+pub fn add_origins(explanations: &mut [Explanation], origins: &Origins) {
+    for one in explanations {
+        let (section, name) = (one.section, one.name.clone());
+        for part in one.from.iter_mut().chain(&mut one.overridden) {
+            let Some(origin) = origins.of_config(&part.machine_config) else {
+                continue;
+            };
+            let item = origin
+                .items
+                .iter()
+                .find(|(item, _)| title(item).is_some_and(|title| title.0 == section && title.1 == name));
+            part.made_from = Some(item.map_or_else(|| origin.made_from.clone(), |(_, text)| text.clone()));
+        }
+    }
 }
 
 /// Explains what goes by a name: a path, a unit with its drop-ins, a user with its keys, or a field of the spec.
@@ -66,6 +87,7 @@ fn explain_item(rendered: &Rendered, item: &Item) -> Option<Explanation> {
                 .filter(|field| is_visible(field))
                 .map(str::to_owned)
                 .collect(),
+            made_from: None,
         };
         contributions.into_iter().map(part).collect::<Vec<_>>()
     };
@@ -141,6 +163,7 @@ fn list_elements(rendered: &Rendered) -> Vec<Explanation> {
         from: vec![Part {
             machine_config: source.unwrap_or_default().to_owned(),
             fields: Vec::new(),
+            made_from: None,
         }],
         overridden: Vec::new(),
         removed_by: None,
@@ -175,6 +198,7 @@ fn spec_fields(rendered: &Rendered) -> Vec<Explanation> {
             let part = |name: &&str| Part {
                 machine_config: (*name).to_owned(),
                 fields: Vec::new(),
+                made_from: None,
             };
             Some(Explanation {
                 section: field.path(),

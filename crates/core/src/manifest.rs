@@ -129,7 +129,7 @@ fn options() -> Options {
             // A whole cluster in one file has some hundred thousand values.
             max_events: 8_000_000,
             max_nodes: 4_000_000,
-            max_documents: 100_000,
+            max_documents: 20_000,
             max_depth: 128,
             // Nobody repeats megabytes by reference in a manifest, except to exhaust memory.
             max_recorded_anchor_bytes: 1 << 20,

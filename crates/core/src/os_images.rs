@@ -36,13 +36,21 @@ pub fn from_controller_config(config: &ControllerConfig) -> DefaultImages<'_> {
     }
 }
 
-/// The images of a pool on a cluster with streams: its own choice, else, for a custom pool, the worker pool's, else the
-/// default.
+/// The images of a pool on a cluster with streams.
 pub fn from_streams<'a>(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
     streams: &Streams<'a>,
 ) -> Result<DefaultImages<'a>, UnknownStream> {
+    stream_of(pool, worker, streams).map(|stream| stream.images)
+}
+
+/// The stream that a pool follows: its own choice, else, for a custom pool, the worker pool's, else the default.
+pub fn stream_of<'a>(
+    pool: &MachineConfigPool,
+    worker: Option<&MachineConfigPool>,
+    streams: &Streams<'a>,
+) -> Result<Stream<'a>, UnknownStream> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let choice_of = |pool: &MachineConfigPool| {
         pool.spec
@@ -59,7 +67,7 @@ pub fn from_streams<'a>(
         .available
         .iter()
         .find(|one| one.name == stream)
-        .map(|one| one.images)
+        .copied()
         .ok_or_else(|| UnknownStream {
             pool: name.to_owned(),
             stream,

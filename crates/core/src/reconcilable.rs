@@ -1,5 +1,6 @@
 //! May a running node be taken from one config to another, or would it have to be installed anew?
 
+use mco_api::machine_configuration::{IrreconcilableValidationOverrides, StorageSection};
 use mco_ignition::Config;
 use mco_ignition::model::PasswdUser;
 
@@ -15,6 +16,17 @@ pub struct Overrides {
     pub disks: bool,
     pub filesystems: bool,
     pub raid: bool,
+}
+
+impl From<&IrreconcilableValidationOverrides> for Overrides {
+    fn from(overrides: &IrreconcilableValidationOverrides) -> Self {
+        let lifts = |section: &StorageSection| overrides.storage.contains(section);
+        Self {
+            disks: lifts(&StorageSection::Disks),
+            filesystems: lifts(&StorageSection::FileSystems),
+            raid: lifts(&StorageSection::Raid),
+        }
+    }
 }
 
 /// The parts of a MachineConfig that decide whether a change can be applied in place.

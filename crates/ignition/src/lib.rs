@@ -17,6 +17,6 @@ mod version;
 pub use finding::{Finding, Report};
 pub use merge::{Change, Item, KernelArgumentList, MergeEvent, MergeObserver, merge};
 pub use model::Config;
-pub use parse::{ParseError, Parsed, parse, parse_bytes};
+pub use parse::{ParseError, Parsed, parse, parse_bytes, parse_unvalidated};
 pub use validate::validate;
 pub use version::SpecVersion;

@@ -39,17 +39,41 @@ pub enum Format {
     Yaml,
 }
 
+/// What the base configuration of every machine is made from, beside the manifests.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Base {
+    /// Directory of base templates, instead of the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+    /// Manifest of the Secret with the registry credentials that machines get.
+    #[arg(long, value_name = "FILE")]
+    pub pull_secret: Option<PathBuf>,
+    /// Release whose feature gates count; by default the ControllerConfig's, or the only one there is.
+    #[arg(long, value_name = "VERSION")]
+    pub payload_version: Option<String>,
+}
+
 /// Render each pool's configuration from a directory of manifests, without a cluster.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mco render --manifests examples/quickstart --out rendered/
   mco render --manifests examples/quickstart --out -
+  mco render --manifests cluster/ --templates templates/ --pull-secret pull-secret.yaml --out rendered/
   kubectl get machineconfigs,machineconfigpools -o yaml | mco render --manifests - --out -
 
-Writes OUT/machine-configs/<rendered name>.yaml and OUT/machine-pools/<pool>.yaml. Without any pool in the
-manifests, the built-in pools master and worker are assumed. A pool that cannot be rendered is reported, the
-others are written, and the exit code is 1.")]
+Writes OUT/machine-configs/<rendered name>.yaml and OUT/machine-pools/<pool>.yaml, and with a base configuration
+OUT/controller-config/ and OUT/api-server/ as well, ready for the config server. A pool that cannot be rendered is
+reported, the others are written, and the exit code is 1.
+
+What the manifests leave out:
+  pools             master and worker are assumed
+  ControllerConfig  with --templates, or with objects that change the base (KubeletConfig, ContainerRuntimeConfig,
+                    Image, mirrors, FeatureGate, Node, APIServer): platform None, cluster DNS 10.96.0.10, domain
+                    cluster.local, API server https://api-int.cluster.local:6443, no proxy. Otherwise no base
+                    configuration is added and the MachineConfigs are rendered alone
+  FeatureGate       no feature gates
+  Node, APIServer   cgroups version 2, the base's kubelet timing, the Intermediate TLS profile")]
 pub struct Render {
     /// Directory of YAML or JSON manifests, a single file, or - for standard input.
     #[arg(long, value_name = "DIR")]
@@ -57,6 +81,8 @@ pub struct Render {
     /// Directory to write to, or - to print.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    #[command(flatten)]
+    pub base: Base,
     /// Print this format instead of YAML; only with --out -.
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
@@ -97,6 +123,8 @@ pub struct Diff {
     /// The new configuration, of the same kind as A.
     #[arg(value_name = "B")]
     pub new: PathBuf,
+    #[command(flatten)]
+    pub base: Base,
     /// Show the changed lines of text files.
     #[arg(long)]
     pub show_contents: bool,
@@ -123,6 +151,8 @@ pub struct Explain {
     /// A file path, a unit or user name, or a field such as kernelArguments; everything if left out.
     #[arg(value_name = "PATH")]
     pub path: Option<String>,
+    #[command(flatten)]
+    pub base: Base,
     /// Print the explanation in this format.
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,

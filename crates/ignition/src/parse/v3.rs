@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{ParseError, Parsed, Reader};
+use super::{ParseError, Parsed, Reader, verdict};
 use crate::finding::Finding;
 use crate::model::{Config, Field};
 use crate::validate::validate_as;
@@ -14,19 +14,7 @@ pub(super) fn read(value: &Value, version: SpecVersion) -> Result<Parsed, ParseE
     let mut reader = Reader::new(version);
     let config = Config::read(value, &mut reader);
     let (errors, warnings) = reader.finish();
-    if errors.is_empty() {
-        Ok(Parsed {
-            config,
-            version,
-            warnings,
-        })
-    } else {
-        Err(ParseError::Invalid {
-            version: Some(version),
-            errors,
-            warnings,
-        })
-    }
+    verdict(config, version, errors, warnings)
 }
 
 pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
@@ -42,19 +30,7 @@ pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
             .filter(|finding| !follows_from(finding, &misread)),
     );
     warnings.extend(report.warnings);
-    if errors.is_empty() {
-        Ok(Parsed {
-            config,
-            version,
-            warnings,
-        })
-    } else {
-        Err(ParseError::Invalid {
-            version: Some(version),
-            errors,
-            warnings,
-        })
-    }
+    verdict(config, version, errors, warnings)
 }
 
 /// Whether a finding may only be there because a value in the same entry had the wrong type and was read as absent.

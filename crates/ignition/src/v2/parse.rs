@@ -8,7 +8,7 @@ use super::{check, up};
 use crate::finding::{Finding, Report};
 use crate::model;
 use crate::model::Field as _;
-use crate::parse::{ParseError, Parsed, Reader};
+use crate::parse::{ParseError, Parsed, Reader, verdict};
 use crate::validate::{rule, validate_as};
 use crate::version::SpecVersion;
 
@@ -21,7 +21,12 @@ pub(crate) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
         let own = check::check(&config);
         let deduplicated = deduplicate(config);
         translated = up::config(&deduplicated.config, version);
-        let report = validate_translation(&translated, &deduplicated, version);
+        let mut report = validate_translation(&translated, &deduplicated, version);
+        report
+            .errors
+            .iter_mut()
+            .chain(&mut report.warnings)
+            .for_each(rename);
         errors.extend(own.errors.iter().cloned());
         errors.extend(
             report
@@ -32,19 +37,7 @@ pub(crate) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
         warnings.extend(own.warnings);
         warnings.extend(report.warnings);
     }
-    if errors.is_empty() {
-        Ok(Parsed {
-            config: translated,
-            version,
-            warnings,
-        })
-    } else {
-        Err(ParseError::Invalid {
-            version: Some(version),
-            errors,
-            warnings,
-        })
-    }
+    verdict(translated, version, errors, warnings)
 }
 
 /// Applies the rules to what remains, and to each replaced entry by itself: it must be valid, too. Places are
@@ -71,6 +64,16 @@ fn validate_translation(config: &model::Config, from: &Deduplicated, version: Sp
         adopt(&mut report, &alone, version, "systemd.units", *place);
     }
     report
+}
+
+/// Puts a place into the words of spec 2, where configs are appended and a file has either contents or an appendix.
+fn rename(finding: &mut Finding) {
+    finding.path = finding
+        .path
+        .replacen("ignition.config.merge[", "ignition.config.append[", 1);
+    if finding.path.starts_with("storage.files[") {
+        finding.path = finding.path.replacen(".append[0]", ".contents", 1);
+    }
 }
 
 fn adopt(report: &mut Report, alone: &model::Config, version: SpecVersion, list: &str, place: usize) {

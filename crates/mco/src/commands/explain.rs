@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{anyhow, bail};
-use mco_core::explain::{Explanation, Part, explain, explain_named};
-use mco_core::offline::Inventory;
+use mco_core::bootstrap::Cluster;
+use mco_core::explain::{Explanation, Part, add_origins, explain, explain_named};
 use mco_core::render::{Identity, Rendered};
 use serde::Serialize;
 
@@ -22,12 +22,13 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Explain) -> anyhow::Result<Outcome> {
-    let inventory = input::inventory(&arguments.manifests)?;
-    let rendered = rendered_pool(&inventory, &arguments.pool)?;
-    let parts = match &arguments.path {
+    let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
+    let rendered = rendered_pool(&cluster, &arguments.pool)?;
+    let mut parts = match &arguments.path {
         Some(name) => explain_named(&rendered, name),
         None => explain(&rendered),
     };
+    add_origins(&mut parts, &cluster.origins);
     if let (Some(name), true) = (&arguments.path, parts.is_empty()) {
         bail!("{}", nothing_called(name, &arguments.pool, &rendered));
     }
@@ -41,15 +42,15 @@ pub fn run(arguments: &Explain) -> anyhow::Result<Outcome> {
             },
         )?,
         None if arguments.path.is_some() => {
-            output::print(&in_detail(&parts, &arguments.pool, &rendered, &inventory))?;
+            output::print(&in_detail(&parts, &arguments.pool, &rendered, &cluster))?;
         }
         None => output::print(&overview(&parts, &arguments.pool, &rendered))?,
     }
     Ok(Outcome::Done)
 }
 
-fn rendered_pool(inventory: &Inventory, pool: &str) -> anyhow::Result<Rendered> {
-    let outcomes = inventory.render(Identity {
+fn rendered_pool(cluster: &Cluster, pool: &str) -> anyhow::Result<Rendered> {
+    let outcomes = cluster.render(Identity {
         controller_version: VERSION,
         release_version: "",
     });
@@ -78,7 +79,7 @@ fn nothing_called(name: &str, pool: &str, rendered: &Rendered) -> String {
     format!("nothing in pool {pool} is called {name:?}; {hint}")
 }
 
-fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, inventory: &Inventory) -> String {
+fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, cluster: &Cluster) -> String {
     let mut text = String::new();
     for one in parts {
         let _ = writeln!(
@@ -100,7 +101,8 @@ fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, inventory: 
             .map(|part| ("from", part))
             .chain(one.overridden.iter().map(|part| ("overridden", part)));
         for (role, part) in rows {
-            let origin = inventory.origin("MachineConfig", &part.machine_config);
+            let file = cluster.inventory.origin("MachineConfig", &part.machine_config);
+            let origin = part.made_from.clone().or_else(|| file.map(ToString::to_string));
             let origin = origin.map(|origin| format!("  [{origin}]")).unwrap_or_default();
             let _ = writeln!(
                 text,

@@ -14,7 +14,7 @@ use crate::cli::{Cli, Command};
 use crate::output::{self, Outcome};
 
 /// Written into the objects we render, so that they can be traced to the program that made them.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {

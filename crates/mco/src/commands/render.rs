@@ -7,8 +7,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::{MachineConfig, MachineConfigPool};
+use mco_core::bootstrap::Cluster;
 use mco_core::goyaml;
-use mco_core::offline::{self, PoolOutcome};
+use mco_core::offline::PoolOutcome;
 use mco_core::render::{Identity, Size, check_size};
 use serde::Serialize;
 use serde_json::Value;
@@ -23,8 +24,8 @@ pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
     if arguments.output.is_some() && !to_screen {
         bail!("--output goes with --out -; files are always written as YAML");
     }
-    let inventory = input::inventory(&arguments.manifests)?;
-    let outcomes = inventory.render(Identity {
+    let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
+    let outcomes = cluster.render(Identity {
         controller_version: VERSION,
         release_version: "",
     });
@@ -37,7 +38,7 @@ pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
     let mut refused = false;
     let mut results = Vec::new();
     for outcome in &outcomes {
-        match finished(outcome) {
+        match finished(&cluster, outcome) {
             Ok(result) => results.push(result),
             Err(error) => {
                 output::problem(format!(
@@ -51,7 +52,7 @@ pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
     if to_screen {
         print(&results, arguments.output)?;
     } else {
-        write(&results, &arguments.out)?;
+        write(&results, &cluster, &arguments.out)?;
     }
     Ok(if refused { Outcome::Refused } else { Outcome::Done })
 }
@@ -61,7 +62,7 @@ struct Finished {
     pool: MachineConfigPool,
 }
 
-fn finished(outcome: &PoolOutcome) -> Result<Finished, String> {
+fn finished(cluster: &Cluster, outcome: &PoolOutcome) -> Result<Finished, String> {
     let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
     for warning in &rendered.warnings {
         output::warning(format!(
@@ -78,7 +79,7 @@ fn finished(outcome: &PoolOutcome) -> Result<Finished, String> {
     }
     Ok(Finished {
         config: rendered.config.clone(),
-        pool: offline::with_target(&outcome.pool, rendered),
+        pool: cluster.with_target(&outcome.pool, rendered),
     })
 }
 
@@ -100,7 +101,7 @@ fn print(results: &[Finished], format: Option<Format>) -> anyhow::Result<()> {
     }
 }
 
-fn write(results: &[Finished], out: &Path) -> anyhow::Result<()> {
+fn write(results: &[Finished], cluster: &Cluster, out: &Path) -> anyhow::Result<()> {
     let (configs, pools) = (out.join("machine-configs"), out.join("machine-pools"));
     for directory in [&configs, &pools] {
         fs::create_dir_all(directory)
@@ -117,7 +118,19 @@ fn write(results: &[Finished], out: &Path) -> anyhow::Result<()> {
             name(&result.config.metadata)
         );
     }
+    if let Some(config) = &cluster.controller_config {
+        write_single(&out.join("controller-config"), name(&config.metadata), config)?;
+        if let Some(api_server) = &cluster.api_server {
+            write_single(&out.join("api-server"), "api-server", api_server)?;
+        }
+    }
     output::print(&summary)
+}
+
+fn write_single(directory: &Path, name: &str, object: &impl Serialize) -> anyhow::Result<()> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create directory {}", directory.display()))?;
+    write_object(directory, name, object)
 }
 
 fn name(metadata: &ObjectMeta) -> &str {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use similar::TextDiff;
 
 use super::VERSION;
-use crate::cli::Diff;
+use crate::cli::{Base, Diff};
 use crate::input;
 use crate::output::{self, Outcome};
 
@@ -57,7 +57,10 @@ struct Comparison {
 }
 
 pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
-    let (old, new) = (entries(&arguments.old)?, entries(&arguments.new)?);
+    let (old, new) = (
+        entries(&arguments.old, &arguments.base)?,
+        entries(&arguments.new, &arguments.base)?,
+    );
     let single = !(arguments.old.is_dir() || arguments.new.is_dir());
     let pools: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let empty = Entry {
@@ -92,11 +95,11 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
 }
 
 /// The configs on one side, by pool; a single config has the empty name.
-fn entries(path: &Path) -> anyhow::Result<BTreeMap<String, Entry>> {
+fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, Entry>> {
     if !path.is_dir() {
         return Ok(BTreeMap::from([(String::new(), single(path)?)]));
     }
-    let outcomes = input::inventory(path)?.render(Identity {
+    let outcomes = input::cluster(path, base)?.render(Identity {
         controller_version: VERSION,
         release_version: "",
     });
@@ -120,7 +123,7 @@ fn entries(path: &Path) -> anyhow::Result<BTreeMap<String, Entry>> {
 }
 
 fn single(path: &Path) -> anyhow::Result<Entry> {
-    let mut configs = input::inventory(path)?.configs;
+    let mut configs = input::cluster(path, &Base::default())?.inventory.configs;
     let (Some(config), true) = (configs.pop(), configs.is_empty()) else {
         bail!(
             "{}: has several MachineConfigs; give a file with one, or a directory of manifests",
