@@ -26,6 +26,7 @@ bench: ## Measure speed and memory against the budgets
 	$(CARGO) bench --package mco-core
 	$(CARGO) build --release --package mco
 	scripts/bench-render
+	scripts/bench-server
 
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers; SECONDS_EACH=300 by default

@@ -1,9 +1,13 @@
 //! The command line: names, options and the help that teaches them.
 
+mod server;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub use server::{Pointer, Server};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 there are changes.";
 
@@ -22,6 +26,8 @@ pub enum Command {
     Diff(Diff),
     Explain(Explain),
     Crds(Crds),
+    Server(Box<Server>),
+    Pointer(Pointer),
     Completions(Completions),
 }
 

@@ -13,7 +13,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
     ("mco-testkit", &[]),
-    ("mco", &["mco-ignition", "mco-api", "mco-core"]),
+    ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
+    ("mco", &["mco-ignition", "mco-api", "mco-core", "mco-server"]),
 ];
 
 /// Crates that decide and do not act: nothing below may be among their dependencies, however indirectly.

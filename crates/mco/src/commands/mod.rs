@@ -3,7 +3,9 @@
 mod crds;
 mod diff;
 mod explain;
+mod pointer;
 mod render;
+mod server;
 mod validate;
 
 use clap::CommandFactory;
@@ -21,6 +23,8 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Server(arguments) => server::run(*arguments),
+        Command::Pointer(arguments) => pointer::run(&arguments),
         Command::Completions(arguments) => completions(arguments.shell),
     }
 }
