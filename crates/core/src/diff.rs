@@ -1,6 +1,7 @@
 //! What changes on a machine between two configs, by effect: the same bytes written another way are no change.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use mco_api::machine_config::MachineConfigSpec;
 use mco_ignition::Config;
@@ -92,6 +93,7 @@ pub struct Contents {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct UnitChange {
     pub name: String,
     pub kind: Kind,
@@ -226,14 +228,19 @@ fn file_change(path: &str, old: Option<&File>, new: Option<&File>) -> Option<Fil
 fn contents(file: &File) -> Contents {
     let bytes =
         file_bytes(file).unwrap_or_else(|| file.contents.source.clone().unwrap_or_default().into_bytes());
-    let sha256 = Sha256::digest(&bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let sha256 = hex(&Sha256::digest(&bytes));
     Contents {
         size: bytes.len(),
         sha256,
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 fn mode(file: &File) -> String {

@@ -10,6 +10,7 @@ pub mod model;
 pub mod parse;
 mod place;
 pub mod resource;
+mod v2;
 pub mod validate;
 mod version;
 

@@ -47,12 +47,19 @@ pub fn inventory(path: &Path) -> anyhow::Result<Inventory> {
         output::problem(error);
     }
     if unreadable + errors > 0 {
-        bail!("{}: {} cannot be used", path.display(), count(unreadable + errors, "manifest"));
+        bail!(
+            "{}: {} cannot be used",
+            path.display(),
+            count(unreadable + errors, "manifest")
+        );
     }
     let inventory = gathered.unwrap_or_default();
     warn_about_skipped(&inventory);
     if inventory.configs.is_empty() {
-        bail!("{}: no MachineConfig found; is this the right directory?", path.display());
+        bail!(
+            "{}: no MachineConfig found; is this the right directory?",
+            path.display()
+        );
     }
     Ok(inventory)
 }
@@ -76,14 +83,22 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(path).with_context(|| format!("cannot read directory {}", path.display()))? {
-        let file = entry.with_context(|| format!("cannot read directory {}", path.display()))?.path();
-        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let file = entry
+            .with_context(|| format!("cannot read directory {}", path.display()))?
+            .path();
+        let ending = file
+            .extension()
+            .and_then(|ending| ending.to_str())
+            .unwrap_or_default();
         if file.is_file() && ENDINGS.contains(&ending) {
             files.push(file);
         }
     }
     if files.is_empty() {
-        bail!("{}: no .yaml, .yml or .json file in this directory", path.display());
+        bail!(
+            "{}: no .yaml, .yml or .json file in this directory",
+            path.display()
+        );
     }
     files.sort();
     Ok(files)
@@ -91,10 +106,16 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     let (name, bytes) = if path == Path::new("-") {
-        ("standard input".to_owned(), bounded(io::stdin().lock()).context("cannot read standard input")?)
+        (
+            "standard input".to_owned(),
+            bounded(io::stdin().lock()).context("cannot read standard input")?,
+        )
     } else {
         let open = || File::open(path).and_then(bounded);
-        (path.display().to_string(), open().with_context(|| format!("cannot read {}", path.display()))?)
+        (
+            path.display().to_string(),
+            open().with_context(|| format!("cannot read {}", path.display()))?,
+        )
     };
     Ok(manifest::read(&name, &bytes)?)
 }

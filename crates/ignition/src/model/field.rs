@@ -14,6 +14,34 @@ pub(crate) trait Field: Default {
     fn read(value: &Value, reader: &mut Reader) -> Self;
 }
 
+/// A field that is itself an object of fields.
+pub(crate) trait Object: Field {}
+
+/// An object whose presence says something even when it is empty.
+impl<T: Object> Field for Option<T> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        if value.is_null() {
+            None
+        } else {
+            Some(T::read(value, reader))
+        }
+    }
+}
+
+impl Field for bool {
+    fn is_absent(&self) -> bool {
+        !self
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        Option::<bool>::read(value, reader).unwrap_or_default()
+    }
+}
+
 impl Field for String {
     fn is_absent(&self) -> bool {
         self.is_empty()

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::finding::Finding;
 use crate::model::Config;
 use crate::resource;
+use crate::v2;
 use crate::version::SpecVersion;
 
 pub use error::ParseError;
@@ -31,7 +32,11 @@ pub struct Parsed {
 /// Reads and validates a config that is already JSON.
 pub fn parse(value: &Value) -> Result<Parsed, ParseError> {
     let version = read_version(value)?;
-    v3::parse(value, version)
+    if version < SpecVersion::V3_0 {
+        v2::parse(value, version)
+    } else {
+        v3::parse(value, version)
+    }
 }
 
 /// Reads a config without judging it: keys and types are checked, the rules are not.

@@ -22,7 +22,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(version: SpecVersion) -> Self {
+    pub(crate) fn new(version: SpecVersion) -> Self {
         Self {
             version,
             place: Place::default(),
@@ -32,7 +32,7 @@ impl Reader {
     }
 
     /// Errors, then warnings.
-    pub(super) fn finish(self) -> (Vec<Finding>, Vec<Finding>) {
+    pub(crate) fn finish(self) -> (Vec<Finding>, Vec<Finding>) {
         (self.errors, self.warnings)
     }
 

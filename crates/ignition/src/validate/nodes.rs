@@ -161,7 +161,7 @@ fn hard_link_target(link: &str, target: &str) -> String {
 }
 
 /// The path without `.`, `..` and superfluous slashes.
-fn simplified(path: &str) -> String {
+pub(crate) fn simplified(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {
