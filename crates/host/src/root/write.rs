@@ -91,11 +91,39 @@ impl Root {
         attributes: Attributes,
         contents: &[u8],
     ) -> Result<(), FsError> {
-        let temporary = path.with_name(&format!(".mco-{}.tmp", std::process::id()))?;
+        let temporary = Self::temporary_of(path)?;
         self.remove_file(&temporary)?;
         self.create_file(&temporary, attributes, contents, Some(path), Durability::Now)?;
         self.rename(&temporary, path)?;
         self.sync_parent(path)
+    }
+
+    /// The name under which [`Root::write_atomically`] writes; a crash may leave it behind, the next write removes it.
+    pub fn temporary_of(path: &RootedPath) -> Result<RootedPath, FsError> {
+        let short: String = path.name().chars().take(60).collect();
+        Ok(path.with_name(&format!(".{short}.mco-tmp"))?)
+    }
+
+    /// Takes a lock that lasts until the value is dropped or the process ends; none if somebody else has it.
+    pub fn try_lock(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
+        if let Some(parent) = path.parent() {
+            self.create_directories(&parent, Attributes::root(0o755))?;
+        }
+        let open = || {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(
+                self.parent_of(path)?,
+                path.name(),
+                flags,
+                Mode::from_raw_mode(0o600),
+            )
+        };
+        let file = open().map(File::from).map_err(failed("open lock", path))?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed("lock", path)(errno)),
+        }
     }
 
     /// Gives an existing file a second name, which must be free.

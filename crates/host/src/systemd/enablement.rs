@@ -125,13 +125,13 @@ pub fn existing_links(root: &Root, name: &str) -> Result<Vec<RootedPath>, FsErro
 fn links_in(root: &Root, directory: &str, name: &str) -> Result<Vec<RootedPath>, FsError> {
     let directory = RootedPath::new(directory)?;
     let mut found = Vec::new();
-    for entry in root.list(&directory)? {
+    for entry in visible(root, &directory)? {
         let path = directory.join(&entry)?;
         if DEPENDENCY_DIRECTORIES
             .iter()
             .any(|suffix| entry.ends_with(suffix))
         {
-            for link in root.list(&path)? {
+            for link in visible(root, &path)? {
                 let link_path = path.join(&link)?;
                 if let Some(target) = root.read_link(&link_path)?
                     && (link == name || last_name(&target) == name)
@@ -151,6 +151,13 @@ fn links_in(root: &Root, directory: &str, name: &str) -> Result<Vec<RootedPath>,
         }
     }
     Ok(found)
+}
+
+/// systemd does not look at hidden names either.
+fn visible(root: &Root, directory: &RootedPath) -> Result<Vec<String>, FsError> {
+    let mut names = root.list(directory)?;
+    names.retain(|name| !name.starts_with('.'));
+    Ok(names)
 }
 
 /// How a unit stands.

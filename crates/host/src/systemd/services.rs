@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::command::{CommandError, Commands, succeed};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ServiceAction {
     DaemonReload,
     Reload(String),
