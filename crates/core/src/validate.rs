@@ -45,6 +45,16 @@ pub fn check(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject>
     verdict(config, ignition, problems, warnings)
 }
 
+/// Reads what a machine is to be given. Labels choose pools and mean nothing on a machine, so that rendered configs,
+/// which have none, are as good as any.
+pub fn check_applicable(config: &MachineConfig) -> Result<Config, InvalidObject> {
+    let mut inspection = Inspection::default();
+    check_kernel_type(config, &mut inspection.problems);
+    inspection.check_ignition(config);
+    let Inspection { ignition, problems, warnings, .. } = inspection;
+    verdict(config, ignition, problems, warnings).map(|checked| checked.ignition.unwrap_or_default())
+}
+
 /// Checks a MachineConfig that somebody is about to write: like [`check`], and also refuses what would render but
 /// could never be applied to a node.
 pub fn admit(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject> {
