@@ -1,0 +1,3 @@
+//! The embedded control plane.
+
+pub mod kinds;
