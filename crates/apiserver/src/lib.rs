@@ -1,1 +1,3 @@
-//! x
+//! The embedded control plane.
+
+pub mod kinds;
