@@ -1,0 +1,264 @@
+//! Everything readers see: the durable current objects, recent history and the index of owners.
+//!
+//! Only the writer's thread changes it, one whole batch at a time, so a reader always sees a revision that is on disk
+//! and complete.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::history::{Change, Event, Expired, History, Retention};
+use super::object::{Key, Stored};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub revision: u64,
+    /// Where history begins for a resource that was never written since the start.
+    floor: u64,
+    resources: HashMap<Arc<str>, Resource>,
+    dependents: HashMap<String, BTreeSet<Key>>,
+    uids: HashMap<String, Key>,
+    retention: Retention,
+}
+
+#[derive(Debug)]
+struct Resource {
+    objects: BTreeMap<Arc<str>, Arc<Stored>>,
+    history: History,
+    tip: watch::Sender<u64>,
+}
+
+/// A part of a list: objects in key order at one revision.
+#[derive(Debug)]
+pub struct Page {
+    pub revision: u64,
+    pub objects: Vec<Arc<Stored>>,
+    /// The path to go on from, when there is more.
+    pub next: Option<Arc<str>>,
+}
+
+impl State {
+    pub fn load(revision: u64, objects: Vec<Stored>, retention: Retention) -> Self {
+        let mut state = Self {
+            revision,
+            floor: revision,
+            resources: HashMap::new(),
+            dependents: HashMap::new(),
+            uids: HashMap::new(),
+            retention,
+        };
+        for stored in objects {
+            let stored = Arc::new(stored);
+            state.index(&stored);
+            let resource = state.resource(&stored.key.resource);
+            resource.objects.insert(Arc::clone(&stored.key.path), stored);
+        }
+        state
+    }
+
+    fn resource(&mut self, name: &Arc<str>) -> &mut Resource {
+        let floor = self.floor;
+        self.resources
+            .entry(Arc::clone(name))
+            .or_insert_with(|| Resource {
+                objects: BTreeMap::new(),
+                history: History::starting_at(floor),
+                tip: watch::Sender::new(floor),
+            })
+    }
+
+    /// Makes a durable batch visible.
+    pub fn publish(&mut self, events: Vec<Arc<Event>>) {
+        let mut touched: HashMap<Arc<str>, u64> = HashMap::new();
+        for event in events {
+            let stored = Arc::clone(event.object());
+            if let Some(previous) = &event.previous {
+                self.unindex(previous);
+            }
+            let retention = self.retention;
+            let removed = matches!(event.change, Change::Removed(_));
+            if !removed {
+                self.index(&stored);
+            }
+            self.revision = event.revision;
+            touched.insert(Arc::clone(&stored.key.resource), event.revision);
+            let resource = self.resource(&stored.key.resource);
+            if removed {
+                resource.objects.remove(&stored.key.path);
+            } else {
+                resource.objects.insert(Arc::clone(&stored.key.path), stored);
+            }
+            resource.history.push(event, &retention);
+        }
+        for (name, revision) in touched {
+            self.resource(&name).tip.send_replace(revision);
+        }
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.resources.get(&key.resource)?.objects.get(&key.path).cloned()
+    }
+
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<Stored>> {
+        self.get(self.uids.get(uid)?)
+    }
+
+    pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
+        let keys = self.dependents.get(uid);
+        keys.into_iter()
+            .flatten()
+            .filter_map(|key| self.get(key))
+            .collect()
+    }
+
+    pub fn resource_names(&self) -> Vec<Arc<str>> {
+        let filled = self
+            .resources
+            .iter()
+            .filter(|(_, resource)| !resource.objects.is_empty());
+        filled.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    pub fn count(&self, resource: &str) -> usize {
+        self.resources
+            .get(resource)
+            .map_or(0, |resource| resource.objects.len())
+    }
+
+    /// Objects of one resource, all or of one namespace, now.
+    pub fn list(&self, resource: &str, namespace: &str) -> Page {
+        let objects = match self.resources.get(resource) {
+            None => Vec::new(),
+            Some(resource) => in_namespace(&resource.objects, namespace, None)
+                .map(|(_, stored)| Arc::clone(stored))
+                .collect(),
+        };
+        Page {
+            revision: self.revision,
+            objects,
+            next: None,
+        }
+    }
+
+    /// Objects of one resource as they were at a revision, from a path on.
+    pub fn list_at(
+        &self,
+        resource: &str,
+        namespace: &str,
+        revision: u64,
+        from: Option<&str>,
+    ) -> Result<Page, Expired> {
+        let Some(resource) = self.resources.get(resource) else {
+            if revision < self.floor {
+                return Err(Expired {
+                    asked: revision,
+                    oldest: self.floor,
+                });
+            }
+            return Ok(Page {
+                revision,
+                objects: Vec::new(),
+                next: None,
+            });
+        };
+        let mut undo = resource.history.undo(revision)?;
+        let mut objects: Vec<Arc<Stored>> = in_namespace(&resource.objects, namespace, from)
+            .filter_map(|(_, stored)| {
+                undo.remove(&stored.key)
+                    .unwrap_or_else(|| Some(Arc::clone(stored)))
+            })
+            .collect();
+        // What is left in `undo` has no current object, or one outside the range.
+        let vanished = undo.into_values().flatten().filter(|stored| {
+            (namespace.is_empty() || stored.key.namespace() == namespace)
+                && from.is_none_or(|from| &*stored.key.path >= from)
+        });
+        let before = objects.len();
+        objects.extend(vanished);
+        if objects.len() > before {
+            objects.sort_by(|left, right| left.key.path.cmp(&right.key.path));
+            objects.dedup_by(|left, right| left.key.path == right.key.path);
+        }
+        Ok(Page {
+            revision,
+            objects,
+            next: None,
+        })
+    }
+
+    pub fn events_after(
+        &self,
+        resource: &str,
+        revision: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, Expired> {
+        match self.resources.get(resource) {
+            Some(resource) => resource.history.after(revision, limit),
+            None if revision < self.floor => Err(Expired {
+                asked: revision,
+                oldest: self.floor,
+            }),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    pub fn subscribe(&mut self, resource: &Arc<str>) -> watch::Receiver<u64> {
+        self.resource(resource).tip.subscribe()
+    }
+
+    pub fn expire(&mut self, now: Instant) {
+        let retention = self.retention;
+        for resource in self.resources.values_mut() {
+            resource.history.expire(&retention, now);
+        }
+    }
+
+    pub fn compact(&mut self, revision: u64) {
+        self.floor = self.floor.max(revision);
+        for resource in self.resources.values_mut() {
+            resource.history.compact(revision);
+        }
+    }
+
+    fn index(&mut self, stored: &Arc<Stored>) {
+        self.uids.insert(stored.head.uid.clone(), stored.key.clone());
+        for owner in &stored.head.owner_references {
+            let dependents = self.dependents.entry(owner.uid.clone()).or_default();
+            dependents.insert(stored.key.clone());
+        }
+    }
+
+    fn unindex(&mut self, stored: &Arc<Stored>) {
+        self.uids.remove(&stored.head.uid);
+        for owner in &stored.head.owner_references {
+            if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+                dependents.remove(&stored.key);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+        }
+    }
+}
+
+fn in_namespace<'a>(
+    objects: &'a BTreeMap<Arc<str>, Arc<Stored>>,
+    namespace: &str,
+    from: Option<&str>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Stored>)> {
+    let prefix = if namespace.is_empty() {
+        String::new()
+    } else {
+        format!("{namespace}/")
+    };
+    let start = match from {
+        Some(from) if from > prefix.as_str() => from.to_owned(),
+        _ => prefix.clone(),
+    };
+    objects
+        .range::<str, _>((Bound::Included(start.as_str()), Bound::Unbounded))
+        .take_while(move |(path, _)| path.starts_with(&prefix))
+}
