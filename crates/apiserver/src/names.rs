@@ -186,11 +186,13 @@ fn enclosed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) 
 mod tests {
     use super::*;
 
+    type Check = fn(&str) -> Vec<String>;
+
     #[test]
     fn names_that_follow_the_rules_are_accepted() {
         let long = "a".repeat(63);
         for (check, text) in [
-            (dns1123_label as fn(&str) -> Vec<String>, "a"),
+            (dns1123_label as Check, "a"),
             (dns1123_label, "0-a-9"),
             (dns1123_label, &long),
             (dns1123_subdomain, "a.b-c.0"),
@@ -211,7 +213,7 @@ mod tests {
         let label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
         let key = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
         let long = "a".repeat(64);
-        let cases: &[(fn(&str) -> Vec<String>, &str, Vec<&str>)] = &[
+        let cases: &[(Check, &str, Vec<&str>)] = &[
             (dns1123_label, "a.b", vec!["must not contain dots"]),
             (dns1123_label, "A", vec![label]),
             (dns1123_label, "", vec![label]),
