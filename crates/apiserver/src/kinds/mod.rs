@@ -8,7 +8,7 @@ pub mod event;
 mod field;
 
 pub use catalogue::BUILT_IN;
-pub use field::{FieldSource, SelectableField, UnsupportedLabel};
+pub use field::{FieldSource, SelectableField, UnsupportedLabel, text_at};
 
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
