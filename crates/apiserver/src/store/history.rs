@@ -99,6 +99,8 @@ pub(super) struct History {
     bytes: usize,
     /// Every event after this revision is kept.
     floor: u64,
+    /// Lists at revisions before this one are refused although the events to rebuild them may still be here.
+    compacted: u64,
 }
 
 impl History {
@@ -107,6 +109,7 @@ impl History {
             events: VecDeque::new(),
             bytes: 0,
             floor,
+            compacted: floor,
         }
     }
 
@@ -137,7 +140,7 @@ impl History {
         {
             self.drop_oldest();
         }
-        self.floor = self.floor.max(revision);
+        self.compacted = self.compacted.max(revision);
     }
 
     fn drop_oldest(&mut self) {
@@ -149,14 +152,14 @@ impl History {
 
     /// Up to `limit` events after a revision, oldest first.
     pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
-        self.check(revision)?;
+        check(revision, self.floor)?;
         let start = self.events.partition_point(|event| event.revision <= revision);
         Ok(self.events.iter().skip(start).take(limit).cloned().collect())
     }
 
     /// What differs between now and a past revision: for each changed path, the object of that time.
     pub fn undo(&self, revision: u64) -> Result<HashMap<Key, Option<Arc<Stored>>>, Expired> {
-        self.check(revision)?;
+        check(revision, self.floor.max(self.compacted))?;
         let mut then = HashMap::new();
         for event in self
             .events
@@ -168,14 +171,11 @@ impl History {
         }
         Ok(then)
     }
+}
 
-    fn check(&self, revision: u64) -> Result<(), Expired> {
-        if revision < self.floor {
-            return Err(Expired {
-                asked: revision,
-                oldest: self.floor,
-            });
-        }
-        Ok(())
+fn check(asked: u64, oldest: u64) -> Result<(), Expired> {
+    if asked < oldest {
+        return Err(Expired { asked, oldest });
     }
+    Ok(())
 }

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 pub use history::{Change, Event, Expired, Retention};
 pub use object::{Head, Key, OwnerReference, Stored, write_type_meta};
-pub use state::Page;
+pub use state::{Events, Page};
 pub use writer::{Expect, Write};
 
 use disk::Disk;
@@ -146,6 +146,15 @@ impl Store {
         self.state.read().list(resource, namespace)
     }
 
+    /// At most one object, as a list.
+    pub fn get_page(&self, key: &Key) -> Page {
+        let state = self.state.read();
+        Page {
+            revision: state.revision,
+            objects: state.get(key).into_iter().collect(),
+        }
+    }
+
     /// Everything of a resource at a past revision, from a path on.
     pub fn list_at(
         &self,
@@ -157,13 +166,20 @@ impl Store {
         self.state.read().list_at(resource, namespace, revision, from)
     }
 
-    pub fn events_after(
-        &self,
-        resource: &str,
-        revision: u64,
-        limit: usize,
-    ) -> Result<Vec<Arc<Event>>, Expired> {
+    pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {
         self.state.read().events_after(resource, revision, limit)
+    }
+
+    /// Waits until a revision is durable and visible.
+    pub async fn reached(&self, revision: u64) {
+        let mut tip = self.state.read().tip();
+        // The sender lives as long as the store, so waiting cannot fail while `self` is borrowed.
+        let _ = tip.wait_for(|tip| *tip >= revision).await;
+    }
+
+    /// Wakes at every new revision, whatever it is about.
+    pub fn tip(&self) -> watch::Receiver<u64> {
+        self.state.read().tip()
     }
 
     /// Wakes whenever the resource has a new event.

@@ -3,7 +3,6 @@
 //! Objects stay serialised: a list is a concatenation and a watch event is shared by every watcher. What the server
 //! itself must know without parsing (labels, owners, finalizers) is extracted once, into [`Head`].
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -66,7 +65,7 @@ pub struct OwnerReference {
 pub struct Head {
     pub uid: String,
     #[serde(deserialize_with = "null_as_default")]
-    pub labels: BTreeMap<String, String>,
+    pub labels: Map<String, Value>,
     #[serde(deserialize_with = "null_as_default")]
     pub owner_references: Vec<OwnerReference>,
     #[serde(deserialize_with = "null_as_default")]

@@ -22,6 +22,7 @@ pub(super) struct State {
     dependents: HashMap<String, BTreeSet<Key>>,
     uids: HashMap<String, Key>,
     retention: Retention,
+    tip: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -36,8 +37,14 @@ struct Resource {
 pub struct Page {
     pub revision: u64,
     pub objects: Vec<Arc<Stored>>,
-    /// The path to go on from, when there is more.
-    pub next: Option<Arc<str>>,
+}
+
+/// A part of what happened to a resource.
+#[derive(Debug)]
+pub struct Events {
+    pub events: Vec<Arc<Event>>,
+    /// Nothing else happened to the resource up to this revision.
+    pub read_to: u64,
 }
 
 impl State {
@@ -49,6 +56,7 @@ impl State {
             dependents: HashMap::new(),
             uids: HashMap::new(),
             retention,
+            tip: watch::Sender::new(revision),
         };
         for stored in objects {
             let stored = Arc::new(stored);
@@ -96,6 +104,7 @@ impl State {
         for (name, revision) in touched {
             self.resource(&name).tip.send_replace(revision);
         }
+        self.tip.send_replace(self.revision);
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
@@ -139,7 +148,6 @@ impl State {
         Page {
             revision: self.revision,
             objects,
-            next: None,
         }
     }
 
@@ -161,8 +169,7 @@ impl State {
             return Ok(Page {
                 revision,
                 objects: Vec::new(),
-                next: None,
-            });
+                });
         };
         let mut undo = resource.history.undo(revision)?;
         let mut objects: Vec<Arc<Stored>> = in_namespace(&resource.objects, namespace, from)
@@ -185,24 +192,30 @@ impl State {
         Ok(Page {
             revision,
             objects,
-            next: None,
         })
     }
 
-    pub fn events_after(
-        &self,
-        resource: &str,
-        revision: u64,
-        limit: usize,
-    ) -> Result<Vec<Arc<Event>>, Expired> {
-        match self.resources.get(resource) {
-            Some(resource) => resource.history.after(revision, limit),
-            None if revision < self.floor => Err(Expired {
-                asked: revision,
-                oldest: self.floor,
-            }),
-            None => Ok(Vec::new()),
-        }
+    pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {
+        let events = match self.resources.get(resource) {
+            Some(resource) => resource.history.after(revision, limit)?,
+            None if revision < self.floor => {
+                return Err(Expired {
+                    asked: revision,
+                    oldest: self.floor,
+                });
+            }
+            None => Vec::new(),
+        };
+        let read_to = match events.last() {
+            Some(last) if events.len() == limit => last.revision,
+            _ => self.revision.max(revision),
+        };
+        Ok(Events { events, read_to })
+    }
+
+    /// Wakes at every new revision, whatever it is about.
+    pub fn tip(&self) -> watch::Receiver<u64> {
+        self.tip.subscribe()
     }
 
     pub fn subscribe(&mut self, resource: &Arc<str>) -> watch::Receiver<u64> {
@@ -217,7 +230,6 @@ impl State {
     }
 
     pub fn compact(&mut self, revision: u64) {
-        self.floor = self.floor.max(revision);
         for resource in self.resources.values_mut() {
             resource.history.compact(revision);
         }

@@ -122,7 +122,7 @@ async fn history_is_bounded_and_older_revisions_expire() {
     for value in 0..10 {
         put(&store, "a", "x", value).await;
     }
-    assert_eq!(store.events_after("pods", 7, 10).unwrap().len(), 3);
+    assert_eq!(store.events_after("pods", 7, 10).unwrap().events.len(), 3);
     assert_eq!(
         store.events_after("pods", 6, 10).unwrap_err(),
         Expired { asked: 6, oldest: 7 }
@@ -133,7 +133,7 @@ async fn history_is_bounded_and_older_revisions_expire() {
         Expired { asked: 8, oldest: 9 }
     );
     assert!(store.list_at("pods", "", 8, None).is_err());
-    assert_eq!(store.events_after("pods", 9, 10).unwrap().len(), 1);
+    assert_eq!(store.events_after("pods", 9, 10).unwrap().events.len(), 1);
 }
 
 #[tokio::test]
@@ -208,7 +208,10 @@ proptest! {
                     .collect();
                 assert_eq!(&found, then, "at revision {revision}");
                 let mut replayed = found;
-                for event in store.events_after("pods", revision as u64, usize::MAX).unwrap() {
+                for event in store.events_after("pods", revision as u64, usize::MAX)
+                    .unwrap()
+                    .events
+                {
                     let path = event.object().key.path.to_string();
                     match &event.change {
                         Change::Put(stored) => { replayed.insert(path, stored.value().unwrap()["value"].as_u64().unwrap()); }

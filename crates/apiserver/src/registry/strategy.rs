@@ -1,0 +1,312 @@
+//! What the server itself decides about an object's fields: identity, status, generation, and the few kinds with
+//! habits of their own.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+
+use super::Target;
+use crate::catalog::{Definition, Source};
+use crate::error::ApiError;
+use crate::field_error::FieldError;
+use crate::kinds;
+use crate::meta::{self, Object};
+use crate::store::{Key, Stored};
+
+/// The finalizer in a namespace's specification that keeps it until its content is gone.
+pub(crate) const NAMESPACE_FINALIZER: &str = "kubernetes";
+
+/// Whether `metadata.generation` counts changes of the specification.
+pub(super) fn counts_generations(definition: &Definition) -> bool {
+    match &definition.source {
+        Source::BuiltIn(kind) => kind.has_generation(),
+        Source::Custom(_) => true,
+    }
+}
+
+/// Whether an update without a `resourceVersion` is taken to mean "whatever is there".
+pub(super) fn allows_unconditional_update(definition: &Definition) -> bool {
+    match definition.group.as_str() {
+        "coordination.k8s.io" | "policy" | "apiextensions.k8s.io" | "admissionregistration.k8s.io" => false,
+        _ => !definition.is_custom(),
+    }
+}
+
+/// Whether a `PUT` of an object that does not exist creates it.
+pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
+    !definition.is_custom()
+        && (definition.group == "coordination.k8s.io"
+            || definition.group == "rbac.authorization.k8s.io"
+            || definition.is("", "events")
+            || definition.is("", "endpoints")
+            || definition.is_event_alias())
+}
+
+/// Whether deleting answers with the object instead of a `Status`.
+pub(super) fn returns_deleted_object(definition: &Definition) -> bool {
+    ["pods", "services", "serviceaccounts"].iter().any(|plural| definition.is("", plural))
+}
+
+/// Refuses an object of another type; fills in a missing type and converts to the stored form.
+pub(super) fn require_same_type(definition: &Definition, object: &mut Object) -> Result<(), ApiError> {
+    let expected = definition.api_version();
+    let (api_version, kind) = (meta::text(object, "apiVersion").to_owned(), meta::text(object, "kind").to_owned());
+    if definition.is_custom() {
+        if kind.is_empty() {
+            let shown = Value::Object(object.clone());
+            return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{shown}'")));
+        }
+        if api_version.is_empty() {
+            let shown = Value::Object(object.clone());
+            return Err(ApiError::bad_request(format!("Object 'apiVersion' is missing in '{shown}'")));
+        }
+    }
+    if !api_version.is_empty() && api_version != expected {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        )));
+    }
+    if !kind.is_empty() && kind != definition.kind {
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {}: converting ({kind}) to ({}): unknown conversion",
+            definition.version, definition.kind, definition.kind
+        )));
+    }
+    if object.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
+        return Err(ApiError::bad_request(
+            "json: cannot unmarshal metadata into Go struct field .metadata of type v1.ObjectMeta",
+        ));
+    }
+    to_storage(definition, object);
+    Ok(())
+}
+
+/// From the form of the request to the form on disk.
+pub(super) fn to_storage(definition: &Definition, object: &mut Object) {
+    if definition.is_event_alias() {
+        let mut event = Value::Object(std::mem::take(object));
+        kinds::event::to_core(&mut event);
+        if let Value::Object(event) = event {
+            *object = event;
+        }
+    }
+    object.insert("apiVersion".to_owned(), Value::from(definition.storage_api_version()));
+    object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
+}
+
+/// From the form on disk to the form of the request.
+pub(crate) fn from_storage(definition: &Definition, object: &mut Object) {
+    if definition.is_event_alias() {
+        let mut event = Value::Object(std::mem::take(object));
+        kinds::event::from_core(&mut event);
+        if let Value::Object(event) = event {
+            *object = event;
+        }
+    }
+    object.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
+    object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
+}
+
+/// An object's namespace is that of the request.
+pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<(), ApiError> {
+    if !target.definition.namespaced {
+        if !meta::namespace(object).is_empty() {
+            let given = meta::namespace(object).to_owned();
+            if target.definition.is_custom() || !given.is_empty() {
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+        }
+        return Ok(());
+    }
+    if target.namespace.is_empty() {
+        return Err(ApiError::bad_request("an empty namespace may not be set during creation"));
+    }
+    let given = meta::namespace(object);
+    if !given.is_empty() && given != target.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    meta::set_meta(object, "namespace", target.namespace.as_str());
+    Ok(())
+}
+
+/// A new object begins without a past: no status that only the cluster can know.
+pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
+    normalise_metadata(object);
+    if definition.is_custom() {
+        if definition.has_status() {
+            object.remove("status");
+        }
+        return;
+    }
+    match (definition.group.as_str(), definition.kind.as_str()) {
+        ("", "Namespace") => prepare_namespace(object),
+        ("", "Secret") => prepare_secret(object),
+        // A kubelet registers its node with the status it already knows.
+        ("", "Node") => {
+            object.entry("spec").or_insert_with(|| json!({}));
+            object.entry("status").or_insert_with(|| json!({}));
+        }
+        ("policy", "PodDisruptionBudget") => {
+            let zero = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
+            object.insert("status".to_owned(), zero);
+        }
+        _ if definition.has_status() => {
+            object.insert("status".to_owned(), json!({}));
+        }
+        _ => {}
+    }
+}
+
+fn prepare_namespace(object: &mut Object) {
+    let name = meta::name(object).to_owned();
+    let labels = meta::metadata_mut(object).entry("labels").or_insert_with(|| json!({}));
+    labels["kubernetes.io/metadata.name"] = Value::from(name);
+    let spec = object.entry("spec").or_insert_with(|| json!({}));
+    let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == NAMESPACE_FINALIZER) {
+        let mut finalizers = finalizers;
+        finalizers.push(Value::from(NAMESPACE_FINALIZER));
+        spec["finalizers"] = Value::Array(finalizers);
+    }
+    object.insert("status".to_owned(), json!({"phase": "Active"}));
+}
+
+fn prepare_secret(object: &mut Object) {
+    object.entry("type").or_insert_with(|| Value::from("Opaque"));
+    if let Some(Value::Object(plain)) = object.remove("stringData") {
+        let data = object.entry("data").or_insert_with(|| json!({}));
+        for (key, text) in plain {
+            let text = text.as_str().unwrap_or_default();
+            data[key] = Value::from(base64::engine::general_purpose::STANDARD.encode(text));
+        }
+    }
+}
+
+/// Empty maps and lists of metadata are absent, as typed encoding leaves them out.
+fn normalise_metadata(object: &mut Object) {
+    let metadata = meta::metadata_mut(object);
+    metadata.retain(|_, value| match value {
+        Value::Null => false,
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    });
+}
+
+/// Keeps what an update may not touch, and counts the generation.
+pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
+    let definition = &target.definition;
+    match target.subresource.as_str() {
+        "status" => keep_all_but_status(definition, old, new),
+        "finalize" => keep_all_but_namespace_finalizers(old, new),
+        _ if definition.has_status() => meta::copy_field(old, new, "status"),
+        _ => {}
+    }
+    normalise_metadata(new);
+    let old_metadata = meta::metadata(old).cloned().unwrap_or_default();
+    let metadata = meta::metadata_mut(new);
+    for kept in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        meta::copy_field(&old_metadata, metadata, kept);
+    }
+    for kept in ["uid", "creationTimestamp", "namespace", "name"] {
+        if !metadata.contains_key(kept) {
+            meta::copy_field(&old_metadata, metadata, kept);
+        }
+    }
+    metadata.remove("selfLink");
+    if !definition.is_custom() && definition.kind == "Secret" {
+        prepare_secret(new);
+    }
+    if definition.is("", "namespaces") {
+        let name = target.name.clone();
+        let labels = meta::metadata_mut(new).entry("labels").or_insert_with(|| json!({}));
+        labels["kubernetes.io/metadata.name"] = Value::from(name);
+        if target.subresource.is_empty() {
+            meta::copy_field(old, new, "spec");
+        }
+    }
+    if counts_generations(definition) && specification_changed(definition, old, new) {
+        meta::set_meta(new, "generation", meta::generation(old) + 1);
+    }
+}
+
+fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) {
+    let status = new.remove("status");
+    let metadata = new.remove("metadata");
+    *new = old.clone();
+    match status {
+        Some(status) => new.insert("status".to_owned(), status),
+        None => new.remove("status"),
+    };
+    let Some(Value::Object(metadata)) = metadata else {
+        return;
+    };
+    if definition.is_custom() {
+        // A custom resource's status write leaves its metadata alone, but for the record of managers.
+        meta::copy_field(&metadata, meta::metadata_mut(new), "managedFields");
+    } else {
+        new.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+}
+
+fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
+    let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
+    let mut spec = old.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    match finalizers.filter(|finalizers| finalizers.as_array().is_some_and(|list| !list.is_empty())) {
+        Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
+        None => spec.remove("finalizers"),
+    };
+    *new = old.clone();
+    new.insert("spec".to_owned(), Value::Object(spec));
+}
+
+fn specification_changed(definition: &Definition, old: &Object, new: &Object) -> bool {
+    if !definition.is_custom() {
+        return old.get("spec") != new.get("spec") || (old.get("spec").is_none() && without_common(old, true) != without_common(new, true));
+    }
+    without_common(old, definition.has_status()) != without_common(new, definition.has_status())
+}
+
+fn without_common(object: &Object, has_status: bool) -> Map<String, Value> {
+    let skipped = |field: &str| matches!(field, "metadata" | "apiVersion" | "kind") || (has_status && field == "status");
+    let kept = object.iter().filter(|(field, _)| !skipped(field));
+    kept.map(|(field, value)| (field.clone(), value.clone())).collect()
+}
+
+/// What no update may change about an object's identity.
+pub(super) fn immutable_metadata(old: &Object, new: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+        let (before, after) = (meta::meta_text(old, field), meta::meta_text(new, field));
+        if before != after {
+            let field = format!("metadata.{field}");
+            errors.push(FieldError::invalid(field, &Value::from(after), "field is immutable"));
+        }
+    }
+    if meta::is_deleting(old) {
+        let before = meta::finalizers(old);
+        let added: Vec<String> = meta::finalizers(new).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+        if !added.is_empty() {
+            let quoted: Vec<String> = added.iter().map(|finalizer| format!("{finalizer:?}")).collect();
+            errors.push(FieldError::forbidden(
+                "metadata.finalizers",
+                &format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    quoted.join(", ")
+                ),
+            ));
+        }
+    }
+    errors
+}
+
+/// An object that is shown but not kept: the outcome of a dry run.
+pub(super) fn unstored(key: Key, revision: u64, object: Object) -> Result<Arc<Stored>, ApiError> {
+    Ok(Arc::new(Stored::encode(key, revision, object)?))
+}
