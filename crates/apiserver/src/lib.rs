@@ -1,7 +1,9 @@
 //! The embedded control plane.
 
+pub mod decode;
 pub mod field_error;
 pub mod go_text;
 pub mod kinds;
 pub mod names;
+pub mod schema;
 pub mod selector;
