@@ -4,11 +4,16 @@
 //! stored or served: everything here is data, and the same for every request.
 
 mod catalogue;
+mod definitions;
 pub mod event;
 mod field;
+mod merge;
+mod types;
 
 pub use catalogue::BUILT_IN;
+pub use definitions::definitions;
 pub use field::{FieldSource, SelectableField, UnsupportedLabel, text_at};
+pub use types::schema_of;
 
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
