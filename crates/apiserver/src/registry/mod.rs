@@ -28,6 +28,7 @@ pub use update::{Patch, Updated};
 use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::catalog::{Catalog, Definition};
 use crate::clock::Clock;
+use crate::decode::FieldValidation;
 use crate::error::ApiError;
 use crate::meta::Object;
 use crate::store::{Key, Store, Stored};
@@ -54,14 +55,6 @@ impl WriteContext {
             field_validation: FieldValidation::Ignore,
         }
     }
-}
-
-/// What to do about fields that a schema does not know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldValidation {
-    Ignore,
-    Warn,
-    Strict,
 }
 
 /// The object a write left behind, and what to tell the writer besides.
