@@ -5,5 +5,6 @@ pub mod field_error;
 pub mod go_text;
 pub mod kinds;
 pub mod names;
+pub mod patch;
 pub mod schema;
 pub mod selector;
