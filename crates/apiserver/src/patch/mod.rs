@@ -13,14 +13,15 @@ pub enum PatchError {
     /// The patch itself is malformed: 400 BadRequest with this message.
     #[error("{0}")]
     Malformed(String),
-    /// The patch does not fit the object: 422 Invalid. The message of the status is the fixed sentence of
-    /// [`PatchError::status_message`], this text is its cause (`UnexpectedServerResponse`).
+    /// The patch does not fit the object: 422 Invalid with empty details. Kubernetes keeps this text to itself and
+    /// answers with the fixed sentence of [`PatchError::status_message`].
     #[error("{0}")]
     DoesNotApply(String),
     /// More operations than allowed: 413 RequestEntityTooLarge.
     #[error("{0}")]
     TooLarge(String),
-    /// A strategic merge patch that contradicts the kind's merge rules: 500 with this message, as Kubernetes has it.
+    /// A strategic merge patch that contradicts the kind's merge rules: 500 with this
+    /// message and no reason, as Kubernetes has it.
     #[error("{0}")]
     Contradictory(String),
 }
