@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::field_error::{self, FieldError};
+use crate::patch::PatchError;
 use crate::store::{Expired, StoreError};
 
 /// The names by which errors speak of a resource.
@@ -141,6 +142,19 @@ impl ApiError {
         errors.iter().fold(refused, |refused, error| {
             refused.with_cause(error.reason.code(), &error.body, Some(&error.field))
         })
+    }
+
+    /// A patch that cannot be read or does not fit.
+    pub fn patch(error: &PatchError) -> Self {
+        let message = error.status_message();
+        match error {
+            PatchError::Malformed(_) => Self::bad_request(message),
+            PatchError::DoesNotApply(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_empty_details()
+            }
+            PatchError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message),
+            PatchError::Contradictory(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message),
+        }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -281,9 +295,11 @@ impl ApiError {
             "metadata": metadata,
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = Value::from(self.reason);
+        }
         if let Some(details) = &self.details {
             status["details"] = Value::Object(details.clone());
         }

@@ -5,12 +5,15 @@
 
 mod authorize;
 mod node;
+mod pki;
 mod rbac;
 mod tokens;
 
 pub(crate) use authorize::forbidden;
 pub use authorize::{Attributes, Decision, authorize};
 pub use node::NodeRestriction;
+pub use pki::{Credentials, Pki, PkiError};
+pub(crate) use pki::identity_of;
 pub use rbac::rules_for;
 pub use tokens::{Tokens, TokensError};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::custom::{CustomDefinition, CustomVersion};
 use crate::error::Subject;
 use crate::kinds::{self, BuiltIn, Storage};
+use crate::schema::Schema;
 use crate::selector::SelectableFields;
 
 /// A subresource and what it accepts.
@@ -161,6 +162,14 @@ impl Definition {
             group: &self.group,
             resource: &self.plural,
             name,
+        }
+    }
+
+    /// The type of a built-in object; custom resources have a structural schema instead.
+    pub fn type_schema(&self) -> Option<Schema> {
+        match &self.source {
+            Source::BuiltIn(kind) => kinds::schema_of(kind.definition),
+            Source::Custom(_) => None,
         }
     }
 

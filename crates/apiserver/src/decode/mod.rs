@@ -4,6 +4,7 @@
 //! kinds unknown fields are found in the same pass, in the order in which they are written; custom resources
 //! report theirs when they are pruned.
 
+mod scalars;
 mod strict;
 mod syntax;
 mod types;

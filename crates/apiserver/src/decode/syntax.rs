@@ -5,11 +5,7 @@ use crate::go_text;
 /// The message Go would give for an error of our reader, as far as both see the same cause.
 pub(super) fn go_message(body: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
-        return if body.iter().all(u8::is_ascii_whitespace) {
-            "EOF".to_owned()
-        } else {
-            "unexpected end of JSON input".to_owned()
-        };
+        return "unexpected end of JSON input".to_owned();
     }
     let text = error.to_string();
     let at = offset(body, error);

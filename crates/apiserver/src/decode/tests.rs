@@ -65,7 +65,7 @@ fn numbers_become_what_kubernetes_keeps_of_them() {
 #[test]
 fn broken_json_is_refused_in_the_words_of_go() {
     for (body, expected) in [
-        ("", "EOF"),
+        ("", "unexpected end of JSON input"),
         ("{", "unexpected end of JSON input"),
         ("{\"a\": [1, 2", "unexpected end of JSON input"),
         ("{\"a\" 1}", "invalid character '1' after object key"),
@@ -117,7 +117,7 @@ fn values_of_the_wrong_type_are_reported_as_go_reports_them() {
         (
             "ConfigMap",
             json!({"data": {"a": 1}}),
-            Some("json: cannot unmarshal number into Go struct field ConfigMap.data.a of type string"),
+            Some("json: cannot unmarshal number into Go struct field ConfigMap.data of type string"),
         ),
         (
             "Pod",

@@ -3,7 +3,8 @@
 //! Only the first one is reported, because Go stops there. Custom resources do not come this way: their schema
 //! validation reports every mistake at once.
 
-use crate::schema::{JsonType, Member, Node, Schema};
+use super::scalars;
+use crate::schema::{Additional, JsonType, Member, Node, Schema};
 use serde_json::Value;
 
 /// The first value that cannot be decoded into the Go type behind the schema.
@@ -33,9 +34,15 @@ impl<'s> Walk<'s> {
                     let Member::Known(child) = self.schema.member(node, name) else {
                         continue;
                     };
-                    self.path.push(name.clone());
+                    // Go counts the fields of structs, not the keys of maps.
+                    let is_field = node.property(name).is_some();
+                    if is_field {
+                        self.path.push(name.clone());
+                    }
                     let problem = self.check(member, child, owner);
-                    self.path.pop();
+                    if is_field {
+                        self.path.pop();
+                    }
                     if problem.is_some() {
                         return problem;
                     }
@@ -46,11 +53,17 @@ impl<'s> Walk<'s> {
                 let child = self.schema.items(node)?;
                 items.iter().find_map(|item| self.check(item, child, owner))
             }
-            (JsonType::Any | JsonType::IntOrString, _)
-            | (JsonType::String, Value::String(_))
+            (JsonType::IntOrString, _) if is_quantity(node) => scalars::quantity_error(value),
+            (JsonType::String, Value::String(text)) => match format_of(node) {
+                Some("date-time") => scalars::time_error(text),
+                Some("byte") => scalars::base64_error(text),
+                _ => None,
+            },
+            (JsonType::Any, _)
+            | (JsonType::IntOrString, Value::String(_))
             | (JsonType::Boolean, Value::Bool(_))
             | (JsonType::Number, Value::Number(_)) => None,
-            (JsonType::Integer, Value::Number(number)) if fits(number, node) => None,
+            (JsonType::Integer | JsonType::IntOrString, Value::Number(number)) if fits(number, node) => None,
             _ => Some(self.mismatch(value, node, owner)),
         }
     }
@@ -59,7 +72,9 @@ impl<'s> Walk<'s> {
         let found = match value {
             Value::Null => "null".to_owned(),
             Value::Bool(_) => "bool".to_owned(),
-            Value::Number(number) if node.json_type == JsonType::Integer => format!("number {number}"),
+            Value::Number(number) if matches!(node.json_type, JsonType::Integer | JsonType::IntOrString) => {
+                format!("number {number}")
+            }
             Value::Number(_) => "number".to_owned(),
             Value::String(_) => "string".to_owned(),
             Value::Array(_) => "array".to_owned(),
@@ -91,25 +106,26 @@ impl<'s> Walk<'s> {
             }
             JsonType::String => match format_of(node) {
                 Some("byte") => "[]uint8".to_owned(),
-                Some("date-time") => node
-                    .type_name
-                    .as_deref()
-                    .map_or("v1.Time".to_owned(), |n| format!("v1.{n}")),
                 _ => "string".to_owned(),
             },
             JsonType::Integer => format_of(node).unwrap_or("int64").to_owned(),
             JsonType::Number => "float64".to_owned(),
             JsonType::Boolean => "bool".to_owned(),
-            JsonType::Any | JsonType::IntOrString => "interface {}".to_owned(),
+            JsonType::IntOrString => "int32".to_owned(),
+            JsonType::Any => "interface {}".to_owned(),
         }
     }
 
     fn values(&self, node: &Node) -> Option<&Node> {
         match node.additional {
-            crate::schema::Additional::Schema(id) => Some(self.schema.node(id)),
-            crate::schema::Additional::Schemaless | crate::schema::Additional::Unknown => None,
+            Additional::Schema(id) => Some(self.schema.node(id)),
+            Additional::Schemaless | Additional::Unknown => None,
         }
     }
+}
+
+fn is_quantity(node: &Node) -> bool {
+    node.type_name.as_deref() == Some("Quantity")
 }
 
 fn format_of(node: &Node) -> Option<&str> {
@@ -118,7 +134,10 @@ fn format_of(node: &Node) -> Option<&str> {
 
 fn fits(number: &serde_json::Number, node: &Node) -> bool {
     match number.as_i64() {
-        Some(value) => format_of(node) != Some("int32") || i32::try_from(value).is_ok(),
+        Some(value) => {
+            let narrow = node.json_type == JsonType::IntOrString || format_of(node) == Some("int32");
+            !narrow || i32::try_from(value).is_ok()
+        }
         None => false,
     }
 }

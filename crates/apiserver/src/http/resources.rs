@@ -19,6 +19,9 @@ use crate::catalog::Definition;
 use crate::decode::{self, FieldValidation};
 use crate::error::{self, ApiError};
 use crate::meta::Object;
+use crate::patch::json::JsonPatch;
+use crate::patch::merge::MergePatch;
+use crate::patch::strategic::StrategicPatch;
 use crate::present::{Form, Presenter};
 use crate::registry::{Deleted, Patch, Target, WriteContext, Written};
 use crate::selection::Selection;
@@ -278,18 +281,27 @@ impl Request<'_> {
         self.written(&presenter, encoding, code, &updated.written)
     }
 
-    fn read_patch(&self, _context: &WriteContext) -> Result<Patch, ApiError> {
-        let definition = &self.target.definition;
-        let parsed = || serde_json::from_slice::<Value>(&self.call.body).map_err(|error| ApiError::bad_request(error.to_string()));
-        match negotiate::patch_format(&self.call.headers, definition.is_custom())? {
-            PatchFormat::Json => Ok(Patch::Json(parsed()?)),
-            PatchFormat::Merge => Ok(Patch::Merge(parsed()?)),
-            PatchFormat::Strategic => Ok(Patch::Strategic(parsed()?)),
-            PatchFormat::Apply => Ok(Patch::Apply {
-                object: from_yaml(&self.call.body)?,
+    fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
+        let (body, validation) = (&self.call.body, context.field_validation);
+        let patch = match negotiate::patch_format(&self.call.headers, self.target.definition.is_custom())? {
+            PatchFormat::Json => Patch::Json(JsonPatch::decode(body, validation)?),
+            PatchFormat::Merge => Patch::Merge(MergePatch::decode(body, validation)?),
+            PatchFormat::Strategic => Patch::Strategic(StrategicPatch::decode(body, validation)?),
+            PatchFormat::Apply => Patch::Apply {
+                object: from_yaml(body)?,
                 force: self.call.query.flag("force"),
-            }),
+            },
+        };
+        let objections = match &patch {
+            Patch::Json(patch) => patch.objections.as_slice(),
+            Patch::Merge(patch) => patch.objections.as_slice(),
+            Patch::Strategic(patch) => patch.objections.as_slice(),
+            Patch::Apply { .. } => &[],
+        };
+        if validation == FieldValidation::Strict && !objections.is_empty() {
+            return Err(ApiError::bad_request(decode::strict_message(objections)));
         }
+        Ok(patch)
     }
 
     async fn delete(&self) -> Result<Response<ApiBody>, ApiError> {
@@ -419,7 +431,7 @@ impl Request<'_> {
             BodyFormat::Json => self.call.body.clone(),
             BodyFormat::Yaml => Bytes::from(from_yaml(&self.call.body)?.to_string()),
         };
-        let schema = self.body_schema();
+        let schema = definition.type_schema();
         let decoded = decode::decode(&json, schema.as_ref()).map_err(|error| ApiError::bad_request(error.to_string()))?;
         if context.field_validation == FieldValidation::Strict && !decoded.objections.is_empty() {
             return Err(strict(definition, &decoded.objections));
@@ -439,13 +451,6 @@ impl Request<'_> {
         match decoded.value {
             Value::Object(object) => Ok((object, objections)),
             _ => Err(ApiError::bad_request("the body is not an object")),
-        }
-    }
-
-    fn body_schema(&self) -> Option<crate::schema::Schema> {
-        match &self.target.definition.source {
-            crate::catalog::Source::BuiltIn(kind) => crate::kinds::schema_of(kind.definition),
-            crate::catalog::Source::Custom(_) => None,
         }
     }
 }

@@ -12,6 +12,7 @@ mod patch;
 mod pods;
 mod scale;
 mod strategy;
+mod typed;
 mod update;
 mod validate;
 
@@ -23,7 +24,8 @@ use parking_lot::RwLock;
 
 pub use delete::{DeleteOptions, Deleted, Propagation};
 pub use list::{ListOptions, Listed, RevisionMatch};
-pub use update::{Patch, Updated};
+pub use patch::Patch;
+pub use update::Updated;
 
 use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::catalog::{Catalog, Definition};

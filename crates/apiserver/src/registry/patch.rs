@@ -2,52 +2,78 @@
 
 use serde_json::Value;
 
-use super::{Patch, Registry, Target, Updated, WriteContext, strategy};
+use super::{Registry, Target, Updated, WriteContext, strategy, typed};
+use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::meta::Object;
+use crate::patch::PatchError;
+use crate::patch::json::JsonPatch;
+use crate::patch::merge::MergePatch;
+use crate::patch::strategic::StrategicPatch;
+
+/// A change of an object that a client describes instead of sending the whole.
+#[derive(Clone, Debug)]
+pub enum Patch {
+    Json(JsonPatch),
+    Merge(MergePatch),
+    Strategic(StrategicPatch),
+    Apply { object: Value, force: bool },
+}
+
+impl From<PatchError> for ApiError {
+    fn from(error: PatchError) -> Self {
+        Self::patch(&error)
+    }
+}
 
 impl Registry {
     /// Changes an object as a patch describes; an apply creates what is missing.
     pub async fn patch(&self, target: &Target, context: &WriteContext, patch: &Patch) -> Result<Updated, ApiError> {
         let create = matches!(patch, Patch::Apply { .. }) && target.subresource.is_empty();
-        self.mutate(target, context, create, &|old| self.patched(target, context, patch, old)).await
+        let mut updated = self.mutate(target, context, create, &|old| self.patched(target, context, patch, old)).await?;
+        let objections = match patch {
+            Patch::Json(patch) => patch.objections.as_slice(),
+            Patch::Merge(patch) => patch.objections.as_slice(),
+            Patch::Strategic(patch) => patch.objections.as_slice(),
+            Patch::Apply { .. } => &[],
+        };
+        updated.written.warnings.splice(0..0, objections.iter().cloned());
+        Ok(updated)
     }
 
-    fn patched(&self, target: &Target, _context: &WriteContext, patch: &Patch, old: Option<&Object>) -> Result<Object, ApiError> {
+    fn patched(&self, target: &Target, context: &WriteContext, patch: &Patch, old: Option<&Object>) -> Result<Object, ApiError> {
         let Some(old) = old else {
             return Err(target.not_found());
         };
+        let definition = &target.definition;
         let mut view = old.clone();
-        strategy::from_storage(&target.definition, &mut view);
-        let changed = match patch {
-            Patch::Merge(patch) => merge(Value::Object(view), patch),
-            Patch::Json(_) | Patch::Strategic(_) | Patch::Apply { .. } => {
+        strategy::from_storage(definition, &mut view);
+        let mut changed = Value::Object(view);
+        let schema = definition.type_schema();
+        match (patch, &schema) {
+            (Patch::Json(patch), _) => patch.apply(&mut changed)?,
+            (Patch::Merge(patch), _) => patch.apply(&mut changed),
+            (Patch::Strategic(patch), Some(schema)) => patch.apply(&mut changed, schema)?,
+            (Patch::Strategic(_), None) => {
                 return Err(ApiError::unsupported_media_type(&["application/merge-patch+json"]));
             }
-        };
+            (Patch::Apply { .. }, _) => {
+                return Err(ApiError::unsupported_media_type(&["application/merge-patch+json"]));
+            }
+        }
+        if let Some(schema) = &schema {
+            if let Some(problem) = decode::type_error(&changed, schema) {
+                return Err(ApiError::bad_request(problem));
+            }
+            let unknown = typed::conform(&mut changed, schema);
+            if context.field_validation == FieldValidation::Strict && !unknown.is_empty() {
+                return Err(ApiError::bad_request(decode::strict_message(&unknown)));
+            }
+        }
         let Value::Object(mut changed) = changed else {
             return Err(ApiError::bad_request("the patch does not leave an object"));
         };
-        strategy::require_same_type(&target.definition, &mut changed)?;
+        strategy::require_same_type(definition, &mut changed)?;
         Ok(changed)
     }
-}
-
-fn merge(target: Value, patch: &Value) -> Value {
-    let Value::Object(changes) = patch else {
-        return patch.clone();
-    };
-    let mut merged = match target {
-        Value::Object(fields) => fields,
-        _ => Object::new(),
-    };
-    for (field, change) in changes {
-        if change.is_null() {
-            merged.remove(field);
-        } else {
-            let before = merged.remove(field).unwrap_or(Value::Null);
-            merged.insert(field.clone(), merge(before, change));
-        }
-    }
-    Value::Object(merged)
 }

@@ -13,15 +13,6 @@ use crate::store::{Expect, StoreError, Stored, Write};
 /// More collisions than this on one object means something writes it in a loop; the client may try again.
 const ATTEMPTS: usize = 64;
 
-/// A change of an object that a client describes instead of sending the whole.
-#[derive(Clone, Debug)]
-pub enum Patch {
-    Json(Value),
-    Merge(Value),
-    Strategic(Value),
-    Apply { object: Value, force: bool },
-}
-
 /// The outcome of an update or patch.
 #[derive(Debug)]
 pub struct Updated {

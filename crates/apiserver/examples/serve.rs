@@ -1,0 +1,24 @@
+//! Serves a data directory on a port: `cargo run -p mco-apiserver --example serve -- DIR PORT [bare]`.
+#![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
+
+use std::path::PathBuf;
+
+use mco_apiserver::server::{Options, Server};
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let directory = PathBuf::from(arguments.next().ok_or("usage: serve DIR PORT [bare]")?);
+    let port: u16 = arguments.next().ok_or("usage: serve DIR PORT [bare]")?.parse()?;
+    let options = Options {
+        controllers: arguments.next().as_deref() != Some("bare"),
+        ..Options::default()
+    };
+    let server = Server::open(&directory, options).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let url = format!("https://{}", listener.local_addr()?);
+    println!("{url}, kubeconfig in {}", directory.join("kubeconfig").display());
+    server.serve(listener, &url).await?;
+    Ok(())
+}
