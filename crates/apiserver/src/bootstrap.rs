@@ -6,6 +6,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::auth::Credentials;
+use crate::crd;
 use crate::error::ApiError;
 use crate::registry::{Registry, Target, WriteContext};
 
@@ -14,6 +15,7 @@ const MANAGER: &str = "apiserver";
 
 /// Creates whatever of it is missing.
 pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
+    crd::reload(registry);
     for namespace in NAMESPACES {
         let object = json!({"metadata": {"name": namespace}});
         ensure(registry, ("", "v1", "namespaces"), namespace, object).await?;

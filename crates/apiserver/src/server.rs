@@ -105,6 +105,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(expire_history(Arc::clone(&registry), stopped.clone()));
+        controllers::start_own(&registry, &stopped, &mut tasks);
         if options.controllers {
             controllers::start(&registry, &stopped, &mut tasks);
         }

@@ -39,6 +39,8 @@ pub enum PkiError {
     },
     #[error("making a certificate: {0}")]
     Make(#[from] rcgen::Error),
+    #[error("{0:?} is in several groups; a certificate can name one, use a token")]
+    SeveralGroups(String),
     #[error("reading a certificate: {0}")]
     Read(String),
     #[error("setting up TLS: {0}")]
@@ -112,8 +114,12 @@ impl Pki {
     pub fn client(&self, identity: &Identity, now: Timestamp) -> Result<Credentials, PkiError> {
         let mut params = leaf(now, ExtendedKeyUsagePurpose::ClientAuth)?;
         params.distinguished_name.push(DnType::CommonName, identity.user.as_str());
-        for group in &identity.groups {
-            params.distinguished_name.push(DnType::OrganizationName, group.as_str());
+        let groups: Vec<&String> = identity.groups.iter().filter(|group| *group != super::AUTHENTICATED).collect();
+        match groups.as_slice() {
+            [] => {}
+            [group] => params.distinguished_name.push(DnType::OrganizationName, group.as_str()),
+            // The library that builds certificates keeps one value per attribute.
+            _ => return Err(PkiError::SeveralGroups(identity.user.clone())),
         }
         self.sign(&params)
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use custom::{CustomDefinition, CustomVersion, ScalePaths};
-pub use definition::{Definition, Source, Subresource};
+pub use definition::{Definition, Source, Subresource, storage_name};
 
 use crate::kinds;
 

@@ -9,12 +9,14 @@ use crate::present::Form;
 
 pub const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// How request bodies of objects may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFormat {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// How a patch is written.
@@ -122,11 +124,14 @@ fn content_type(headers: &HeaderMap) -> &str {
     text.split(';').next().unwrap_or_default().trim()
 }
 
-pub fn body_format(headers: &HeaderMap) -> Result<BodyFormat, ApiError> {
+/// Custom resources have no protobuf form.
+pub fn body_format(headers: &HeaderMap, custom: bool) -> Result<BodyFormat, ApiError> {
     match content_type(headers) {
         "" | JSON => Ok(BodyFormat::Json),
         YAML => Ok(BodyFormat::Yaml),
-        _ => Err(ApiError::unsupported_media_type(&[JSON, YAML])),
+        PROTOBUF if !custom => Ok(BodyFormat::Protobuf),
+        _ if custom => Err(ApiError::unsupported_media_type(&[JSON, YAML])),
+        _ => Err(ApiError::unsupported_media_type(&[JSON, YAML, PROTOBUF])),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::patch::json::JsonPatch;
 use crate::patch::merge::MergePatch;
 use crate::patch::strategic::StrategicPatch;
 use crate::present::{Form, Presenter};
+use crate::protobuf;
 use crate::registry::{Deleted, Patch, Target, WriteContext, Written};
 use crate::selection::Selection;
 use crate::watch::{Start, Watch, WatchSpec};
@@ -118,7 +119,7 @@ impl Request<'_> {
             return Err(ApiError::method_not_allowed());
         }
         match self.verb {
-            "create" if definition.is_virtual() => reviews::answer(self.api, self.call, &self.target),
+            "create" if definition.is_virtual() => reviews::answer(self.api, self.call, &self.target, self.parsed_body()?),
             "create" if !self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
             "create" => self.create().await,
             "get" => self.get(),
@@ -412,25 +413,36 @@ impl Request<'_> {
         respond::warn(response, warnings);
     }
 
+    /// The body as JSON, whatever it came as.
+    fn json_body(&self) -> Result<Bytes, ApiError> {
+        let body = &self.call.body;
+        // Delete options are a built-in type on any resource, and a patch says nothing about the format of its body.
+        let custom = self.target.definition.is_custom() && !self.verb.starts_with("delete");
+        let format = match self.verb {
+            "patch" => BodyFormat::Json,
+            _ => negotiate::body_format(&self.call.headers, custom)?,
+        };
+        Ok(match format {
+            BodyFormat::Json => body.clone(),
+            BodyFormat::Yaml => Bytes::from(from_yaml(body)?.to_string()),
+            BodyFormat::Protobuf => {
+                let value = protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+                Bytes::from(value.to_string())
+            }
+        })
+    }
+
     fn parsed_body(&self) -> Result<Value, ApiError> {
         if self.call.body.is_empty() {
             return Ok(json!({}));
         }
-        match negotiate::body_format(&self.call.headers) {
-            Ok(BodyFormat::Yaml) => from_yaml(&self.call.body),
-            Ok(BodyFormat::Json) => parse_json(&self.call.body),
-            Err(_) if self.verb == "patch" => parse_json(&self.call.body),
-            Err(error) => Err(error),
-        }
+        parse_json(&self.json_body()?)
     }
 
     /// The object in the body, and what a strict reader would object to.
     fn object(&self, context: &WriteContext) -> Result<(Object, Vec<String>), ApiError> {
         let definition = &self.target.definition;
-        let json = match negotiate::body_format(&self.call.headers)? {
-            BodyFormat::Json => self.call.body.clone(),
-            BodyFormat::Yaml => Bytes::from(from_yaml(&self.call.body)?.to_string()),
-        };
+        let json = self.json_body()?;
         let schema = definition.type_schema();
         let decoded = decode::decode(&json, schema.as_ref()).map_err(|error| ApiError::bad_request(error.to_string()))?;
         if context.field_validation == FieldValidation::Strict && !decoded.objections.is_empty() {

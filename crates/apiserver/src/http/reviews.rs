@@ -11,8 +11,7 @@ use crate::auth::{self, Attributes, Decision, Identity};
 use crate::error::ApiError;
 use crate::registry::Target;
 
-pub(super) fn answer(api: &Arc<Api>, call: &Call, target: &Target) -> Result<Response<ApiBody>, ApiError> {
-    let mut review: Value = serde_json::from_slice(&call.body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+pub(super) fn answer(api: &Arc<Api>, call: &Call, target: &Target, mut review: Value) -> Result<Response<ApiBody>, ApiError> {
     let spec = review.get("spec").cloned().unwrap_or_default();
     let status = match target.definition.kind.as_str() {
         "SelfSubjectAccessReview" => access(api, &call.identity, &spec),

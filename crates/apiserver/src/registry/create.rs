@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{Registry, Target, WriteContext, Written, generate, strategy, validate};
 use crate::admission::Operation;
 use crate::clock::rfc3339;
+use crate::crd;
 use crate::error::ApiError;
 use crate::meta::{self, Object};
 use crate::store::{Expect, Key, StoreError, Stored, Write};
@@ -46,6 +47,7 @@ impl Registry {
         }
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
+        self.complete(&target, None, &mut object);
         self.record_managers(&target, context, None, &mut object)?;
         let object = self
             .admit(Operation::Create, &target, context, Some(object), None)?
@@ -67,9 +69,19 @@ impl Registry {
             return strategy::unstored(key, 0, object);
         }
         match self.store.write(key, Expect::Absent, Write::Put(object)).await {
-            Ok(stored) => Ok(stored),
+            Ok(stored) => {
+                self.after_write(target);
+                Ok(stored)
+            }
             Err(StoreError::Exists) => Err(taken()),
             Err(other) => Err(other.into()),
+        }
+    }
+
+    /// What the server fills in for kinds that it acts upon itself.
+    pub(super) fn complete(&self, target: &Target, old: Option<&Object>, object: &mut Object) {
+        if target.definition.is("apiextensions.k8s.io", "customresourcedefinitions") && target.subresource.is_empty() {
+            crd::prepare(&self.store, old, object, &rfc3339(self.clock.now()));
         }
     }
 

@@ -79,7 +79,9 @@ impl Registry {
                 Step::Remove => Write::Remove,
                 Step::Mark(marked) => Write::Put(marked.clone()),
             };
-            match (self.store.write(target.key(), expect, write).await, step) {
+            let outcome = self.store.write(target.key(), expect, write).await;
+            self.after_write(target);
+            match (outcome, step) {
                 (Ok(last), Step::Remove) => return Ok(Deleted::Gone(last)),
                 (Ok(marked), Step::Mark(_)) => return Ok(Deleted::Pending(marked)),
                 (Err(StoreError::Changed | StoreError::Missing), _) => {}

@@ -23,6 +23,8 @@ use http::StatusCode;
 use parking_lot::RwLock;
 
 pub use delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use delete::{FOREGROUND, ORPHAN};
+pub(crate) use pods::is_ready as pod_is_ready;
 pub use list::{ListOptions, Listed, RevisionMatch};
 pub use patch::Patch;
 pub use update::Updated;
@@ -30,6 +32,7 @@ pub use update::Updated;
 use crate::admission::{Admission, AdmissionRequest, Operation};
 use crate::catalog::{Catalog, Definition};
 use crate::clock::Clock;
+use crate::crd;
 use crate::decode::FieldValidation;
 use crate::error::ApiError;
 use crate::meta::Object;
@@ -109,8 +112,17 @@ impl Registry {
         Arc::clone(&self.catalog.read())
     }
 
-    pub(crate) fn set_catalog(&self, catalog: Catalog) {
-        *self.catalog.write() = Arc::new(catalog);
+    /// Replaces what is served by what a look at the store says, one replacement at a time.
+    pub(crate) fn replace_catalog(&self, build: impl FnOnce(&Store) -> Arc<Catalog>) {
+        let mut catalog = self.catalog.write();
+        *catalog = build(&self.store);
+    }
+
+    /// A write of a definition changes what is served before the writer has its answer.
+    fn after_write(&self, target: &Target) {
+        if &*target.definition.storage == crd::RESOURCE {
+            crd::reload(self);
+        }
     }
 
     pub fn clock(&self) -> &Arc<dyn Clock> {

@@ -115,7 +115,7 @@ fn ignores_budgets(pod: &Object) -> bool {
     matches!(phase, Some("Succeeded" | "Failed" | "Pending")) || crate::meta::is_deleting(pod)
 }
 
-fn is_ready(pod: &Object) -> bool {
+pub(crate) fn is_ready(pod: &Object) -> bool {
     let conditions = pod.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
     let mut ready = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Ready");
     ready.any(|condition| condition["status"] == "True")

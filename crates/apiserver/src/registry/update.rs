@@ -62,6 +62,22 @@ impl Registry {
         Ok(updated)
     }
 
+    /// Changes the newest version of an object by hand; for the server's own controllers.
+    pub async fn edit(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        change: &(dyn Fn(&mut Object) + Send + Sync),
+    ) -> Result<Written, ApiError> {
+        let edited = |old: Option<&Object>| {
+            let mut object = old.cloned().ok_or_else(|| target.not_found())?;
+            change(&mut object);
+            meta::metadata_mut(&mut object).remove("resourceVersion");
+            Ok(object)
+        };
+        Ok(self.mutate(target, context, false, &edited).await?.written)
+    }
+
     /// Applies a change to the newest version of an object, again if another writer was faster and the change does
     /// not insist on the version it saw.
     pub(super) async fn mutate(
@@ -100,8 +116,9 @@ impl Registry {
     ) -> Result<Written, Collision> {
         let old = current.value().map_err(ApiError::from)?;
         let mut new = change(Some(&old))?;
-        let insisted = require_version(target, current, &mut new)?;
+        require_version(target, current, &new)?;
         strategy::prepare_update(target, &old, &mut new);
+        self.complete(target, Some(&old), &mut new);
         self.record_managers(target, context, Some(&old), &mut new)?;
         let new = self
             .admit(Operation::Update, target, context, Some(new), Some(&old))?
@@ -111,7 +128,8 @@ impl Registry {
         if removes_last_hold(target, &old, &new) {
             let shown = strategy::unstored(target.key(), current.revision, new)?;
             if !context.dry_run {
-                self.remove(current, insisted).await?;
+                self.remove(current).await?;
+                self.after_write(target);
             }
             return Ok(written(shown));
         }
@@ -128,15 +146,15 @@ impl Registry {
             .store
             .write(target.key(), Expect::Revision(current.revision), Write::Put(new))
             .await;
-        outcome.map(written).map_err(|error| collision(target, error, insisted))
+        self.after_write(target);
+        outcome.map(written).map_err(Collision::from)
     }
 
-    async fn remove(&self, current: &Arc<Stored>, insisted: bool) -> Result<(), Collision> {
+    async fn remove(&self, current: &Arc<Stored>) -> Result<(), Collision> {
         let expect = Expect::Revision(current.revision);
         match self.store.write(current.key.clone(), expect, Write::Remove).await {
             Ok(_) | Err(StoreError::Missing) => Ok(()),
-            Err(StoreError::Changed) if !insisted => Err(Collision::Retry),
-            Err(other) => Err(Collision::Refused(other.into())),
+            Err(other) => Err(other.into()),
         }
     }
 }
@@ -154,16 +172,18 @@ impl From<ApiError> for Collision {
     }
 }
 
-fn collision(target: &Target, error: StoreError, insisted: bool) -> Collision {
-    match error {
-        StoreError::Changed if insisted => Collision::Refused(ApiError::modified(target.definition.subject(&target.name))),
-        StoreError::Changed | StoreError::Missing => Collision::Retry,
-        other => Collision::Refused(other.into()),
+impl From<StoreError> for Collision {
+    fn from(error: StoreError) -> Self {
+        match error {
+            // A change that insists on a version finds out when it is tried again on the newer one.
+            StoreError::Changed | StoreError::Missing => Self::Retry,
+            other => Self::Refused(other.into()),
+        }
     }
 }
 
-/// Checks the version and identity the client says it changed; whether it insisted on a version.
-fn require_version(target: &Target, current: &Stored, new: &mut Object) -> Result<bool, ApiError> {
+/// Checks the version and identity that the client says it changed.
+fn require_version(target: &Target, current: &Stored, new: &Object) -> Result<(), ApiError> {
     let subject = target.definition.subject(&target.name);
     let uid = meta::uid(new);
     if !uid.is_empty() && uid != current.head.uid {
@@ -178,7 +198,7 @@ fn require_version(target: &Target, current: &Stored, new: &mut Object) -> Resul
     }
     let version = meta::resource_version(new);
     if version.is_empty() || version == "0" {
-        return Ok(false);
+        return Ok(());
     }
     let Ok(version) = version.parse::<u64>() else {
         return Err(ApiError::invalid(
@@ -195,7 +215,7 @@ fn require_version(target: &Target, current: &Stored, new: &mut Object) -> Resul
     if version != current.revision {
         return Err(ApiError::modified(subject));
     }
-    Ok(true)
+    Ok(())
 }
 
 /// An object that is being deleted goes as soon as nothing holds it any more.

@@ -10,6 +10,7 @@ mod object;
 mod state;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -130,6 +131,15 @@ impl Store {
     /// Objects that name this uid among their owners.
     pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
         self.state.read().dependents(uid)
+    }
+
+    /// Hands over the objects whose relations changed since the last call.
+    pub fn take_suspects(&self) -> BTreeSet<Key> {
+        self.state.write().take_suspects()
+    }
+
+    pub fn suspect_again(&self, key: Key) {
+        self.state.write().suspect_again(key);
     }
 
     /// The resources that have at least one object.

@@ -23,6 +23,8 @@ pub(super) struct State {
     uids: HashMap<String, Key>,
     retention: Retention,
     tip: watch::Sender<u64>,
+    /// Objects whose owners, dependents or finalizers may ask for garbage collection; at most one entry per object.
+    suspects: BTreeSet<Key>,
 }
 
 #[derive(Debug)]
@@ -57,10 +59,12 @@ impl State {
             uids: HashMap::new(),
             retention,
             tip: watch::Sender::new(revision),
+            suspects: BTreeSet::new(),
         };
         for stored in objects {
             let stored = Arc::new(stored);
             state.index(&stored);
+            state.suspect(&stored);
             let resource = state.resource(&stored.key.resource);
             resource.objects.insert(Arc::clone(&stored.key.path), stored);
         }
@@ -88,8 +92,11 @@ impl State {
             }
             let retention = self.retention;
             let removed = matches!(event.change, Change::Removed(_));
-            if !removed {
+            if removed {
+                self.suspect_relatives(&stored);
+            } else {
                 self.index(&stored);
+                self.suspect(&stored);
             }
             self.revision = event.revision;
             touched.insert(Arc::clone(&stored.key.resource), event.revision);
@@ -232,6 +239,35 @@ impl State {
     pub fn compact(&mut self, revision: u64) {
         for resource in self.resources.values_mut() {
             resource.history.compact(revision);
+        }
+    }
+
+    /// Hands over what garbage collection should look at.
+    pub fn take_suspects(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.suspects)
+    }
+
+    pub fn suspect_again(&mut self, key: Key) {
+        self.suspects.insert(key);
+    }
+
+    fn suspect(&mut self, stored: &Stored) {
+        let head = &stored.head;
+        let leaving = head.deletion_timestamp.is_some() && !head.finalizers.is_empty();
+        if leaving || !head.owner_references.is_empty() {
+            self.suspects.insert(stored.key.clone());
+        }
+    }
+
+    /// An object that went may leave dependents behind, or have been what its owner waited for.
+    fn suspect_relatives(&mut self, gone: &Stored) {
+        if let Some(dependents) = self.dependents.get(&gone.head.uid) {
+            self.suspects.extend(dependents.iter().cloned());
+        }
+        for owner in &gone.head.owner_references {
+            if let Some(key) = self.uids.get(&owner.uid) {
+                self.suspects.insert(key.clone());
+            }
         }
     }
 
