@@ -5,6 +5,7 @@ pub mod field_error;
 pub mod go_text;
 pub mod kinds;
 pub mod names;
+pub mod object_meta;
 pub mod patch;
 pub mod schema;
 pub mod selector;
