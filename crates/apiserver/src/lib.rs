@@ -20,6 +20,7 @@ mod listen;
 pub mod meta;
 pub mod metrics;
 pub mod names;
+pub mod object_meta;
 pub mod patch;
 pub mod present;
 pub mod protobuf;

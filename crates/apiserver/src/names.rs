@@ -62,6 +62,11 @@ pub fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
     }
+    path_segment_prefix(text)
+}
+
+/// The beginning of such a name: the rest may still make it differ from the forbidden ones.
+pub fn path_segment_prefix(text: &str) -> Vec<String> {
     ["/", "%"]
         .into_iter()
         .filter(|illegal| text.contains(illegal))

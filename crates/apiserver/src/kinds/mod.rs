@@ -15,6 +15,7 @@ pub use definitions::definitions;
 pub use field::{FieldSource, SelectableField, UnsupportedLabel, text_at};
 pub use types::schema_of;
 
+use crate::object_meta::NameRule;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
@@ -85,6 +86,16 @@ impl BuiltIn {
     /// The singular name: the kind in lower case for every built-in kind.
     pub fn singular(&self) -> String {
         self.kind.to_ascii_lowercase()
+    }
+
+    /// How the names of the kind's objects must look.
+    pub fn name_rule(&self) -> NameRule {
+        match (self.group, self.kind) {
+            ("", "Namespace") => NameRule::Label,
+            ("", "Service") => NameRule::Label1035,
+            ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+            _ => NameRule::Subdomain,
+        }
     }
 
     pub fn is_namespaced(&self) -> bool {
