@@ -93,6 +93,13 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(subject)
     }
 
+    /// The name is free only once the object that has it is gone.
+    pub fn still_being_deleted(subject: Subject<'_>) -> Self {
+        let mut error = Self::already_exists(subject);
+        error.message = format!("object is being deleted: {}", error.message);
+        error
+    }
+
     /// The name that the server made up is taken, again and again.
     pub fn generate_name_conflict(subject: Subject<'_>) -> Self {
         let message = format!(
@@ -269,6 +276,11 @@ impl ApiError {
             json!([{"message": message}]),
         )]));
         self
+    }
+
+    /// A failure that Kubernetes answers without saying which kind it is.
+    pub fn unclassified(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
     pub fn is_not_found(&self) -> bool {

@@ -27,7 +27,7 @@ impl Selection {
         field_selector: &str,
     ) -> Result<Self, ApiError> {
         let labels = LabelSelector::parse(label_selector)
-            .map_err(|error| ApiError::bad_request(format!("unable to parse requirement: {error}")))?;
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
         let fields = FieldSelector::parse(field_selector, definition.selectable_fields())
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         Ok(Self {

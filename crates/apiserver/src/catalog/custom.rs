@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::schema::CustomSchema;
+
 /// Where the scale subresource finds its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
@@ -22,6 +24,7 @@ pub struct CustomVersion {
     pub served: bool,
     pub deprecation_warning: Option<String>,
     pub open_api_schema: Value,
+    pub schema: CustomSchema,
     pub columns: Vec<Value>,
     pub selectable: Vec<String>,
     pub status: bool,
@@ -52,7 +55,7 @@ impl CustomDefinition {
         let versions: Vec<Arc<CustomVersion>> = spec["versions"]
             .as_array()?
             .iter()
-            .filter_map(|version| read_version(version, &group, &kind).map(Arc::new))
+            .filter_map(|version| read_version(version, spec, &group, &kind).map(Arc::new))
             .collect();
         let storage_version = spec["versions"]
             .as_array()?
@@ -81,8 +84,9 @@ impl CustomDefinition {
     }
 }
 
-fn read_version(version: &Value, group: &str, kind: &str) -> Option<CustomVersion> {
+fn read_version(version: &Value, spec: &Value, group: &str, kind: &str) -> Option<CustomVersion> {
     let name = text(version, "name")?;
+    let open_api_schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Null);
     let subresources = &version["subresources"];
     let deprecated = version["deprecated"] == true;
     let deprecation_warning = deprecated.then(|| {
@@ -98,7 +102,8 @@ fn read_version(version: &Value, group: &str, kind: &str) -> Option<CustomVersio
     Some(CustomVersion {
         served: version["served"] == true,
         deprecation_warning,
-        open_api_schema: version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Null),
+        schema: CustomSchema::new(&open_api_schema, spec["preserveUnknownFields"] == true),
+        open_api_schema,
         columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
         selectable: version["selectableFields"]
             .as_array()

@@ -103,7 +103,7 @@ impl Query {
                 &Value::from(text),
                 &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
             );
-            list_options_invalid(error)
+            ApiError::bad_request(format!("invalid resource version: {error}"))
         })
     }
 
@@ -211,13 +211,18 @@ impl Query {
             Some(orphan) => orphan.as_bool(),
             None => self.optional_flag("orphanDependents"),
         };
+        if !policy.is_empty() && orphan.is_some() {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            let error = FieldError::invalid("propagationPolicy", &Value::from(policy), why);
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
+        }
         let propagation = match (policy.as_str(), orphan) {
             ("", None) => None,
             ("", Some(true)) | ("Orphan", _) => Some(Propagation::Orphan),
             ("", Some(false)) | ("Background", _) => Some(Propagation::Background),
             ("Foreground", _) => Some(Propagation::Foreground),
             (other, _) => {
-                let supported = ["Background", "Foreground", "Orphan"];
+                let supported = ["Foreground", "Background", "Orphan", "nil"];
                 let error = FieldError::not_supported("propagationPolicy", &Value::from(other), &supported);
                 return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
             }

@@ -36,7 +36,10 @@ pub(super) async fn serve(api: &Arc<Api>, call: &Call, path: ResourcePath) -> Re
     let verb = verb(call, &path);
     api.require(&call.identity, &attributes(call, &path, verb))?;
     let Some(definition) = catalog.resource(&path.group, &path.version, &path.resource) else {
-        return Ok(respond::not_found_page());
+        return match catalog.group_version(&path.group, &path.version) {
+            Some(_) => Err(ApiError::unknown_resource()),
+            None => Ok(respond::not_found_page()),
+        };
     };
     let request = Request {
         api,
@@ -332,6 +335,14 @@ impl Request<'_> {
         } else {
             Some(self.parsed_body()?)
         };
+        if let Some(body) = &body {
+            let (api_version, kind) = (body["apiVersion"].as_str(), body["kind"].as_str());
+            if let (Some(api_version), Some(kind)) = (api_version, kind)
+                && kind != "DeleteOptions"
+            {
+                return Err(ApiError::bad_request(crate::registry::unregistered(api_version, kind)));
+            }
+        }
         let dry_run = body.as_ref().and_then(|body| body.get("dryRun")).and_then(Value::as_array);
         let dry_run = dry_run.is_some_and(|values| values.iter().any(|value| value == "All"));
         Ok((self.call.query.delete_options(body.as_ref())?, dry_run))

@@ -41,9 +41,9 @@ impl Registry {
         }
         let mut target = target.clone();
         target.name = meta::name(&object).to_owned();
-        let mut warnings = validate::unknown_fields(&target, context, &object)?;
+        let (mut object, mut warnings) = validate::normalise(&target, context, object)?;
         if !meta::resource_version(&object).is_empty() {
-            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::unclassified("resourceVersion should not be set on objects to be created"));
         }
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
@@ -52,7 +52,7 @@ impl Registry {
         let object = self
             .admit(Operation::Create, &target, context, Some(object), None)?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
-        let (object, more) = validate::new_object(self, &target, object)?;
+        let (object, more) = validate::new_object(&target, object)?;
         warnings.extend(more);
         self.require_live_namespace(&target)?;
         let stored = self.insert(&target, context, object).await?;
@@ -61,7 +61,14 @@ impl Registry {
 
     async fn insert(&self, target: &Target, context: &WriteContext, object: Object) -> Result<std::sync::Arc<Stored>, ApiError> {
         let key = target.key();
-        let taken = || ApiError::already_exists(target.definition.subject(&target.name));
+        let taken = || {
+            let subject = target.definition.subject(&target.name);
+            let holder = self.store.latest(&target.key());
+            if holder.is_some_and(|holder| holder.head.deletion_timestamp.is_some()) {
+                return ApiError::still_being_deleted(subject);
+            }
+            ApiError::already_exists(subject)
+        };
         if context.dry_run {
             if self.store.latest(&key).is_some() {
                 return Err(taken());
@@ -90,7 +97,7 @@ impl Registry {
         let uid = generate::uid()?;
         let now = rfc3339(self.clock.now());
         let metadata = meta::metadata_mut(object);
-        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "managedFields"] {
+        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
             metadata.remove(server_owned);
         }
         metadata.insert("uid".to_owned(), Value::from(uid));

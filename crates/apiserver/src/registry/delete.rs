@@ -107,7 +107,7 @@ impl Registry {
                 ..target.clone()
             };
             match self.delete(&one, context, options).await {
-                Ok(outcome) => deleted.push(Arc::clone(outcome.stored())),
+                Ok(_) => deleted.push(stored),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -123,7 +123,8 @@ impl Registry {
     fn next_step(&self, target: &Target, old: &Object, options: &DeleteOptions) -> Option<Step> {
         let namespace = target.definition.is("", "namespaces");
         let finalizers = finalizers_after(old, options.propagation);
-        let held_by_spec = namespace && has_namespace_finalizers(old);
+        // A namespace is always marked before it goes, so that nothing new is created in it meanwhile.
+        let held_by_spec = namespace && (has_namespace_finalizers(old) || !meta::is_deleting(old));
         let grace = if target.definition.is("", "pods") { pod_grace(old, options) } else { 0 };
         if meta::is_deleting(old) {
             let shorter = grace < grace_of(old);
@@ -165,7 +166,8 @@ enum Step {
 fn check_preconditions(target: &Target, current: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
     let subject = Subject {
         group: &target.definition.group,
-        resource: &target.definition.plural,
+        // Kubernetes names the kind here, and the plural everywhere else.
+        resource: &target.definition.kind,
         name: &target.name,
     };
     if let Some(uid) = &options.uid

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Registry;
 use crate::catalog::Definition;
+use crate::decode;
 use crate::error::ApiError;
 use crate::present::ListMeta;
 use crate::selection::Selection;
@@ -87,7 +88,7 @@ impl Registry {
             Some(revision) => self
                 .store
                 .list_at(resource, &selection.namespace, revision, None)
-                .map_err(|_| ApiError::expired(format!("The resourceVersion for the provided list is too old."))),
+                .map_err(|_| ApiError::expired("The resourceVersion for the provided list is too old.")),
         }
     }
 
@@ -113,9 +114,10 @@ impl Registry {
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let invalid = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let invalid = |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
         let bytes = TOKEN.decode(options.continue_token.trim_end_matches('=')).map_err(|error| invalid(&error.to_string()))?;
-        let token: Token = serde_json::from_slice(&bytes).map_err(|error| invalid(&error.to_string()))?;
+        let decoded = decode::decode(&bytes, None).map_err(|error| invalid(&error.to_string()))?;
+        let token: Token = serde_json::from_value(decoded.value).map_err(|error| invalid(&error.to_string()))?;
         if token.v != TOKEN_VERSION {
             return Err(invalid(&format!("server does not recognize this encoded version {:?}", token.v)));
         }

@@ -25,6 +25,7 @@ use parking_lot::RwLock;
 pub use delete::{DeleteOptions, Deleted, Propagation};
 pub(crate) use delete::{FOREGROUND, ORPHAN};
 pub(crate) use pods::is_ready as pod_is_ready;
+pub(crate) use strategy::unregistered;
 pub use list::{ListOptions, Listed, RevisionMatch};
 pub use patch::Patch;
 pub use update::Updated;

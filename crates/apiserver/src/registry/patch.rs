@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Registry, Target, Updated, WriteContext, strategy, typed};
+use super::{Registry, Target, Updated, WriteContext, strategy, typed, validate};
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::meta::Object;
@@ -73,6 +73,9 @@ impl Registry {
         let Value::Object(mut changed) = changed else {
             return Err(ApiError::bad_request("the patch does not leave an object"));
         };
+        if definition.is_custom() {
+            changed = validate::normalise(target, context, changed)?.0;
+        }
         strategy::require_same_type(definition, &mut changed)?;
         Ok(changed)
     }

@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 use super::Target;
 use crate::catalog::{Definition, Source};
 use crate::error::ApiError;
-use crate::field_error::FieldError;
 use crate::kinds;
 use crate::meta::{self, Object};
 use crate::store::{Key, Stored};
@@ -45,7 +44,7 @@ pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
 
 /// Whether deleting answers with the object instead of a `Status`.
 pub(super) fn returns_deleted_object(definition: &Definition) -> bool {
-    ["pods", "services", "serviceaccounts"].iter().any(|plural| definition.is("", plural))
+    ["pods", "services", "serviceaccounts", "namespaces"].iter().any(|plural| definition.is("", plural))
 }
 
 /// Refuses an object of another type; fills in a missing type and converts to the stored form.
@@ -62,16 +61,8 @@ pub(super) fn require_same_type(definition: &Definition, object: &mut Object) ->
             return Err(ApiError::bad_request(format!("Object 'apiVersion' is missing in '{shown}'")));
         }
     }
-    if !api_version.is_empty() && api_version != expected {
-        return Err(ApiError::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-        )));
-    }
-    if !kind.is_empty() && kind != definition.kind {
-        return Err(ApiError::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: converting ({kind}) to ({}): unknown conversion",
-            definition.version, definition.kind, definition.kind
-        )));
+    if (!api_version.is_empty() && api_version != expected) || (!kind.is_empty() && kind != definition.kind) {
+        return Err(another_type(definition, &api_version, &kind));
     }
     if object.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
         return Err(ApiError::bad_request(
@@ -80,6 +71,41 @@ pub(super) fn require_same_type(definition: &Definition, object: &mut Object) ->
     }
     to_storage(definition, object);
     Ok(())
+}
+
+/// Where Kubernetes' scheme is defined, which its messages about unknown kinds give away.
+const SCHEME: &str = "pkg/runtime/scheme.go:111";
+
+fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiError {
+    if definition.is_custom() {
+        return ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            definition.api_version()
+        ));
+    }
+    let (kind, api_version) = (
+        if kind.is_empty() { definition.kind.as_str() } else { kind },
+        if api_version.is_empty() { definition.api_version() } else { api_version.to_owned() },
+    );
+    let (group, version) = kinds::split_api_version(&api_version);
+    let why = if kinds::by_kind(group, version, kind).is_some() {
+        let package = match definition.group.split('.').next() {
+            Some("") | None => "core",
+            Some(package) => package,
+        };
+        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", definition.kind)
+    } else {
+        unregistered(&api_version, kind)
+    };
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {why}",
+        definition.kind
+    ))
+}
+
+/// How Kubernetes says that it does not know a kind.
+pub(crate) fn unregistered(api_version: &str, kind: &str) -> String {
+    format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}")
 }
 
 /// From the form of the request to the form on disk.
@@ -262,8 +288,12 @@ fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
         Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
         None => spec.remove("finalizers"),
     };
+    let metadata = new.remove("metadata");
     *new = old.clone();
     new.insert("spec".to_owned(), Value::Object(spec));
+    if let Some(metadata) = metadata {
+        new.insert("metadata".to_owned(), metadata);
+    }
 }
 
 fn specification_changed(definition: &Definition, old: &Object, new: &Object) -> bool {
@@ -277,33 +307,6 @@ fn without_common(object: &Object, has_status: bool) -> Map<String, Value> {
     let skipped = |field: &str| matches!(field, "metadata" | "apiVersion" | "kind") || (has_status && field == "status");
     let kept = object.iter().filter(|(field, _)| !skipped(field));
     kept.map(|(field, value)| (field.clone(), value.clone())).collect()
-}
-
-/// What no update may change about an object's identity.
-pub(super) fn immutable_metadata(old: &Object, new: &Object) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for field in ["name", "namespace", "uid", "creationTimestamp"] {
-        let (before, after) = (meta::meta_text(old, field), meta::meta_text(new, field));
-        if before != after {
-            let field = format!("metadata.{field}");
-            errors.push(FieldError::invalid(field, &Value::from(after), "field is immutable"));
-        }
-    }
-    if meta::is_deleting(old) {
-        let before = meta::finalizers(old);
-        let added: Vec<String> = meta::finalizers(new).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
-        if !added.is_empty() {
-            let quoted: Vec<String> = added.iter().map(|finalizer| format!("{finalizer:?}")).collect();
-            errors.push(FieldError::forbidden(
-                "metadata.finalizers",
-                &format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                    quoted.join(", ")
-                ),
-            ));
-        }
-    }
-    errors
 }
 
 /// An object that is shown but not kept: the outcome of a dry run.

@@ -39,7 +39,7 @@ impl Registry {
             )));
         }
         strategy::require_namespace(target, &mut object)?;
-        let warnings = validate::unknown_fields(target, context, &object)?;
+        let (object, warnings) = validate::normalise(target, context, object)?;
         let create = target.subresource.is_empty() && strategy::allows_create_on_update(&target.definition);
         if meta::resource_version(&object).is_empty()
             && !strategy::allows_unconditional_update(&target.definition)
@@ -123,7 +123,7 @@ impl Registry {
         let new = self
             .admit(Operation::Update, target, context, Some(new), Some(&old))?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
-        let (mut new, warnings) = validate::changed_object(self, target, &old, new)?;
+        let (mut new, warnings) = validate::changed_object(target, &old, new)?;
         let written = |stored| Written { stored, warnings };
         if removes_last_hold(target, &old, &new) {
             let shown = strategy::unstored(target.key(), current.revision, new)?;

@@ -2,35 +2,106 @@
 
 use serde_json::Value;
 
-use super::{Registry, Target, WriteContext, strategy};
+use super::{Target, WriteContext, typed};
+use crate::catalog::{Definition, Source};
+use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
-use crate::meta::{self, Object};
-use crate::names;
+use crate::kinds::Scope;
+use crate::meta::Object;
+use crate::object_meta::{self, NameRule};
 
-/// Fields that the type does not have: refused, reported or ignored, as the client asked.
-pub(super) fn unknown_fields(_target: &Target, _context: &WriteContext, _object: &Object) -> Result<Vec<String>, ApiError> {
-    Ok(Vec::new())
+/// Brings an object as a client sent it into the form of its type: fields without a place are dropped and, as the
+/// client asked, refused, reported or ignored; a custom resource also gets its defaults.
+pub(super) fn normalise(target: &Target, context: &WriteContext, object: Object) -> Result<(Object, Vec<String>), ApiError> {
+    let definition = &target.definition;
+    let mut value = Value::Object(object);
+    let objections = match &definition.source {
+        // The body's own unknown fields were reported when it was read; what is left comes from elsewhere.
+        Source::BuiltIn(_) => {
+            if let Some(schema) = definition.type_schema() {
+                typed::conform(&mut value, &schema);
+            }
+            Vec::new()
+        }
+        Source::Custom(version) => version.schema.normalise(&mut value).map_err(ApiError::bad_request)?,
+    };
+    let objections = judge(definition, context, objections)?;
+    into_object(value).map(|object| (object, objections))
 }
 
-/// Completes and checks an object that is about to be created.
-pub(super) fn new_object(_registry: &Registry, target: &Target, object: Object) -> Result<(Object, Vec<String>), ApiError> {
-    let errors = metadata(target, &object);
-    refuse(target, &errors)?;
-    Ok((object, Vec::new()))
+/// Refuses, passes on or swallows objections, as the client asked.
+pub(super) fn judge(definition: &Definition, context: &WriteContext, objections: Vec<String>) -> Result<Vec<String>, ApiError> {
+    match context.field_validation {
+        FieldValidation::Strict if !objections.is_empty() => {
+            let message = decode::strict_message(&objections);
+            Err(ApiError::bad_request(if definition.is_custom() {
+                message
+            } else {
+                format!(
+                    "{} in version {:?} cannot be handled as a {}: {message}",
+                    definition.kind, definition.version, definition.kind
+                )
+            }))
+        }
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Strict | FieldValidation::Warn => Ok(objections),
+    }
 }
 
-/// Completes and checks an object that is about to replace another.
-pub(super) fn changed_object(
-    _registry: &Registry,
-    target: &Target,
-    old: &Object,
-    object: Object,
-) -> Result<(Object, Vec<String>), ApiError> {
-    let mut errors = strategy::immutable_metadata(old, &object);
-    errors.extend(metadata(target, &object));
+/// Checks an object that is about to be created; what comes back besides are warnings.
+pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec<String>), ApiError> {
+    let definition = &target.definition;
+    let value = Value::Object(object);
+    let scope = if definition.namespaced { Scope::Namespaced } else { Scope::Cluster };
+    let mut errors = object_meta::validate_create(&value, scope, name_rule(definition));
+    errors.extend(kind_errors(definition, &value));
+    if let Source::Custom(version) = &definition.source {
+        errors.extend(version.schema.validate(&value, None));
+    }
     refuse(target, &errors)?;
-    Ok((object, Vec::new()))
+    let warnings = warnings(definition, &value);
+    into_object(value).map(|object| (object, warnings))
+}
+
+/// Checks an object that is about to replace another.
+pub(super) fn changed_object(target: &Target, old: &Object, object: Object) -> Result<(Object, Vec<String>), ApiError> {
+    let definition = &target.definition;
+    let (old, value) = (Value::Object(old.clone()), Value::Object(object));
+    let mut errors = object_meta::validate_update(&value, &old);
+    errors.extend(kind_errors(definition, &value));
+    if let Source::Custom(version) = &definition.source {
+        errors.extend(match target.subresource.as_str() {
+            "status" => version.schema.validate_status(&value, &old),
+            _ => version.schema.validate(&value, Some(&old)),
+        });
+    }
+    refuse(target, &errors)?;
+    let warnings = warnings(definition, &value);
+    into_object(value).map(|object| (object, warnings))
+}
+
+fn into_object(value: Value) -> Result<Object, ApiError> {
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => Err(ApiError::internal("an object is no longer one")),
+    }
+}
+
+fn kind_errors(definition: &Definition, value: &Value) -> Vec<FieldError> {
+    if definition.is_custom() {
+        Vec::new()
+    } else {
+        object_meta::unqualified_finalizers(value)
+    }
+}
+
+fn warnings(definition: &Definition, value: &Value) -> Vec<String> {
+    if definition.is_custom() {
+        object_meta::finalizer_warnings(value)
+    } else {
+        Vec::new()
+    }
 }
 
 fn refuse(target: &Target, errors: &[FieldError]) -> Result<(), ApiError> {
@@ -41,41 +112,12 @@ fn refuse(target: &Target, errors: &[FieldError]) -> Result<(), ApiError> {
     Err(ApiError::invalid(&definition.group, &definition.kind, &target.name, errors))
 }
 
-/// `metadata`: the name by the rule of its kind, and labels, annotations and finalizers by theirs.
-fn metadata(target: &Target, object: &Object) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let name = meta::name(object);
-    if name.is_empty() {
-        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
-    } else {
-        for problem in name_problems(target, name) {
-            errors.push(FieldError::invalid("metadata.name", &Value::from(name), &problem));
-        }
-    }
-    for (key, value) in meta::labels(object).into_iter().flatten() {
-        for problem in names::label_key(key) {
-            errors.push(FieldError::invalid("metadata.labels", &Value::from(key.as_str()), &problem));
-        }
-        let text = value.as_str().unwrap_or_default();
-        for problem in names::label_value(text) {
-            errors.push(FieldError::invalid("metadata.labels", &Value::from(text), &problem));
-        }
-    }
-    let annotations = meta::metadata(object).and_then(|metadata| metadata.get("annotations"));
-    for key in annotations.and_then(Value::as_object).into_iter().flat_map(serde_json::Map::keys) {
-        for problem in names::label_key(&key.to_ascii_lowercase()) {
-            errors.push(FieldError::invalid("metadata.annotations", &Value::from(key.as_str()), &problem));
-        }
-    }
-    errors
-}
-
-fn name_problems(target: &Target, name: &str) -> Vec<String> {
-    let definition = &target.definition;
-    match definition.group.as_str() {
-        "rbac.authorization.k8s.io" => names::path_segment(name),
-        "" if definition.kind == "Namespace" => names::dns1123_label(name),
-        "" if definition.kind == "Service" => names::dns1035_label(name),
-        _ => names::dns1123_subdomain(name),
+fn name_rule(definition: &Definition) -> NameRule {
+    match (definition.group.as_str(), definition.kind.as_str()) {
+        _ if definition.is_custom() => NameRule::Subdomain,
+        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        ("", "Namespace") => NameRule::Label,
+        ("", "Service") => NameRule::Label1035,
+        _ => NameRule::Subdomain,
     }
 }
