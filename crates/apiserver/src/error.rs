@@ -164,6 +164,21 @@ impl ApiError {
         }
     }
 
+    /// A body that cannot even be read.
+    pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Self {
+        Self::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+            summary(body)
+        ))
+    }
+
+    /// A patch that brings fields its object does not have, when that is not allowed.
+    pub fn strict_patch(patch: &str, objections: &str) -> Self {
+        let error = FieldError::invalid("patch", &Value::from(patch), objections);
+        let message = format!(" \"\" is invalid: {error}");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_cause(error.reason.code(), &error.body, Some(&error.field))
+    }
+
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
@@ -203,9 +218,16 @@ impl ApiError {
         self
     }
 
-    pub fn not_acceptable(accepted: &[&str]) -> Self {
-        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
-        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    /// The answer of the router behind built-in resources, which lists everything a real server could produce.
+    pub fn not_acceptable() -> Self {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).with_empty_details()
+    }
+
+    /// A patch in a format that built-in resources do not know.
+    pub fn unsupported_patch() -> Self {
+        let message = "415: Unsupported Media Type";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with_empty_details()
     }
 
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
@@ -330,6 +352,21 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::Overloaded => Self::too_many_requests("Too many requests, please try again later.", 1),
             other => Self::internal(other),
+        }
+    }
+}
+
+/// The beginning of a body, for messages about it.
+fn summary(body: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let (shown, rest) = body.split_at(body.len().min(SHOWN));
+    let more = if rest.is_empty() { "" } else { " ..." };
+    match shown {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => format!("{}{more}", String::from_utf8_lossy(shown)),
+        _ => {
+            let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{more}")
         }
     }
 }

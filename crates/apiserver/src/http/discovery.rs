@@ -44,8 +44,13 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value>
             resources.push(subresource(definition, sub));
         }
     }
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1",
-        "groupVersion": kinds::api_version(group, version), "resources": resources}))
+    let mut list = json!({"kind": "APIResourceList",
+        "groupVersion": kinds::api_version(group, version), "resources": resources});
+    // The core group's list predates the field.
+    if !group.is_empty() {
+        list["apiVersion"] = Value::from("v1");
+    }
+    Some(list)
 }
 
 fn resource(definition: &Definition) -> Value {
@@ -95,7 +100,7 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
             json!({"version": version, "resources": resources, "freshness": "Current"})
         })
         .collect();
-    let mut body = json!({"metadata": {"creationTimestamp": null}, "versions": versions});
+    let mut body = json!({"metadata": {}, "versions": versions});
     if !group.is_empty() {
         body["metadata"]["name"] = Value::from(group);
     }
@@ -103,7 +108,12 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
 }
 
 fn aggregated_resource(definition: &Definition) -> Value {
-    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // Built-in groups leave out what their place in the document already says.
+    let kind = |group: &str, version: &str, kind: &str| {
+        let said = !definition.is_custom() && (group, version) == (definition.group.as_str(), definition.version.as_str());
+        let (group, version) = if said { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": kind})
+    };
     let mut resource = json!({
         "resource": definition.plural,
         "responseKind": kind(&definition.group, &definition.version, &definition.kind),

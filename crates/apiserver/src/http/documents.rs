@@ -52,7 +52,7 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
         return Ok(respond::not_found_page());
     };
     if !negotiate::accepts_json(&call.headers) {
-        return Err(ApiError::not_acceptable(&[negotiate::JSON]));
+        return Err(ApiError::not_acceptable());
     }
     Ok(respond::json(StatusCode::OK, &found))
 }

@@ -103,7 +103,8 @@ impl Api {
     {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
-        if HEALTH.iter().any(|root| path == *root || path.starts_with(&format!("{root}/"))) {
+        let health = HEALTH.iter().any(|root| path == *root || path.starts_with(&format!("{root}/")));
+        if health && (connection.is_some() || self.identify(&head.headers, connection.clone()).is_ok() || !head.headers.contains_key(AUTHORIZATION)) {
             return documents::health(&path, head.uri.query().unwrap_or_default());
         }
         let outcome = async {

@@ -93,7 +93,7 @@ pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Enc
             _ => {}
         }
     }
-    Err(ApiError::not_acceptable(&[JSON, YAML]))
+    Err(ApiError::not_acceptable())
 }
 
 /// Whether the client takes plain documents (discovery, health, OpenAPI) as JSON.
@@ -141,15 +141,11 @@ pub fn patch_format(headers: &HeaderMap, custom: bool) -> Result<PatchFormat, Ap
         "application/merge-patch+json" => Ok(PatchFormat::Merge),
         "application/strategic-merge-patch+json" if !custom => Ok(PatchFormat::Strategic),
         "application/apply-patch+yaml" => Ok(PatchFormat::Apply),
-        _ => Err(ApiError::unsupported_media_type(if custom {
-            &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
-        } else {
-            &[
-                "application/json-patch+json",
-                "application/merge-patch+json",
-                "application/strategic-merge-patch+json",
-                "application/apply-patch+yaml",
-            ]
-        })),
+        _ if custom => Err(ApiError::unsupported_media_type(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ])),
+        _ => Err(ApiError::unsupported_patch()),
     }
 }

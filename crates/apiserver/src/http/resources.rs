@@ -455,7 +455,11 @@ impl Request<'_> {
         let definition = &self.target.definition;
         let json = self.json_body()?;
         let schema = definition.type_schema();
-        let decoded = decode::decode(&json, schema.as_ref()).map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let unrecognized = |why: &str| ApiError::unrecognized(&definition.kind, why, &json);
+        let decoded = decode::decode(&json, schema.as_ref()).map_err(|error| unrecognized(&error.to_string()))?;
+        if !decoded.value.is_object() {
+            return Err(unrecognized(&not_an_object(&decoded.value)));
+        }
         if context.field_validation == FieldValidation::Strict && !decoded.objections.is_empty() {
             return Err(strict(definition, &decoded.objections));
         }
@@ -486,6 +490,20 @@ fn strict(definition: &Definition, objections: &[String]) -> ApiError {
         definition.kind,
         decode::strict_message(objections)
     ))
+}
+
+/// How Go refuses to read a type from something that is no object.
+fn not_an_object(value: &Value) -> String {
+    let found = match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Null | Value::Object(_) => "object",
+    };
+    format!(
+        "json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )
 }
 
 fn created_status() -> Response<ApiBody> {

@@ -9,10 +9,14 @@ use super::body::ApiBody;
 use super::{Api, Call, respond};
 use crate::auth::{self, Attributes, Decision, Identity};
 use crate::error::ApiError;
+use crate::field_error::FieldError;
 use crate::registry::Target;
 
 pub(super) fn answer(api: &Arc<Api>, call: &Call, target: &Target, mut review: Value) -> Result<Response<ApiBody>, ApiError> {
     let spec = review.get("spec").cloned().unwrap_or_default();
+    if target.definition.kind.ends_with("AccessReview") {
+        check_question(&spec)?;
+    }
     let status = match target.definition.kind.as_str() {
         "SelfSubjectAccessReview" => access(api, &call.identity, &spec),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => access(api, &subject(&spec), &spec),
@@ -26,7 +30,6 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call, target: &Target, mut review: V
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
-    review["metadata"]["creationTimestamp"] = Value::Null;
     review["status"] = status;
     Ok(respond::json(StatusCode::CREATED, &review))
 }
@@ -34,6 +37,25 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call, target: &Target, mut review: V
 /// Tokens for service accounts would be credentials that this server does not manage.
 pub(super) fn token(_api: &Arc<Api>, _call: &Call, _target: &Target) -> Result<Response<ApiBody>, ApiError> {
     Err(ApiError::method_not_allowed())
+}
+
+/// A question is about a resource or about a path.
+fn check_question(spec: &Value) -> Result<(), ApiError> {
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let error = match (resource.is_object(), path.is_object()) {
+        (true, false) | (false, true) => return Ok(()),
+        (false, false) => FieldError::invalid(
+            "spec.resourceAttributes",
+            &Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        (true, true) => {
+            let shown = json!({"Path": path["path"], "Verb": path["verb"]});
+            let why = "cannot be specified in combination with resourceAttributes";
+            FieldError::invalid("spec.nonResourceAttributes", &shown, why)
+        }
+    };
+    Err(ApiError::invalid("authorization.k8s.io", "", "", &[error]))
 }
 
 fn subject(spec: &Value) -> Identity {

@@ -1,5 +1,6 @@
 //! Patch: the four ways to describe a change.
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{Registry, Target, Updated, WriteContext, strategy, typed, validate};
@@ -20,6 +21,18 @@ pub enum Patch {
     Apply { object: Value, force: bool },
 }
 
+impl Patch {
+    /// The patch as messages show it.
+    fn text(&self) -> String {
+        match self {
+            Self::Json(patch) => format!("{patch:?}"),
+            Self::Merge(patch) => Value::Object(patch.fields().clone()).to_string(),
+            Self::Strategic(patch) => format!("{patch:?}"),
+            Self::Apply { object, .. } => object.to_string(),
+        }
+    }
+}
+
 impl From<PatchError> for ApiError {
     fn from(error: PatchError) -> Self {
         Self::patch(&error)
@@ -30,7 +43,15 @@ impl Registry {
     /// Changes an object as a patch describes; an apply creates what is missing.
     pub async fn patch(&self, target: &Target, context: &WriteContext, patch: &Patch) -> Result<Updated, ApiError> {
         let create = matches!(patch, Patch::Apply { .. }) && target.subresource.is_empty();
-        let mut updated = self.mutate(target, context, create, &|old| self.patched(target, context, patch, old)).await?;
+        // What the last attempt had to say; earlier ones were made on versions that are gone.
+        let noted = Mutex::new(Vec::new());
+        let change = |old: Option<&Object>| {
+            let (object, warnings) = self.patched(target, context, patch, old)?;
+            *noted.lock() = warnings;
+            Ok(object)
+        };
+        let mut updated = self.mutate(target, context, create, &change).await?;
+        updated.written.warnings.splice(0..0, noted.into_inner());
         let objections = match patch {
             Patch::Json(patch) => patch.objections.as_slice(),
             Patch::Merge(patch) => patch.objections.as_slice(),
@@ -41,7 +62,7 @@ impl Registry {
         Ok(updated)
     }
 
-    fn patched(&self, target: &Target, context: &WriteContext, patch: &Patch, old: Option<&Object>) -> Result<Object, ApiError> {
+    fn patched(&self, target: &Target, context: &WriteContext, patch: &Patch, old: Option<&Object>) -> Result<(Object, Vec<String>), ApiError> {
         let Some(old) = old else {
             return Err(target.not_found());
         };
@@ -61,22 +82,26 @@ impl Registry {
                 return Err(ApiError::unsupported_media_type(&["application/merge-patch+json"]));
             }
         }
+        let mut warnings = Vec::new();
         if let Some(schema) = &schema {
             if let Some(problem) = decode::type_error(&changed, schema) {
                 return Err(ApiError::bad_request(problem));
             }
-            let unknown = typed::conform(&mut changed, schema);
-            if context.field_validation == FieldValidation::Strict && !unknown.is_empty() {
-                return Err(ApiError::bad_request(decode::strict_message(&unknown)));
+            warnings = typed::conform(&mut changed, schema);
+            if context.field_validation == FieldValidation::Strict && !warnings.is_empty() {
+                return Err(ApiError::strict_patch(&patch.text(), &decode::strict_message(&warnings)));
+            }
+            if context.field_validation == FieldValidation::Ignore {
+                warnings.clear();
             }
         }
         let Value::Object(mut changed) = changed else {
             return Err(ApiError::bad_request("the patch does not leave an object"));
         };
         if definition.is_custom() {
-            changed = validate::normalise(target, context, changed)?.0;
+            (changed, warnings) = validate::normalise(target, context, changed)?;
         }
         strategy::require_same_type(definition, &mut changed)?;
-        Ok(changed)
+        Ok((changed, warnings))
     }
 }

@@ -48,7 +48,7 @@ impl Registry {
             let error = crate::field_error::FieldError {
                 reason: crate::field_error::FieldReason::Invalid,
                 field: "metadata.resourceVersion".to_owned(),
-                body: "Invalid value: 0x0: must be specified for an update".to_owned(),
+                body: "Invalid value: 0: must be specified for an update".to_owned(),
             };
             let definition = &target.definition;
             // The existence of the object is checked first, as a missing one is the more helpful answer.
@@ -123,7 +123,9 @@ impl Registry {
         let new = self
             .admit(Operation::Update, target, context, Some(new), Some(&old))?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
-        let (mut new, warnings) = validate::changed_object(target, &old, new)?;
+        let mut new = new;
+        meta::set_meta(&mut new, "resourceVersion", current.revision.to_string());
+        let (new, warnings) = validate::changed_object(target, &old, new)?;
         let written = |stored| Written { stored, warnings };
         if removes_last_hold(target, &old, &new) {
             let shown = strategy::unstored(target.key(), current.revision, new)?;
@@ -133,7 +135,6 @@ impl Registry {
             }
             return Ok(written(shown));
         }
-        meta::set_meta(&mut new, "resourceVersion", current.revision.to_string());
         if new == old || only_times_differ(&old, &new) {
             // The version shown may still be on its way to disk; nobody may see it before it is safe.
             self.store.reached(current.revision).await;

@@ -34,15 +34,13 @@ pub(super) fn normalise(target: &Target, context: &WriteContext, object: Object)
 pub(super) fn judge(definition: &Definition, context: &WriteContext, objections: Vec<String>) -> Result<Vec<String>, ApiError> {
     match context.field_validation {
         FieldValidation::Strict if !objections.is_empty() => {
-            let message = decode::strict_message(&objections);
-            Err(ApiError::bad_request(if definition.is_custom() {
-                message
-            } else {
-                format!(
-                    "{} in version {:?} cannot be handled as a {}: {message}",
-                    definition.kind, definition.version, definition.kind
-                )
-            }))
+            Err(ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {}",
+                definition.kind,
+                definition.version,
+                definition.kind,
+                decode::strict_message(&objections)
+            )))
         }
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict | FieldValidation::Warn => Ok(objections),
@@ -89,10 +87,10 @@ fn into_object(value: Value) -> Result<Object, ApiError> {
 }
 
 fn kind_errors(definition: &Definition, value: &Value) -> Vec<FieldError> {
-    if definition.is_custom() {
-        Vec::new()
-    } else {
+    if definition.group.is_empty() {
         object_meta::unqualified_finalizers(value)
+    } else {
+        Vec::new()
     }
 }
 
