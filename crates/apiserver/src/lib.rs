@@ -1,5 +1,6 @@
 //! The embedded control plane.
 
+pub mod apply;
 pub mod decode;
 pub mod field_error;
 pub mod go_text;
