@@ -29,10 +29,21 @@ pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
     let binding = json!({"metadata": {"name": "cluster-admin", "labels": labels},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:masters"}]});
-    ensure(registry, (group, "v1", "clusterrolebindings"), "cluster-admin", binding).await
+    ensure(
+        registry,
+        (group, "v1", "clusterrolebindings"),
+        "cluster-admin",
+        binding,
+    )
+    .await
 }
 
-async fn ensure(registry: &Registry, resource: (&str, &str, &str), name: &str, object: Value) -> Result<(), ApiError> {
+async fn ensure(
+    registry: &Registry,
+    resource: (&str, &str, &str),
+    name: &str,
+    object: Value,
+) -> Result<(), ApiError> {
     let (group, version, plural) = resource;
     let catalog = registry.catalog();
     let definition = catalog
@@ -50,7 +61,10 @@ async fn ensure(registry: &Registry, resource: (&str, &str, &str), name: &str, o
     let Value::Object(object) = object else {
         return Err(ApiError::internal("a bootstrap object must be an object"));
     };
-    match registry.create(&target, &WriteContext::internal(MANAGER), object).await {
+    match registry
+        .create(&target, &WriteContext::internal(MANAGER), object)
+        .await
+    {
         Err(error) if !error.is_already_exists() => Err(error),
         _ => Ok(()),
     }

@@ -30,7 +30,11 @@ impl Subject<'_> {
 
     fn details(&self) -> Map<String, Value> {
         let mut details = Map::new();
-        for (field, value) in [("name", self.name), ("group", self.group), ("kind", self.resource)] {
+        for (field, value) in [
+            ("name", self.name),
+            ("group", self.group),
+            ("kind", self.resource),
+        ] {
             if !value.is_empty() {
                 details.insert(field.to_owned(), Value::from(value));
             }
@@ -76,7 +80,9 @@ impl ApiError {
             cause["field"] = Value::from(field);
         }
         let details = self.details.get_or_insert_default();
-        let causes = details.entry("causes").or_insert_with(|| Value::Array(Vec::new()));
+        let causes = details
+            .entry("causes")
+            .or_insert_with(|| Value::Array(Vec::new()));
         if let Some(causes) = causes.as_array_mut() {
             causes.push(cause);
         }
@@ -159,7 +165,9 @@ impl ApiError {
             PatchError::DoesNotApply(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_empty_details()
             }
-            PatchError::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message),
+            PatchError::TooLarge(_) => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+            }
             PatchError::Contradictory(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message),
         }
     }
@@ -176,7 +184,11 @@ impl ApiError {
     pub fn strict_patch(patch: &str, objections: &str) -> Self {
         let error = FieldError::invalid("patch", &Value::from(patch), objections);
         let message = format!(" \"\" is invalid: {error}");
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_cause(error.reason.code(), &error.body, Some(&error.field))
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_cause(
+            error.reason.code(),
+            &error.body,
+            Some(&error.field),
+        )
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -193,9 +205,14 @@ impl ApiError {
     }
 
     pub fn namespace_terminating(subject: Subject<'_>, namespace: &str) -> Self {
-        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
         let message = format!("namespace {namespace} is being terminated");
-        Self::forbidden(subject, &why).with_cause("NamespaceTerminating", &message, Some("metadata.namespace"))
+        Self::forbidden(subject, &why).with_cause(
+            "NamespaceTerminating",
+            &message,
+            Some("metadata.namespace"),
+        )
     }
 
     pub fn unauthorized() -> Self {
@@ -227,7 +244,12 @@ impl ApiError {
     /// A patch in a format that built-in resources do not know.
     pub fn unsupported_patch() -> Self {
         let message = "415: Unsupported Media Type";
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with_empty_details()
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            message,
+        )
+        .with_empty_details()
     }
 
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
@@ -235,7 +257,11 @@ impl ApiError {
             "the body of the request was in an unknown format - accepted media types include: {}",
             accepted.join(", ")
         );
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            message,
+        )
     }
 
     pub fn too_large(limit: usize) -> Self {
@@ -246,7 +272,10 @@ impl ApiError {
     pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
         if retry_after > 0 {
-            error.details = Some(Map::from_iter([("retryAfterSeconds".to_owned(), Value::from(retry_after))]));
+            error.details = Some(Map::from_iter([(
+                "retryAfterSeconds".to_owned(),
+                Value::from(retry_after),
+            )]));
             error.retry_after = Some(retry_after);
         }
         error
@@ -265,11 +294,12 @@ impl ApiError {
     /// A list asked for a revision that has not happened yet.
     pub fn revision_too_large(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
-        let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}")).with_cause(
-            "ResourceVersionTooLarge",
-            "Too large resource version",
-            None,
-        );
+        let mut error = Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Timeout",
+            format!("Timeout: {message}"),
+        )
+        .with_cause("ResourceVersionTooLarge", "Too large resource version", None);
         error
             .details
             .get_or_insert_default()
@@ -350,7 +380,9 @@ impl From<Expired> for ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Overloaded => Self::too_many_requests("Too many requests, please try again later.", 1),
+            StoreError::Overloaded => {
+                Self::too_many_requests("Too many requests, please try again later.", 1)
+            }
             other => Self::internal(other),
         }
     }

@@ -58,6 +58,40 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
+/// A decoded JSON value as `%#v` prints it.
+pub fn syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => quote(text),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let mut pairs: Vec<_> = fields
+                .iter()
+                .map(|(key, value)| format!("{}:{}", quote(key), syntax(value)))
+                .collect();
+            pairs.sort_unstable();
+            format!("map[string]interface {{}}{{{}}}", pairs.join(", "))
+        }
+        scalar => plain(scalar),
+    }
+}
+
+/// The Go type that a JSON value is decoded into.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// A JSON number as `%v` prints the integer or float that Kubernetes decodes it into.
 pub fn number(number: &Number) -> String {
     if number.is_i64() || number.is_u64() {
@@ -215,6 +249,12 @@ mod tests {
 
     #[test]
     fn nested_values_print_like_go_maps_and_slices() {
-        assert_eq!(plain(&json!({"b": [1, "x"], "a": null})), "map[a:<nil> b:[1 x]]");
+        let value = json!({"b": [1, "x"], "a": null});
+        assert_eq!(plain(&value), "map[a:<nil> b:[1 x]]");
+        assert_eq!(
+            syntax(&value),
+            "map[string]interface {}{\"a\":interface {}(nil), \"b\":[]interface {}{1, \"x\"}}"
+        );
+        assert_eq!(type_name(&value), "map[string]interface {}");
     }
 }

@@ -1,6 +1,7 @@
 //! The embedded control plane: a revisioned store with Kubernetes REST semantics, for one machine.
 
 pub mod admission;
+pub mod apply;
 mod audit;
 pub mod auth;
 mod bootstrap;

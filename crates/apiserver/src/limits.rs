@@ -50,7 +50,11 @@ impl Default for Limits {
 
 impl Limits {
     /// Waits for a turn; the permit is held while the request is worked on.
-    pub async fn admit(&self, identity: &Identity, watch: bool) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+    pub async fn admit(
+        &self,
+        identity: &Identity,
+        watch: bool,
+    ) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
         if !identity.is_in(MASTERS) && !self.spend(&identity.user, Instant::now()) {
             return Err(busy());
         }
@@ -69,7 +73,9 @@ impl Limits {
         if budgets.len() > MOST_CALLERS {
             budgets.retain(|_, budget| now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND < BURST);
         }
-        let budget = budgets.entry(user.to_owned()).or_insert(Budget { left: BURST, at: now });
+        let budget = budgets
+            .entry(user.to_owned())
+            .or_insert(Budget { left: BURST, at: now });
         let earned = now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND;
         budget.left = (budget.left + earned).min(BURST);
         budget.at = now;

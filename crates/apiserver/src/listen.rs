@@ -105,7 +105,12 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn connection(stream: TcpStream, api: Arc<Api>, acceptor: TlsAcceptor, mut stopped: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    api: Arc<Api>,
+    acceptor: TlsAcceptor,
+    mut stopped: watch::Receiver<bool>,
+) {
     // Without this, small watch events wait for the next one.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "nodelay");
@@ -119,7 +124,10 @@ async fn connection(stream: TcpStream, api: Arc<Api>, acceptor: TlsAcceptor, mut
     let identity = certificates.and_then(|chain| chain.first()).and_then(identity_of);
     let service = TowerToHyperService::new(ApiService::new(api, identity));
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_PATIENCE);
     builder
         .http2()
         .timer(TokioTimer::new())

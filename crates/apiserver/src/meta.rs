@@ -17,7 +17,9 @@ pub fn metadata(object: &Object) -> Option<&Object> {
 
 /// The metadata, created when absent; a value of another type is replaced.
 pub fn metadata_mut(object: &mut Object) -> &mut Object {
-    let slot = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let slot = object
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
     if !slot.is_object() {
         *slot = Value::Object(Map::new());
     }
@@ -64,8 +66,15 @@ pub fn is_deleting(object: &Object) -> bool {
 
 pub fn finalizers(object: &Object) -> Vec<String> {
     let list = metadata(object).and_then(|metadata| metadata.get("finalizers"));
-    let items = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    let items = list
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    items
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 pub fn set_finalizers(object: &mut Object, finalizers: &[String]) {
@@ -85,7 +94,11 @@ pub fn labels(object: &Object) -> Option<&Object> {
 }
 
 pub fn annotation<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
-    metadata(object)?.get("annotations")?.as_object()?.get(key)?.as_str()
+    metadata(object)?
+        .get("annotations")?
+        .as_object()?
+        .get(key)?
+        .as_str()
 }
 
 /// Moves a field of one object to another, removing it there when this one has none.

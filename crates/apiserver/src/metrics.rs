@@ -46,19 +46,32 @@ impl Metrics {
     }
 
     pub(crate) fn text(&self, store: &Store) -> String {
-        let mut text = String::from("# HELP apiserver_request_total Answers by class of status code.\n# TYPE apiserver_request_total counter\n");
+        let mut text = String::from(
+            "# HELP apiserver_request_total Answers by class of status code.\n# TYPE apiserver_request_total counter\n",
+        );
         // Writing to a string cannot fail.
         for (class, count) in self.counters.answers.iter().enumerate() {
-            let _ = writeln!(text, "apiserver_request_total{{code=\"{}xx\"}} {}", class + 1, count.load(Ordering::Relaxed));
+            let _ = writeln!(
+                text,
+                "apiserver_request_total{{code=\"{}xx\"}} {}",
+                class + 1,
+                count.load(Ordering::Relaxed)
+            );
         }
         text.push_str("# HELP apiserver_longrunning_requests Open watches.\n# TYPE apiserver_longrunning_requests gauge\n");
         let watches = self.counters.watches.load(Ordering::Relaxed);
         let _ = writeln!(text, "apiserver_longrunning_requests{{verb=\"WATCH\"}} {watches}");
-        text.push_str("# HELP apiserver_storage_objects Stored objects.\n# TYPE apiserver_storage_objects gauge\n");
+        text.push_str(
+            "# HELP apiserver_storage_objects Stored objects.\n# TYPE apiserver_storage_objects gauge\n",
+        );
         let mut resources = store.resource_names();
         resources.sort();
         for resource in resources {
-            let _ = writeln!(text, "apiserver_storage_objects{{resource=\"{resource}\"}} {}", store.count(&resource));
+            let _ = writeln!(
+                text,
+                "apiserver_storage_objects{{resource=\"{resource}\"}} {}",
+                store.count(&resource)
+            );
         }
         text.push_str("# HELP apiserver_storage_revision The newest revision.\n# TYPE apiserver_storage_revision counter\n");
         let _ = writeln!(text, "apiserver_storage_revision {}", store.revision());

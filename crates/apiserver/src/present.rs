@@ -120,11 +120,18 @@ impl Presenter {
     pub fn list(&self, objects: &[Arc<Stored>], meta: &ListMeta) -> Result<Vec<Bytes>, ApiError> {
         if let Form::Table(include) = self.form {
             let borrowed: Vec<&Stored> = objects.iter().map(|stored| &**stored).collect();
-            return Ok(vec![Bytes::from(self.table(&borrowed, include, Some(meta))?.to_string())]);
+            return Ok(vec![Bytes::from(
+                self.table(&borrowed, include, Some(meta))?.to_string(),
+            )]);
         }
         let (kind, api_version) = match self.form {
-            Form::Metadata => ("PartialObjectMetadataList".to_owned(), METADATA_API_VERSION.to_owned()),
-            Form::Whole | Form::Table(_) => (self.definition.list_kind.clone(), self.definition.api_version()),
+            Form::Metadata => (
+                "PartialObjectMetadataList".to_owned(),
+                METADATA_API_VERSION.to_owned(),
+            ),
+            Form::Whole | Form::Table(_) => {
+                (self.definition.list_kind.clone(), self.definition.api_version())
+            }
         };
         let mut pieces = Pieces::default();
         let mut head = Vec::new();
@@ -155,7 +162,12 @@ impl Presenter {
         Ok(())
     }
 
-    fn table(&self, objects: &[&Stored], include: IncludeObject, meta: Option<&ListMeta>) -> Result<Value, ApiError> {
+    fn table(
+        &self,
+        objects: &[&Stored],
+        include: IncludeObject,
+        meta: Option<&ListMeta>,
+    ) -> Result<Value, ApiError> {
         crate::tables::render(self, objects, include, meta)
     }
 

@@ -17,7 +17,8 @@ const MAGIC: &[u8] = b"k8s\0";
 /// No built-in type nests deeper than a few dozen levels.
 const DEEPEST: usize = 100;
 
-static MESSAGES: LazyLock<HashMap<&'static str, Message>> = LazyLock::new(|| read_table(include_str!("protobuf_messages.txt")));
+static MESSAGES: LazyLock<HashMap<&'static str, Message>> =
+    LazyLock::new(|| read_table(include_str!("protobuf_messages.txt")));
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
@@ -128,7 +129,9 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
             }
             Shape::List => {
                 let value = value(wire, field.of, depth)?.ok_or_else(wrong)?;
-                let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+                let list = object
+                    .entry(field.name)
+                    .or_insert_with(|| Value::Array(Vec::new()));
                 if let Value::Array(items) = list {
                     items.push(value);
                 }
@@ -138,7 +141,9 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
                     return Err(wrong());
                 };
                 let (key, value) = map_entry(entry, field.of, depth)?;
-                let map = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+                let map = object
+                    .entry(field.name)
+                    .or_insert_with(|| Value::Object(Map::new()));
                 if let Value::Object(map) = map {
                     map.insert(key, value);
                 }
@@ -157,7 +162,11 @@ fn map_entry(bytes: &[u8], of: &'static str, depth: usize) -> Result<(String, Va
             _ => {}
         }
     }
-    let absent = if of == "string" || of == "bytes" { Value::from("") } else { Value::Null };
+    let absent = if of == "string" || of == "bytes" {
+        Value::from("")
+    } else {
+        Value::Null
+    };
     Ok((key, found.unwrap_or(absent)))
 }
 
@@ -165,7 +174,9 @@ fn map_entry(bytes: &[u8], of: &'static str, depth: usize) -> Result<(String, Va
 fn value(wire: Wire<'_>, of: &'static str, depth: usize) -> Result<Option<Value>, ProtobufError> {
     Ok(match (of, wire) {
         ("string", Wire::Bytes(bytes)) => Some(Value::from(text(bytes)?)),
-        ("bytes", Wire::Bytes(bytes)) => Some(Value::from(base64::engine::general_purpose::STANDARD.encode(bytes))),
+        ("bytes", Wire::Bytes(bytes)) => Some(Value::from(
+            base64::engine::general_purpose::STANDARD.encode(bytes),
+        )),
         ("bool", Wire::Varint(number)) => Some(Value::from(number != 0)),
         // Negative numbers of either width are sign-extended to 64 bits on the wire.
         ("int32" | "int64", Wire::Varint(number)) => Some(Value::from(number.cast_signed())),
@@ -174,8 +185,15 @@ fn value(wire: Wire<'_>, of: &'static str, depth: usize) -> Result<Option<Value>
         ("resource.Quantity", Wire::Bytes(bytes)) => Some(first_text(bytes)?),
         ("intstr.IntOrString", Wire::Bytes(bytes)) => Some(int_or_string(bytes)?),
         ("runtime.RawExtension" | "meta.v1.FieldsV1", Wire::Bytes(bytes)) => Some(raw_json(bytes)?),
-        ("authentication.v1.ExtraValue" | "authentication.v1.AttestationValue" | "authorization.v1.ExtraValue", Wire::Bytes(bytes)) => Some(texts(bytes)?),
-        (_, Wire::Bytes(bytes)) if MESSAGES.contains_key(of) => Some(Value::Object(message(bytes, of, depth + 1)?)),
+        (
+            "authentication.v1.ExtraValue"
+            | "authentication.v1.AttestationValue"
+            | "authorization.v1.ExtraValue",
+            Wire::Bytes(bytes),
+        ) => Some(texts(bytes)?),
+        (_, Wire::Bytes(bytes)) if MESSAGES.contains_key(of) => {
+            Some(Value::Object(message(bytes, of, depth + 1)?))
+        }
         _ => None,
     })
 }
@@ -215,7 +233,11 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, ProtobufError> {
             _ => {}
         }
     }
-    Ok(if is_text { Value::from(string) } else { Value::from(number) })
+    Ok(if is_text {
+        Value::from(string)
+    } else {
+        Value::from(number)
+    })
 }
 
 fn first_text(bytes: &[u8]) -> Result<Value, ProtobufError> {
@@ -375,7 +397,11 @@ mod tests {
     #[test]
     fn a_config_map_keeps_its_data_and_loses_its_zeros() {
         let metadata = [field(1, b"a"), field(2, b""), field(3, b"default"), field(8, &[])].concat();
-        let raw = [field(1, &metadata), field(2, &[field(1, b"k"), field(2, b"v")].concat())].concat();
+        let raw = [
+            field(1, &metadata),
+            field(2, &[field(1, b"k"), field(2, b"v")].concat()),
+        ]
+        .concat();
         assert_eq!(
             decode(&envelope("v1", "ConfigMap", &raw)).unwrap(),
             json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
@@ -406,12 +432,30 @@ mod tests {
 
     #[test]
     fn every_type_in_the_table_is_described_or_understood() {
-        let understood = ["string", "bytes", "bool", "int32", "int64", "meta.v1.Time", "meta.v1.MicroTime", "resource.Quantity",
-            "intstr.IntOrString", "runtime.RawExtension", "meta.v1.FieldsV1", "authentication.v1.ExtraValue",
-            "authentication.v1.AttestationValue", "authorization.v1.ExtraValue"];
+        let understood = [
+            "string",
+            "bytes",
+            "bool",
+            "int32",
+            "int64",
+            "meta.v1.Time",
+            "meta.v1.MicroTime",
+            "resource.Quantity",
+            "intstr.IntOrString",
+            "runtime.RawExtension",
+            "meta.v1.FieldsV1",
+            "authentication.v1.ExtraValue",
+            "authentication.v1.AttestationValue",
+            "authorization.v1.ExtraValue",
+        ];
         for (name, message) in MESSAGES.iter() {
             for field in message.fields.values() {
-                assert!(MESSAGES.contains_key(field.of) || understood.contains(&field.of), "{name}.{}: {}", field.name, field.of);
+                assert!(
+                    MESSAGES.contains_key(field.of) || understood.contains(&field.of),
+                    "{name}.{}: {}",
+                    field.name,
+                    field.of
+                );
             }
         }
     }

@@ -26,8 +26,8 @@ impl Selection {
         label_selector: &str,
         field_selector: &str,
     ) -> Result<Self, ApiError> {
-        let labels = LabelSelector::parse(label_selector)
-            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let labels =
+            LabelSelector::parse(label_selector).map_err(|error| ApiError::bad_request(error.to_string()))?;
         let fields = FieldSelector::parse(field_selector, definition.selectable_fields())
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         Ok(Self {
@@ -70,21 +70,36 @@ impl Selection {
 
     fn selects_fields(&self, stored: &Stored) -> bool {
         let needs_object = |label: &str| !matches!(label, "metadata.name" | "metadata.namespace");
-        let (inside, outside): (Vec<_>, Vec<_>) = self.fields.terms().iter().partition(|term| needs_object(&term.label));
+        let (inside, outside): (Vec<_>, Vec<_>) = self
+            .fields
+            .terms()
+            .iter()
+            .partition(|term| needs_object(&term.label));
         let cheap = outside.iter().all(|term| {
-            let text = if term.label == "metadata.name" { stored.key.name() } else { stored.key.namespace() };
+            let text = if term.label == "metadata.name" {
+                stored.key.name()
+            } else {
+                stored.key.namespace()
+            };
             (text == term.value) == (term.operator == FieldOperator::Equals)
         });
         if !cheap || inside.is_empty() {
             return cheap;
         }
         let Some(kind) = self.built_in else {
-            return stored.value().is_ok_and(|object| self.fields.selects(&Value::Object(object)));
+            return stored
+                .value()
+                .is_ok_and(|object| self.fields.selects(&Value::Object(object)));
         };
         // Every selectable field of a built-in kind is read once per version of the object.
-        let texts = stored.field_texts(|object| kind.selectable.iter().map(|field| field.text(object)).collect());
+        let texts =
+            stored.field_texts(|object| kind.selectable.iter().map(|field| field.text(object)).collect());
         inside.iter().all(|term| {
-            let text = kind.selectable.iter().zip(texts).find(|(field, _)| field.label == term.label);
+            let text = kind
+                .selectable
+                .iter()
+                .zip(texts)
+                .find(|(field, _)| field.label == term.label);
             let equal = text.is_some_and(|(_, text)| *text == term.value);
             equal == (term.operator == FieldOperator::Equals)
         })

@@ -95,13 +95,18 @@ impl Server {
             path: data_directory.to_owned(),
             source,
         })?;
-        let store = Arc::new(Store::open(&data_directory.join("store.redb"), options.retention)?);
+        let store = Arc::new(Store::open(
+            &data_directory.join("store.redb"),
+            options.retention,
+        )?);
         let tokens = Arc::new(Tokens::open(&data_directory.join("tokens.json"))?);
         let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
         let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodeRestriction)];
         admission.extend(options.admission);
         let registry = Arc::new(Registry::new(store, options.clock, admission));
-        bootstrap::prepare(&registry).await.map_err(ServerError::Bootstrap)?;
+        bootstrap::prepare(&registry)
+            .await
+            .map_err(ServerError::Bootstrap)?;
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(expire_history(Arc::clone(&registry), stopped.clone()));
@@ -117,9 +122,15 @@ impl Server {
             bookmark_interval: options.bookmark_interval,
             stop: stopped,
         });
-        let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default.svc"]
-            .map(str::to_owned)
-            .into();
+        let mut hosts: Vec<String> = [
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "kubernetes",
+            "kubernetes.default.svc",
+        ]
+        .map(str::to_owned)
+        .into();
         hosts.extend(options.hosts);
         Ok(Self {
             api,
@@ -167,7 +178,12 @@ impl Server {
     /// A kubeconfig with a client certificate for somebody.
     pub fn kubeconfig(&self, url: &str, identity: &Identity) -> Result<String, ServerError> {
         let credentials = self.pki.client(identity, self.api.registry.clock().now())?;
-        Ok(bootstrap::kubeconfig(url, self.pki.bundle(), &identity.user, &credentials))
+        Ok(bootstrap::kubeconfig(
+            url,
+            self.pki.bundle(),
+            &identity.user,
+            &credentials,
+        ))
     }
 
     /// Writes the administrator's kubeconfig into the data directory and returns its path.
@@ -191,7 +207,14 @@ impl Server {
             clock,
         };
         let renew = || self.write_kubeconfig(url).map(|_| ());
-        listen::serve(listener, Arc::clone(&self.api), &identities, renew, self.stop.subscribe()).await
+        listen::serve(
+            listener,
+            Arc::clone(&self.api),
+            &identities,
+            renew,
+            self.stop.subscribe(),
+        )
+        .await
     }
 
     /// Ends watches and background work, lets accepted writes finish, and closes the store.

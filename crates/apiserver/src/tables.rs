@@ -22,7 +22,10 @@ pub(crate) fn render(
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]}),
             IncludeObject::Object => presenter.value(&object),
         };
-        let cells = json!([object["metadata"]["name"], object["metadata"]["creationTimestamp"]]);
+        let cells = json!([
+            object["metadata"]["name"],
+            object["metadata"]["creationTimestamp"]
+        ]);
         rows.push(json!({"cells": cells, "object": shown}));
     }
     Ok(json!({

@@ -188,7 +188,10 @@ impl Watch {
     /// What this watch says about an event, if it concerns the selection before or after.
     fn tell(&mut self, event: &Event) -> Result<Option<Bytes>, ApiError> {
         let selection = &self.spec.selection;
-        let before = event.previous.as_ref().is_some_and(|previous| selection.selects(previous));
+        let before = event
+            .previous
+            .as_ref()
+            .is_some_and(|previous| selection.selects(previous));
         let (told, stored) = match &event.change {
             Change::Put(stored) => match (before, selection.selects(stored)) {
                 (false, false) => return Ok(None),
@@ -203,14 +206,20 @@ impl Watch {
             return self.frame(told, stored).map(Some);
         }
         let natural = told != Told::Added || event.previous.is_none();
-        let slot = if natural { &event.frames().natural } else { &event.frames().entered };
+        let slot = if natural {
+            &event.frames().natural
+        } else {
+            &event.frames().entered
+        };
         Ok(Some(slot.get_or_init(|| frame(told, stored.json())).clone()))
     }
 
     /// The object still exists but is no longer selected: it goes, as it was, at the revision of the change.
     fn left(&mut self, event: &Event) -> Result<Bytes, ApiError> {
         let Some(previous) = &event.previous else {
-            return Err(ApiError::internal("an event without a past cannot leave a selection"));
+            return Err(ApiError::internal(
+                "an event without a past cannot leave a selection",
+            ));
         };
         if let Some(shared) = event.frames().left.get()
             && self.spec.presenter.is_stored_form(previous)
@@ -221,7 +230,11 @@ impl Watch {
         if !self.spec.presenter.is_stored_form(&gone) {
             return self.frame(Told::Deleted, &gone);
         }
-        Ok(event.frames().left.get_or_init(|| frame(Told::Deleted, gone.json())).clone())
+        Ok(event
+            .frames()
+            .left
+            .get_or_init(|| frame(Told::Deleted, gone.json()))
+            .clone())
     }
 
     fn frame(&mut self, told: Told, stored: &Stored) -> Result<Bytes, ApiError> {

@@ -26,11 +26,15 @@ pub enum Decision {
 
 impl Decision {
     pub(super) fn allow(because: impl Into<String>) -> Self {
-        Self::Allowed { because: because.into() }
+        Self::Allowed {
+            because: because.into(),
+        }
     }
 
     pub(super) fn deny(because: impl Into<String>) -> Self {
-        Self::Denied { because: because.into() }
+        Self::Denied {
+            because: because.into(),
+        }
     }
 
     pub fn is_allowed(&self) -> bool {
@@ -39,7 +43,9 @@ impl Decision {
 }
 
 /// Paths that every authenticated client needs to find its way.
-const DISCOVERY: &[&str] = &["/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz"];
+const DISCOVERY: &[&str] = &[
+    "/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz",
+];
 
 /// Whether the caller may do this.
 pub fn authorize(identity: &Identity, wanted: &Attributes, store: &Store) -> Decision {
@@ -75,8 +81,10 @@ fn authorize_path(identity: &Identity, wanted: &Attributes, store: &Store) -> De
 fn is_self_review(wanted: &Attributes) -> bool {
     let review = matches!(
         (wanted.group.as_str(), wanted.resource.as_str()),
-        ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
-            | ("authentication.k8s.io", "selfsubjectreviews")
+        (
+            "authorization.k8s.io",
+            "selfsubjectaccessreviews" | "selfsubjectrulesreviews"
+        ) | ("authentication.k8s.io", "selfsubjectreviews")
     );
     review && wanted.verb == "create"
 }
@@ -84,7 +92,10 @@ fn is_self_review(wanted: &Attributes) -> bool {
 /// The answer to a request that is not allowed.
 pub(crate) fn forbidden(identity: &Identity, wanted: &Attributes, because: &str) -> ApiError {
     let mut why = if wanted.resource.is_empty() {
-        format!("User {:?} cannot {} path {:?}", identity.user, wanted.verb, wanted.path)
+        format!(
+            "User {:?} cannot {} path {:?}",
+            identity.user, wanted.verb, wanted.path
+        )
     } else {
         let resource = match wanted.subresource.as_str() {
             "" => wanted.resource.clone(),

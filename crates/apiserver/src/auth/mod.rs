@@ -12,8 +12,8 @@ mod tokens;
 pub(crate) use authorize::forbidden;
 pub use authorize::{Attributes, Decision, authorize};
 pub use node::NodeRestriction;
-pub use pki::{Credentials, Pki, PkiError};
 pub(crate) use pki::identity_of;
+pub use pki::{Credentials, Pki, PkiError};
 pub use rbac::rules_for;
 pub use tokens::{Tokens, TokensError};
 
@@ -64,6 +64,8 @@ impl Identity {
 
     /// The name of the node, when a node asks.
     pub fn node_name(&self) -> Option<&str> {
-        self.user.strip_prefix(NODE_USER_PREFIX).filter(|_| self.is_in(NODES))
+        self.user
+            .strip_prefix(NODE_USER_PREFIX)
+            .filter(|_| self.is_in(NODES))
     }
 }

@@ -27,11 +27,18 @@ pub(super) fn authorize(node: &str, wanted: &Attributes) -> Decision {
             (direct && create) || (own && ((direct && read) || ((direct || status) && change)))
         }
         ("coordination.k8s.io", "leases") => {
-            wanted.namespace == LEASE_NAMESPACE && direct && (create || own && (wanted.verb == "get" || change || wanted.verb == "delete"))
+            wanted.namespace == LEASE_NAMESPACE
+                && direct
+                && (create || own && (wanted.verb == "get" || change || wanted.verb == "delete"))
         }
         ("" | "events.k8s.io", "events") => direct && (create || change),
-        (MACHINE_CONFIG_GROUP, "machineconfigs") => direct && read && wanted.name.starts_with(RENDERED_PREFIX),
-        (MACHINE_CONFIG_GROUP, "machineconfigpools" | "controllerconfigs" | "pinnedimagesets" | "osimagestreams")
+        (MACHINE_CONFIG_GROUP, "machineconfigs") => {
+            direct && read && wanted.name.starts_with(RENDERED_PREFIX)
+        }
+        (
+            MACHINE_CONFIG_GROUP,
+            "machineconfigpools" | "controllerconfigs" | "pinnedimagesets" | "osimagestreams",
+        )
         | (OPERATOR_GROUP, "machineconfigurations") => read && (direct || status),
         _ => false,
     };
@@ -53,14 +60,20 @@ impl Admission for NodeRestriction {
         let Some(node) = node.filter(|_| request.groups.iter().any(|group| group == NODES)) else {
             return Ok(None);
         };
-        let kind = match (request.definition.group.as_str(), request.definition.plural.as_str()) {
+        let kind = match (
+            request.definition.group.as_str(),
+            request.definition.plural.as_str(),
+        ) {
             ("", "nodes") => "node",
             ("coordination.k8s.io", "leases") => "lease",
             (MACHINE_CONFIG_GROUP, "machineconfignodes") => "machineconfignode",
             _ => return Ok(None),
         };
         if request.name != node {
-            return Err(Rejection::new(format!("node {node:?} is not allowed to modify {kind} {:?}", request.name)));
+            return Err(Rejection::new(format!(
+                "node {node:?} is not allowed to modify {kind} {:?}",
+                request.name
+            )));
         }
         if kind == "node"
             && request.operation == Operation::Update
@@ -74,16 +87,25 @@ impl Admission for NodeRestriction {
 
 fn check_own_node(node: &str, old: &Object, new: &Object) -> Result<(), Rejection> {
     if old.get("spec") != new.get("spec") {
-        return Err(Rejection::new(format!("node {node:?} is not allowed to modify its specification or taints")));
+        return Err(Rejection::new(format!(
+            "node {node:?} is not allowed to modify its specification or taints"
+        )));
     }
-    let owners = |object: &Object| meta::metadata(object).and_then(|metadata| metadata.get("ownerReferences")).cloned();
+    let owners = |object: &Object| {
+        meta::metadata(object)
+            .and_then(|metadata| metadata.get("ownerReferences"))
+            .cloned()
+    };
     if owners(old) != owners(new) {
-        return Err(Rejection::new(format!("node {node:?} is not allowed to modify its owners")));
+        return Err(Rejection::new(format!(
+            "node {node:?} is not allowed to modify its owners"
+        )));
     }
     let restricted = |object: &Object| -> Vec<(String, String)> {
         let labels = meta::labels(object).into_iter().flatten();
         let kept = labels.filter(|(key, _)| key.contains(RESTRICTED_LABEL));
-        kept.map(|(key, value)| (key.clone(), value.to_string())).collect()
+        kept.map(|(key, value)| (key.clone(), value.to_string()))
+            .collect()
     };
     if restricted(old) != restricted(new) {
         return Err(Rejection::new(format!(
@@ -124,11 +146,23 @@ mod tests {
             (true, wanted("get", m, "machineconfigs", "", "rendered-worker-1")),
             (false, wanted("get", m, "machineconfigs", "", "99-secret")),
             (false, wanted("list", m, "machineconfigs", "", "")),
-            (false, wanted("patch", m, "machineconfigs", "", "rendered-worker-1")),
+            (
+                false,
+                wanted("patch", m, "machineconfigs", "", "rendered-worker-1"),
+            ),
             (true, wanted("list", m, "machineconfigpools", "", "")),
-            (true, wanted("update", "coordination.k8s.io", "leases", "kube-node-lease", "a")),
-            (false, wanted("update", "coordination.k8s.io", "leases", "kube-system", "a")),
-            (false, wanted("update", "coordination.k8s.io", "leases", "kube-node-lease", "b")),
+            (
+                true,
+                wanted("update", "coordination.k8s.io", "leases", "kube-node-lease", "a"),
+            ),
+            (
+                false,
+                wanted("update", "coordination.k8s.io", "leases", "kube-system", "a"),
+            ),
+            (
+                false,
+                wanted("update", "coordination.k8s.io", "leases", "kube-node-lease", "b"),
+            ),
             (true, wanted("create", "events.k8s.io", "events", "default", "")),
             (false, wanted("list", "", "secrets", "default", "")),
             (false, wanted("create", "", "pods/eviction", "default", "p")),

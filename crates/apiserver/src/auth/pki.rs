@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use jiff::{Span, Timestamp, tz::TimeZone};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -82,7 +82,10 @@ impl Pki {
     pub fn open(directory: &Path, now: Timestamp) -> Result<Self, PkiError> {
         std::fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         let (key_path, bundle_path) = (directory.join("ca.key"), directory.join("ca.crt"));
-        let existing = match (std::fs::read_to_string(&key_path), std::fs::read_to_string(&bundle_path)) {
+        let existing = match (
+            std::fs::read_to_string(&key_path),
+            std::fs::read_to_string(&bundle_path),
+        ) {
             (Ok(key), Ok(bundle)) => Some((key, bundle)),
             (Err(error), _) | (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => None,
             (Err(source), _) => return Err(failed("reading", &key_path)(source)),
@@ -95,7 +98,8 @@ impl Pki {
                 let (key, certificate) = make_authority(now)?;
                 let bundle = certificate + &still_valid(older.as_deref().unwrap_or_default(), now)?;
                 // The bundle goes first: a key without its certificate would sign what nobody trusts.
-                files::write_private(&bundle_path, bundle.as_bytes()).map_err(failed("writing", &bundle_path))?;
+                files::write_private(&bundle_path, bundle.as_bytes())
+                    .map_err(failed("writing", &bundle_path))?;
                 files::write_private(&key_path, key.as_bytes()).map_err(failed("writing", &key_path))?;
                 (key, bundle)
             }
@@ -113,11 +117,19 @@ impl Pki {
     /// A certificate by which a client is this identity.
     pub fn client(&self, identity: &Identity, now: Timestamp) -> Result<Credentials, PkiError> {
         let mut params = leaf(now, ExtendedKeyUsagePurpose::ClientAuth)?;
-        params.distinguished_name.push(DnType::CommonName, identity.user.as_str());
-        let groups: Vec<&String> = identity.groups.iter().filter(|group| *group != super::AUTHENTICATED).collect();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, identity.user.as_str());
+        let groups: Vec<&String> = identity
+            .groups
+            .iter()
+            .filter(|group| *group != super::AUTHENTICATED)
+            .collect();
         match groups.as_slice() {
             [] => {}
-            [group] => params.distinguished_name.push(DnType::OrganizationName, group.as_str()),
+            [group] => params
+                .distinguished_name
+                .push(DnType::OrganizationName, group.as_str()),
             // The library that builds certificates keeps one value per attribute.
             _ => return Err(PkiError::SeveralGroups(identity.user.clone())),
         }
@@ -127,7 +139,9 @@ impl Pki {
     /// The server's own certificate.
     fn server(&self, hosts: &[String], now: Timestamp) -> Result<Credentials, PkiError> {
         let mut params = leaf(now, ExtendedKeyUsagePurpose::ServerAuth)?;
-        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
         for host in hosts {
             params.subject_alt_names.push(match host.parse::<IpAddr>() {
                 Ok(address) => SanType::IpAddress(address),
@@ -157,7 +171,8 @@ impl Pki {
             .allow_unauthenticated()
             .build()?;
         let credentials = self.server(hosts, now)?;
-        let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(|error| PkiError::Read(error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes())
+            .map_err(|error| PkiError::Read(error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
@@ -172,13 +187,20 @@ pub(crate) fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> 
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
     let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups: Vec<&str> = subject.iter_organization().filter_map(|group| group.as_str().ok()).collect();
+    let groups: Vec<&str> = subject
+        .iter_organization()
+        .filter_map(|group| group.as_str().ok())
+        .collect();
     Some(Identity::new(user, &groups))
 }
 
 fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PkiError {
     let path = path.to_owned();
-    move |source| PkiError::File { attempt, path, source }
+    move |source| PkiError::File {
+        attempt,
+        path,
+        source,
+    }
 }
 
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
@@ -188,11 +210,14 @@ fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
 
 fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
     let mut found = certificates(pem)?.into_iter();
-    found.next().ok_or_else(|| PkiError::Read("the authority's file holds no certificate".to_owned()))
+    found
+        .next()
+        .ok_or_else(|| PkiError::Read("the authority's file holds no certificate".to_owned()))
 }
 
 fn end_of(certificate: &CertificateDer<'_>) -> Result<Timestamp, PkiError> {
-    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| PkiError::Read(error.to_string()))?;
+    let (_, parsed) =
+        X509Certificate::from_der(certificate).map_err(|error| PkiError::Read(error.to_string()))?;
     Ok(Timestamp::from_second(parsed.validity().not_after.timestamp())?)
 }
 
@@ -223,10 +248,16 @@ fn still_valid(bundle: &str, now: Timestamp) -> Result<String, PkiError> {
 fn make_authority(now: Timestamp) -> Result<(String, String), PkiError> {
     let mut params = valid_for(now, AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     // The year tells one authority from the next in a bundle of several.
     let year = now.to_zoned(TimeZone::UTC).year();
-    params.distinguished_name.push(DnType::CommonName, format!("mco-ca-{year}"));
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("mco-ca-{year}"));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     Ok((key.serialize_pem(), certificate.pem()))
@@ -250,7 +281,8 @@ fn valid_for(now: Timestamp, days: i32) -> Result<CertificateParams, PkiError> {
 }
 
 fn date(time: Timestamp) -> Result<time::OffsetDateTime, PkiError> {
-    time::OffsetDateTime::from_unix_timestamp(time.as_second()).map_err(|error| PkiError::Read(error.to_string()))
+    time::OffsetDateTime::from_unix_timestamp(time.as_second())
+        .map_err(|error| PkiError::Read(error.to_string()))
 }
 
 #[cfg(test)]
@@ -270,10 +302,17 @@ mod tests {
 
         let later = Pki::open(directory.path(), at("2034-06-01T00:00:00Z")).unwrap();
         assert_eq!(certificates(later.bundle()).unwrap().len(), 2);
-        assert!(later.bundle().trim_end().ends_with(first.bundle().trim_end()), "the old one stays trusted");
+        assert!(
+            later.bundle().trim_end().ends_with(first.bundle().trim_end()),
+            "the old one stays trusted"
+        );
 
         let last = Pki::open(directory.path(), at("2043-01-01T00:00:00Z")).unwrap();
-        assert_eq!(certificates(last.bundle()).unwrap().len(), 2, "the first has expired by now");
+        assert_eq!(
+            certificates(last.bundle()).unwrap().len(),
+            2,
+            "the first has expired by now"
+        );
     }
 
     #[test]

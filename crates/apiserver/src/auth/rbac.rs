@@ -38,7 +38,11 @@ fn collect(binding: &Stored, identity: &Identity, store: &Store, rules: &mut Vec
     };
     let subjects = object.get("subjects").and_then(Value::as_array);
     let namespace = binding.key.namespace();
-    if !subjects.into_iter().flatten().any(|subject| is_subject(subject, identity, namespace)) {
+    if !subjects
+        .into_iter()
+        .flatten()
+        .any(|subject| is_subject(subject, identity, namespace))
+    {
         return;
     }
     let Some(role) = object.get("roleRef") else {
@@ -72,17 +76,24 @@ fn is_subject(subject: &Value, identity: &Identity, binding_namespace: &str) -> 
 fn allows(rule: &Value, wanted: &Attributes) -> bool {
     let has = |field: &str, value: &str| {
         let list = rule[field].as_array();
-        list.into_iter().flatten().filter_map(Value::as_str).any(|entry| entry == "*" || entry == value)
+        list.into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .any(|entry| entry == "*" || entry == value)
     };
     if !has("verbs", &wanted.verb) {
         return false;
     }
     if wanted.resource.is_empty() {
         let paths = rule["nonResourceURLs"].as_array();
-        return paths.into_iter().flatten().filter_map(Value::as_str).any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => wanted.path.starts_with(prefix),
-            None => wanted.path == pattern,
-        });
+        return paths
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .any(|pattern| match pattern.strip_suffix('*') {
+                Some(prefix) => wanted.path.starts_with(prefix),
+                None => wanted.path == pattern,
+            });
     }
     let resource = match wanted.subresource.as_str() {
         "" => wanted.resource.clone(),

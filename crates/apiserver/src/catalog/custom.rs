@@ -86,25 +86,34 @@ impl CustomDefinition {
 
 fn read_version(version: &Value, spec: &Value, group: &str, kind: &str) -> Option<CustomVersion> {
     let name = text(version, "name")?;
-    let open_api_schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Null);
+    let open_api_schema = version
+        .pointer("/schema/openAPIV3Schema")
+        .cloned()
+        .unwrap_or(Value::Null);
     let subresources = &version["subresources"];
     let deprecated = version["deprecated"] == true;
     let deprecation_warning = deprecated.then(|| {
         text(version, "deprecationWarning").unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated"))
     });
-    let scale = subresources.get("scale").filter(|scale| scale.is_object()).and_then(|scale| {
-        Some(ScalePaths {
-            spec_replicas: text(scale, "specReplicasPath")?,
-            status_replicas: text(scale, "statusReplicasPath")?,
-            label_selector: text(scale, "labelSelectorPath"),
-        })
-    });
+    let scale = subresources
+        .get("scale")
+        .filter(|scale| scale.is_object())
+        .and_then(|scale| {
+            Some(ScalePaths {
+                spec_replicas: text(scale, "specReplicasPath")?,
+                status_replicas: text(scale, "statusReplicasPath")?,
+                label_selector: text(scale, "labelSelectorPath"),
+            })
+        });
     Some(CustomVersion {
         served: version["served"] == true,
         deprecation_warning,
         schema: CustomSchema::new(&open_api_schema, spec["preserveUnknownFields"] == true),
         open_api_schema,
-        columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
+        columns: version["additionalPrinterColumns"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default(),
         selectable: version["selectableFields"]
             .as_array()
             .into_iter()
@@ -124,7 +133,12 @@ fn text(value: &Value, field: &str) -> Option<String> {
 
 fn texts(value: &Value, field: &str) -> Vec<String> {
     let items = value.get(field).and_then(Value::as_array);
-    items.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    items
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Kubernetes' order of preference: stable before beta before alpha, higher before lower, anything else by name last.
@@ -159,11 +173,33 @@ mod tests {
 
     #[test]
     fn versions_are_preferred_in_the_order_of_kubernetes() {
-        let mut versions = ["v11alpha2", "foo1", "v3beta1", "v12alpha1", "v1", "foo10", "v10", "v2", "v11beta2", "v10beta3"];
+        let mut versions = [
+            "v11alpha2",
+            "foo1",
+            "v3beta1",
+            "v12alpha1",
+            "v1",
+            "foo10",
+            "v10",
+            "v2",
+            "v11beta2",
+            "v10beta3",
+        ];
         versions.sort_by(|left, right| compare_versions(left, right));
         assert_eq!(
             versions,
-            ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
+            [
+                "v10",
+                "v2",
+                "v1",
+                "v11beta2",
+                "v10beta3",
+                "v3beta1",
+                "v12alpha1",
+                "v11alpha2",
+                "foo1",
+                "foo10"
+            ]
         );
     }
 }

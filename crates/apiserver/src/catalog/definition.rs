@@ -45,7 +45,16 @@ pub struct Definition {
     pub source: Source,
 }
 
-const ALL_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const ALL_VERBS: &[&str] = &[
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
 
 impl Definition {
@@ -66,7 +75,11 @@ impl Definition {
             categories: owned(kind.categories),
             namespaced: kind.is_namespaced(),
             verbs: kind.verbs.to_vec(),
-            subresources: kind.subresources.iter().map(|sub| built_in_subresource(kind, sub)).collect(),
+            subresources: kind
+                .subresources
+                .iter()
+                .map(|sub| built_in_subresource(kind, sub))
+                .collect(),
             storage: Arc::from(storage),
             storage_version: kind.version.to_owned(),
             source: Source::BuiltIn(kind),
@@ -177,7 +190,11 @@ impl Definition {
         match &self.source {
             Source::BuiltIn(kind) => SelectableFields::BuiltIn(kind),
             Source::Custom(version) => SelectableFields::Custom {
-                scope: if self.namespaced { kinds::Scope::Namespaced } else { kinds::Scope::Cluster },
+                scope: if self.namespaced {
+                    kinds::Scope::Namespaced
+                } else {
+                    kinds::Scope::Cluster
+                },
                 json_paths: &version.selectable,
             },
         }

@@ -40,18 +40,28 @@ impl Catalog {
 
     fn add(&mut self, definition: Definition) {
         let definition = Arc::new(definition);
-        let names = |last: &str| (definition.group.clone(), definition.version.clone(), last.to_owned());
-        self.by_path.insert(names(&definition.plural), Arc::clone(&definition));
-        self.by_kind.insert(names(&definition.kind), Arc::clone(&definition));
+        let names = |last: &str| {
+            (
+                definition.group.clone(),
+                definition.version.clone(),
+                last.to_owned(),
+            )
+        };
+        self.by_path
+            .insert(names(&definition.plural), Arc::clone(&definition));
+        self.by_kind
+            .insert(names(&definition.kind), Arc::clone(&definition));
         self.definitions.push(definition);
     }
 
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Definition>> {
-        self.by_path.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+        self.by_path
+            .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Definition>> {
-        self.by_kind.get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
+        self.by_kind
+            .get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
     }
 
     /// Any definition whose objects are kept under this stored resource, preferring the one they are stored as.
@@ -69,7 +79,11 @@ impl Catalog {
     /// The named groups in order, each with its versions in order of preference; the core group is left out.
     pub fn groups(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-        for definition in self.definitions.iter().filter(|definition| !definition.group.is_empty()) {
+        for definition in self
+            .definitions
+            .iter()
+            .filter(|definition| !definition.group.is_empty())
+        {
             let (group, version) = (definition.group.as_str(), definition.version.as_str());
             match groups.iter_mut().find(|(name, _)| *name == group) {
                 None => groups.push((group, vec![version])),

@@ -25,7 +25,10 @@ const DELETION_GRACE: i64 = 120;
 pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("disruption-controller");
     let store = &registry.store;
-    let mut news = [store.subscribe(&Arc::from(BUDGETS)), store.subscribe(&Arc::from("pods"))];
+    let mut news = [
+        store.subscribe(&Arc::from(BUDGETS)),
+        store.subscribe(&Arc::from("pods")),
+    ];
     let mut pass = Pass::Again;
     while woken(&mut news, pass, &mut stopped).await {
         tokio::time::sleep(SETTLE).await;
@@ -48,7 +51,9 @@ async fn refresh(registry: &Registry, context: &WriteContext, budget: &Stored) -
     };
     let pods = registry.store.list("pods", budget.key.namespace()).objects;
     let now = registry.clock().now();
-    let outcome = registry.edit(&target, context, &|object| count(object, &pods, now)).await;
+    let outcome = registry
+        .edit(&target, context, &|object| count(object, &pods, now))
+        .await;
     match outcome {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
@@ -66,7 +71,10 @@ fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
         let Ok(object) = pod.value() else {
             continue;
         };
-        let phase = object.get("status").and_then(|status| status["phase"].as_str()).unwrap_or_default();
+        let phase = object
+            .get("status")
+            .and_then(|status| status["phase"].as_str())
+            .unwrap_or_default();
         if matches!(phase, "Succeeded" | "Failed") {
             continue;
         }
@@ -75,7 +83,11 @@ fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
         healthy += i64::from(!leaving && pod_is_ready(&object));
     }
     let desired = desired(&spec, expected);
-    let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
+    let allowed = if expected > 0 {
+        (healthy - desired).max(0)
+    } else {
+        0
+    };
     status["currentHealthy"] = Value::from(healthy);
     status["desiredHealthy"] = Value::from(desired);
     status["expectedPods"] = Value::from(expected);
@@ -87,7 +99,11 @@ fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
     if !disrupted.is_empty() {
         status["disruptedPods"] = Value::Object(disrupted);
     }
-    let (state, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let (state, reason) = if allowed > 0 {
+        ("True", "SufficientPods")
+    } else {
+        ("False", "InsufficientPods")
+    };
     set_condition(&mut status, "DisruptionAllowed", state, reason, "", &rfc3339(now));
     if let Some(conditions) = status["conditions"].as_array_mut() {
         for condition in conditions {
@@ -108,7 +124,10 @@ fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<
         let pod = pods.iter().find(|pod| pod.key.name() == name);
         pod.is_some_and(|pod| pod.head.deletion_timestamp.is_none())
     };
-    granted.into_iter().filter(|(name, since)| here(name) && recent(since)).collect()
+    granted
+        .into_iter()
+        .filter(|(name, since)| here(name) && recent(since))
+        .collect()
 }
 
 /// How many pods must stay healthy.
@@ -116,7 +135,8 @@ fn desired(spec: &Value, expected: i64) -> i64 {
     if let Some(unavailable) = spec.get("maxUnavailable").filter(|value| !value.is_null()) {
         return (expected - scaled(unavailable, expected)).max(0);
     }
-    spec.get("minAvailable").map_or(0, |available| scaled(available, expected))
+    spec.get("minAvailable")
+        .map_or(0, |available| scaled(available, expected))
 }
 
 /// A number, or a percentage of the pods, rounded up.

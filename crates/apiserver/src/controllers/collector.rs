@@ -61,7 +61,11 @@ fn owner_of(registry: &Registry, dependent: &Stored, reference: &OwnerReference)
     if !reachable || owner.key.name() != reference.name {
         return Owner::Absent;
     }
-    let foreground = owner.head.finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
+    let foreground = owner
+        .head
+        .finalizers
+        .iter()
+        .any(|finalizer| finalizer == FOREGROUND);
     if owner.head.deletion_timestamp.is_some() && foreground {
         return Owner::Leaving;
     }
@@ -69,7 +73,11 @@ fn owner_of(registry: &Registry, dependent: &Stored, reference: &OwnerReference)
 }
 
 /// A dependent stays while any owner does; references to owners that went are dropped, and with the last it goes.
-async fn follow_owners(registry: &Registry, context: &WriteContext, stored: &Arc<Stored>) -> Result<(), ApiError> {
+async fn follow_owners(
+    registry: &Registry,
+    context: &WriteContext,
+    stored: &Arc<Stored>,
+) -> Result<(), ApiError> {
     let (mut solid, mut leaving, mut gone) = (0, 0, Vec::new());
     for reference in &stored.head.owner_references {
         match owner_of(registry, stored, reference) {
@@ -88,11 +96,20 @@ async fn follow_owners(registry: &Registry, context: &WriteContext, stored: &Arc
         return drop_references(registry, context, &stored.key, &gone).await;
     }
     let has_dependents = !registry.store.dependents(&stored.head.uid).is_empty();
-    let propagation = if leaving > 0 && has_dependents { Propagation::Foreground } else { Propagation::Background };
+    let propagation = if leaving > 0 && has_dependents {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    };
     delete(registry, context, stored, propagation).await
 }
 
-async fn delete(registry: &Registry, context: &WriteContext, stored: &Stored, propagation: Propagation) -> Result<(), ApiError> {
+async fn delete(
+    registry: &Registry,
+    context: &WriteContext,
+    stored: &Stored,
+    propagation: Propagation,
+) -> Result<(), ApiError> {
     let Some(target) = target(registry, &stored.key, "") else {
         return Ok(());
     };
@@ -107,7 +124,12 @@ async fn delete(registry: &Registry, context: &WriteContext, stored: &Stored, pr
     }
 }
 
-async fn drop_references(registry: &Registry, context: &WriteContext, key: &Key, uids: &[String]) -> Result<(), ApiError> {
+async fn drop_references(
+    registry: &Registry,
+    context: &WriteContext,
+    key: &Key,
+    uids: &[String],
+) -> Result<(), ApiError> {
     let without = |object: &mut Object| {
         let metadata = meta::metadata_mut(object);
         if let Some(Value::Array(references)) = metadata.get_mut("ownerReferences") {
@@ -120,7 +142,12 @@ async fn drop_references(registry: &Registry, context: &WriteContext, key: &Key,
     change(registry, context, key, without).await
 }
 
-async fn drop_finalizer(registry: &Registry, context: &WriteContext, key: &Key, finalizer: &str) -> Result<(), ApiError> {
+async fn drop_finalizer(
+    registry: &Registry,
+    context: &WriteContext,
+    key: &Key,
+    finalizer: &str,
+) -> Result<(), ApiError> {
     change(registry, context, key, |object| {
         let mut finalizers = meta::finalizers(object);
         finalizers.retain(|held| held != finalizer);
@@ -129,7 +156,12 @@ async fn drop_finalizer(registry: &Registry, context: &WriteContext, key: &Key, 
     .await
 }
 
-async fn change(registry: &Registry, context: &WriteContext, key: &Key, edit: impl Fn(&mut Object) + Send + Sync) -> Result<(), ApiError> {
+async fn change(
+    registry: &Registry,
+    context: &WriteContext,
+    key: &Key,
+    edit: impl Fn(&mut Object) + Send + Sync,
+) -> Result<(), ApiError> {
     let Some(target) = target(registry, key, "") else {
         return Ok(());
     };
@@ -139,24 +171,45 @@ async fn change(registry: &Registry, context: &WriteContext, key: &Key, edit: im
     }
 }
 
-async fn orphan_dependents(registry: &Registry, context: &WriteContext, owner: &Stored) -> Result<(), ApiError> {
+async fn orphan_dependents(
+    registry: &Registry,
+    context: &WriteContext,
+    owner: &Stored,
+) -> Result<(), ApiError> {
     for dependent in registry.store.dependents(&owner.head.uid) {
-        drop_references(registry, context, &dependent.key, std::slice::from_ref(&owner.head.uid)).await?;
+        drop_references(
+            registry,
+            context,
+            &dependent.key,
+            std::slice::from_ref(&owner.head.uid),
+        )
+        .await?;
     }
     drop_finalizer(registry, context, &owner.key, ORPHAN).await
 }
 
 /// Foreground: dependents first; the owner waits for those that say they block it.
-async fn delete_dependents(registry: &Registry, context: &WriteContext, owner: &Stored) -> Result<(), ApiError> {
+async fn delete_dependents(
+    registry: &Registry,
+    context: &WriteContext,
+    owner: &Stored,
+) -> Result<(), ApiError> {
     let dependents = registry.store.dependents(&owner.head.uid);
     let blocks = |dependent: &Stored| {
         let mut references = dependent.head.owner_references.iter();
-        references.any(|reference| reference.uid == owner.head.uid && reference.block_owner_deletion == Some(true))
+        references
+            .any(|reference| reference.uid == owner.head.uid && reference.block_owner_deletion == Some(true))
     };
-    for dependent in dependents.iter().filter(|dependent| dependent.head.deletion_timestamp.is_none()) {
+    for dependent in dependents
+        .iter()
+        .filter(|dependent| dependent.head.deletion_timestamp.is_none())
+    {
         follow_owners(registry, context, dependent).await?;
     }
-    if dependents.iter().any(|dependent| blocks(dependent) && registry.store.get(&dependent.key).is_some()) {
+    if dependents
+        .iter()
+        .any(|dependent| blocks(dependent) && registry.store.get(&dependent.key).is_some())
+    {
         // The removal of a dependent brings the owner back here.
         return Ok(());
     }

@@ -19,7 +19,11 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
     while woken(&mut news, pass, &mut stopped).await {
         pass = Pass::Done;
         for crd in registry.store.list(RESOURCE, "").objects {
-            let held = crd.head.finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER);
+            let held = crd
+                .head
+                .finalizers
+                .iter()
+                .any(|finalizer| finalizer == CLEANUP_FINALIZER);
             if crd.head.deletion_timestamp.is_none() || !held {
                 continue;
             }
@@ -39,7 +43,11 @@ async fn remove_objects(registry: &Registry, context: &WriteContext, crd: &Store
     let object = crd.value()?;
     let text = |pointer: &str| {
         let value = serde_json::Value::Object(object.clone());
-        value.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+        value
+            .pointer(pointer)
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     };
     let resource = storage_name(&text("/spec/group"), &text("/spec/names/plural"));
     let mut left = 0_usize;

@@ -23,7 +23,9 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
             let outcome = if namespace.head.deletion_timestamp.is_some() {
                 empty(&registry, &context, &namespace).await
             } else {
-                ensure_account(&registry, &context, &namespace).await.map(|()| Pass::Done)
+                ensure_account(&registry, &context, &namespace)
+                    .await
+                    .map(|()| Pass::Done)
             };
             match outcome {
                 Ok(Pass::Done) => {}
@@ -37,7 +39,11 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
     }
 }
 
-async fn ensure_account(registry: &Registry, context: &WriteContext, namespace: &Stored) -> Result<(), ApiError> {
+async fn ensure_account(
+    registry: &Registry,
+    context: &WriteContext,
+    namespace: &Stored,
+) -> Result<(), ApiError> {
     let key = Key::new(&Arc::from("serviceaccounts"), namespace.key.name(), "default");
     if registry.store.get(&key).is_some() {
         return Ok(());
@@ -64,7 +70,9 @@ async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) 
     let mut remaining = Remaining::default();
     for resource in registry.store.resource_names() {
         for stored in registry.store.list(&resource, namespace.key.name()).objects {
-            let Some(target) = target(registry, &stored.key, "").filter(|target| target.definition.namespaced) else {
+            let Some(target) =
+                target(registry, &stored.key, "").filter(|target| target.definition.namespaced)
+            else {
                 continue;
             };
             if stored.head.deletion_timestamp.is_none() {
@@ -98,31 +106,77 @@ struct Remaining {
 }
 
 /// Says in the namespace's conditions what it waits for.
-async fn report(registry: &Registry, context: &WriteContext, namespace: &Stored, remaining: &Remaining) -> Result<(), ApiError> {
+async fn report(
+    registry: &Registry,
+    context: &WriteContext,
+    namespace: &Stored,
+    remaining: &Remaining,
+) -> Result<(), ApiError> {
     let Some(target) = target(registry, &namespace.key, "status") else {
         return Ok(());
     };
     let now = rfc3339(registry.clock().now());
     let counted = |counts: &BTreeMap<String, usize>, what: &str| {
-        let parts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {what} {count} resource instances")).collect();
+        let parts: Vec<String> = counts
+            .iter()
+            .map(|(name, count)| format!("{name} {what} {count} resource instances"))
+            .collect();
         parts.join(", ")
     };
-    let content = format!("Some resources are remaining: {}", counted(&remaining.content, "has"));
-    let finalizers = format!("Some content in the namespace has finalizers remaining: {}", counted(&remaining.finalizers, "in"));
+    let content = format!(
+        "Some resources are remaining: {}",
+        counted(&remaining.content, "has")
+    );
+    let finalizers = format!(
+        "Some content in the namespace has finalizers remaining: {}",
+        counted(&remaining.finalizers, "in")
+    );
     let waiting = !remaining.finalizers.is_empty();
     registry
         .edit(&target, context, &|object| {
             let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
-            let mut set = |kind, state, reason, message: &str| set_condition(&mut status, kind, state, reason, message, &now);
-            set("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered");
-            set("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "All legacy kube types successfully parsed");
+            let mut set = |kind, state, reason, message: &str| {
+                set_condition(&mut status, kind, state, reason, message, &now)
+            };
+            set(
+                "NamespaceDeletionDiscoveryFailure",
+                "False",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            );
+            set(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "False",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            );
             let message = "All content successfully deleted, may be waiting on finalization";
-            set("NamespaceDeletionContentFailure", "False", "ContentDeleted", message);
-            set("NamespaceContentRemaining", "True", "SomeResourcesRemain", &content);
+            set(
+                "NamespaceDeletionContentFailure",
+                "False",
+                "ContentDeleted",
+                message,
+            );
+            set(
+                "NamespaceContentRemaining",
+                "True",
+                "SomeResourcesRemain",
+                &content,
+            );
             if waiting {
-                set("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &finalizers);
+                set(
+                    "NamespaceFinalizersRemaining",
+                    "True",
+                    "SomeFinalizersRemain",
+                    &finalizers,
+                );
             } else {
-                set("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", "All content-preserving finalizers finished");
+                set(
+                    "NamespaceFinalizersRemaining",
+                    "False",
+                    "ContentHasNoFinalizers",
+                    "All content-preserving finalizers finished",
+                );
             }
             object.insert("status".to_owned(), status);
         })
@@ -146,4 +200,3 @@ async fn finalize(registry: &Registry, context: &WriteContext, namespace: &Store
         _ => Ok(()),
     }
 }
-

@@ -16,18 +16,40 @@ pub(crate) fn prepare(store: &Store, old: Option<&Object>, crd: &mut Object, now
         }
         meta::set_finalizers(crd, &finalizers);
     }
-    let mut status = old.and_then(|old| old.get("status")).cloned().unwrap_or_else(|| json!({}));
-    let names = crd.get("spec").map(|spec| spec["names"].clone()).unwrap_or_default();
+    let mut status = old
+        .and_then(|old| old.get("status"))
+        .cloned()
+        .unwrap_or_else(|| json!({}));
+    let names = crd
+        .get("spec")
+        .map(|spec| spec["names"].clone())
+        .unwrap_or_default();
     let conflict = conflict(store, crd, &names);
-    let established = status["conditions"]
-        .as_array()
-        .is_some_and(|conditions| conditions.iter().any(|condition| condition["type"] == "Established" && condition["status"] == "True"));
+    let established = status["conditions"].as_array().is_some_and(|conditions| {
+        conditions
+            .iter()
+            .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+    });
     match conflict {
         None => {
             status["acceptedNames"] = names;
-            set_condition(&mut status, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now);
+            set_condition(
+                &mut status,
+                "NamesAccepted",
+                "True",
+                "NoConflicts",
+                "no conflicts found",
+                now,
+            );
             let message = "the initial names have been accepted";
-            set_condition(&mut status, "Established", "True", "InitialNamesAccepted", message, now);
+            set_condition(
+                &mut status,
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                message,
+                now,
+            );
         }
         Some((reason, message)) => {
             set_condition(&mut status, "NamesAccepted", "False", reason, &message, now);
@@ -45,7 +67,10 @@ pub(crate) fn prepare(store: &Store, old: Option<&Object>, crd: &mut Object, now
 /// Whether a stored definition serves requests.
 pub(super) fn is_established(crd: &Value) -> bool {
     let conditions = crd.pointer("/status/conditions").and_then(Value::as_array);
-    let mut established = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Established");
+    let mut established = conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition["type"] == "Established");
     established.any(|condition| condition["status"] == "True")
 }
 
@@ -53,7 +78,8 @@ fn default_names(crd: &mut Object) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
-    spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
+    spec.entry("conversion")
+        .or_insert_with(|| json!({"strategy": "None"}));
     let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) else {
         return;
     };
@@ -68,7 +94,10 @@ fn default_names(crd: &mut Object) {
 
 /// The first name that another definition of the group already has.
 fn conflict(store: &Store, crd: &Object, names: &Value) -> Option<(&'static str, String)> {
-    let group = crd.get("spec").map(|spec| spec["group"].clone()).unwrap_or_default();
+    let group = crd
+        .get("spec")
+        .map(|spec| spec["group"].clone())
+        .unwrap_or_default();
     let own = meta::name(crd);
     let others: Vec<Value> = store
         .list(RESOURCE, "")
@@ -100,13 +129,19 @@ fn conflict(store: &Store, crd: &Object, names: &Value) -> Option<(&'static str,
             return Some((reason, format!("{name} is already in use")));
         }
     }
-    let short = names["shortNames"].as_array()?.iter().find(|name| taken(name, resources))?;
+    let short = names["shortNames"]
+        .as_array()?
+        .iter()
+        .find(|name| taken(name, resources))?;
     Some(("ShortNamesConflict", format!("{short} is already in use")))
 }
 
 fn remember_stored_version(crd: &Object, status: &mut Value) {
     let versions = crd.get("spec").and_then(|spec| spec["versions"].as_array());
-    let storage = versions.into_iter().flatten().find(|version| version["storage"] == true);
+    let storage = versions
+        .into_iter()
+        .flatten()
+        .find(|version| version["storage"] == true);
     let Some(name) = storage.map(|version| version["name"].clone()) else {
         return;
     };
@@ -117,7 +152,14 @@ fn remember_stored_version(crd: &Object, status: &mut Value) {
     status["storedVersions"] = Value::Array(stored);
 }
 
-pub(crate) fn set_condition(status: &mut Value, kind: &str, state: &str, reason: &str, message: &str, now: &str) {
+pub(crate) fn set_condition(
+    status: &mut Value,
+    kind: &str,
+    state: &str,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let mut fresh = json!({"type": kind, "status": state, "reason": reason, "message": message, "lastTransitionTime": now});
     match conditions.iter_mut().find(|condition| condition["type"] == kind) {

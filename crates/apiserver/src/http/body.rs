@@ -55,10 +55,16 @@ impl Body for ApiBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.get_mut().0 {
             Kind::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece)))),
-            Kind::Stream(stream) => stream.as_mut().poll_next(context).map(|next| next.map(|piece| Ok(Frame::data(piece)))),
+            Kind::Stream(stream) => stream
+                .as_mut()
+                .poll_next(context)
+                .map(|next| next.map(|piece| Ok(Frame::data(piece)))),
         }
     }
 
@@ -68,7 +74,9 @@ impl Body for ApiBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(|piece| piece.remaining() as u64).sum()),
+            Kind::Pieces(pieces) => {
+                SizeHint::with_exact(pieces.iter().map(|piece| piece.remaining() as u64).sum())
+            }
             Kind::Stream(_) => SizeHint::default(),
         }
     }
@@ -84,7 +92,9 @@ where
     match collected {
         Err(_) => Err(ApiError::timeout("the request's body did not arrive in time")),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
-        Ok(Err(error)) => Err(ApiError::bad_request(format!("reading the request's body: {error}"))),
+        Ok(Err(error)) => Err(ApiError::bad_request(format!(
+            "reading the request's body: {error}"
+        ))),
         Ok(Ok(body)) => Ok(body.to_bytes()),
     }
 }

@@ -13,7 +13,11 @@ pub fn core_versions() -> Value {
 
 /// `/apis`
 pub fn groups(catalog: &Catalog) -> Value {
-    let groups: Vec<Value> = catalog.groups().iter().map(|(name, versions)| group_body(name, versions)).collect();
+    let groups: Vec<Value> = catalog
+        .groups()
+        .iter()
+        .map(|(name, versions)| group_body(name, versions))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
@@ -85,7 +89,10 @@ pub fn aggregated(catalog: &Catalog, core: bool, version: &str) -> Value {
         vec![aggregated_group(catalog, "", &["v1"])]
     } else {
         let groups = catalog.groups();
-        groups.iter().map(|(name, versions)| aggregated_group(catalog, name, versions)).collect()
+        groups
+            .iter()
+            .map(|(name, versions)| aggregated_group(catalog, name, versions))
+            .collect()
     };
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
         "metadata": {}, "items": items})
@@ -96,7 +103,10 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
         .iter()
         .map(|version| {
             let definitions = catalog.group_version(group, version).unwrap_or_default();
-            let resources: Vec<Value> = definitions.into_iter().map(|definition| aggregated_resource(definition)).collect();
+            let resources: Vec<Value> = definitions
+                .into_iter()
+                .map(|definition| aggregated_resource(definition))
+                .collect();
             json!({"version": version, "resources": resources, "freshness": "Current"})
         })
         .collect();
@@ -110,7 +120,8 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
 fn aggregated_resource(definition: &Definition) -> Value {
     // Built-in groups leave out what their place in the document already says.
     let kind = |group: &str, version: &str, kind: &str| {
-        let said = !definition.is_custom() && (group, version) == (definition.group.as_str(), definition.version.as_str());
+        let said = !definition.is_custom()
+            && (group, version) == (definition.group.as_str(), definition.version.as_str());
         let (group, version) = if said { ("", "") } else { (group, version) };
         json!({"group": group, "version": version, "kind": kind})
     };

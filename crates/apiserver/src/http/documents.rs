@@ -17,7 +17,10 @@ const KUBERNETES_MINOR: &str = "36";
 pub(super) fn health(path: &str, query: &str) -> Response<ApiBody> {
     if path.split('/').filter(|part| !part.is_empty()).count() == 1 && query.contains("verbose") {
         let name = path.trim_matches('/');
-        return respond::text(StatusCode::OK, format!("[+]ping ok\n[+]store ok\n{name} check passed\n"));
+        return respond::text(
+            StatusCode::OK,
+            format!("[+]ping ok\n[+]store ok\n{name} check passed\n"),
+        );
     }
     respond::text(StatusCode::OK, "ok")
 }
@@ -29,13 +32,23 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
     let catalog = api.registry.catalog();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let found = match parts.as_slice() {
-        [] => Some(json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2",
-            "/openapi/v3", "/readyz", "/version"]})),
+        [] => Some(
+            json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2",
+            "/openapi/v3", "/readyz", "/version"]}),
+        ),
         ["version"] => Some(version()),
-        ["metrics"] => return Ok(respond::text(StatusCode::OK, api.metrics.text(&api.registry.store))),
+        ["metrics"] => {
+            return Ok(respond::text(
+                StatusCode::OK,
+                api.metrics.text(&api.registry.store),
+            ));
+        }
         ["api"] | ["apis"] => {
             if let Some(version) = negotiate::aggregated_discovery(&call.headers) {
-                return Ok(aggregated(&discovery::aggregated(&catalog, parts == ["api"], version), version));
+                return Ok(aggregated(
+                    &discovery::aggregated(&catalog, parts == ["api"], version),
+                    version,
+                ));
             }
             Some(if parts == ["api"] {
                 discovery::core_versions()

@@ -103,8 +103,14 @@ impl Api {
     {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
-        let health = HEALTH.iter().any(|root| path == *root || path.starts_with(&format!("{root}/")));
-        if health && (connection.is_some() || self.identify(&head.headers, connection.clone()).is_ok() || !head.headers.contains_key(AUTHORIZATION)) {
+        let health = HEALTH
+            .iter()
+            .any(|root| path == *root || path.starts_with(&format!("{root}/")));
+        if health
+            && (connection.is_some()
+                || self.identify(&head.headers, connection.clone()).is_ok()
+                || !head.headers.contains_key(AUTHORIZATION))
+        {
             return documents::health(&path, head.uri.query().unwrap_or_default());
         }
         let outcome = async {

@@ -45,7 +45,10 @@ struct Alternative<'a> {
 }
 
 fn alternatives(headers: &HeaderMap) -> Vec<Alternative<'_>> {
-    let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let texts = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut found = Vec::new();
     for text in texts.flat_map(|text| text.split(',')) {
         let mut parts = text.split(';').map(str::trim);
@@ -84,12 +87,17 @@ pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Enc
         let Some(encoding) = encoding(alternative.media_type) else {
             continue;
         };
-        let served = matches!((alternative.group, alternative.version), ("meta.k8s.io", "v1" | "v1beta1"));
+        let served = matches!(
+            (alternative.group, alternative.version),
+            ("meta.k8s.io", "v1" | "v1beta1")
+        );
         match alternative.shape {
             "" => return Ok((Form::Whole, encoding)),
             "Table" if served => return Ok((Form::Table(query.include_object()?), encoding)),
             "PartialObjectMetadataList" if served && list => return Ok((Form::Metadata, encoding)),
-            "PartialObjectMetadata" if served && (!list || query.is_watch()) => return Ok((Form::Metadata, encoding)),
+            "PartialObjectMetadata" if served && (!list || query.is_watch()) => {
+                return Ok((Form::Metadata, encoding));
+            }
             _ => {}
         }
     }
@@ -99,7 +107,10 @@ pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Enc
 /// Whether the client takes plain documents (discovery, health, OpenAPI) as JSON.
 pub fn accepts_json(headers: &HeaderMap) -> bool {
     let alternatives = alternatives(headers);
-    alternatives.is_empty() || alternatives.iter().any(|alternative| encoding(alternative.media_type).is_some())
+    alternatives.is_empty()
+        || alternatives
+            .iter()
+            .any(|alternative| encoding(alternative.media_type).is_some())
 }
 
 /// Whether the client asked for aggregated discovery, and in which version.
@@ -120,7 +131,10 @@ pub fn aggregated_discovery(headers: &HeaderMap) -> Option<&'static str> {
 }
 
 fn content_type(headers: &HeaderMap) -> &str {
-    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     text.split(';').next().unwrap_or_default().trim()
 }
 

@@ -29,10 +29,18 @@ const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 impl Route {
     /// Splits a path; percent-encoding is undone part by part.
     pub fn parse(path: &str) -> Self {
-        let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let parts: Vec<String> = path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(decode)
+            .collect();
         let (group, version, rest) = match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            ["api", version, rest @ ..] if !rest.is_empty() => (String::new(), (*version).to_owned(), rest.len()),
-            ["apis", group, version, rest @ ..] if !rest.is_empty() => ((*group).to_owned(), (*version).to_owned(), rest.len()),
+            ["api", version, rest @ ..] if !rest.is_empty() => {
+                (String::new(), (*version).to_owned(), rest.len())
+            }
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => {
+                ((*group).to_owned(), (*version).to_owned(), rest.len())
+            }
             _ => return Self::Other(parts),
         };
         let mut rest = &parts[parts.len() - rest..];
@@ -94,7 +102,13 @@ mod tests {
 
     fn resource(path: &str) -> (String, String, String, String, String) {
         match Route::parse(path) {
-            Route::Resource(path) => (path.group, path.namespace, path.resource, path.name, path.subresource),
+            Route::Resource(path) => (
+                path.group,
+                path.namespace,
+                path.resource,
+                path.name,
+                path.subresource,
+            ),
             Route::Other(parts) => panic!("{parts:?}"),
         }
     }
@@ -106,9 +120,18 @@ mod tests {
             ("/api/v1/nodes/a/status", ("", "", "nodes", "a", "status")),
             ("/api/v1/namespaces", ("", "", "namespaces", "", "")),
             ("/api/v1/namespaces/x", ("", "", "namespaces", "x", "")),
-            ("/api/v1/namespaces/x/finalize", ("", "", "namespaces", "x", "finalize")),
-            ("/api/v1/namespaces/x/pods/p/eviction", ("", "x", "pods", "p", "eviction")),
-            ("/apis/apps/v1/namespaces/x/deployments", ("apps", "x", "deployments", "", "")),
+            (
+                "/api/v1/namespaces/x/finalize",
+                ("", "", "namespaces", "x", "finalize"),
+            ),
+            (
+                "/api/v1/namespaces/x/pods/p/eviction",
+                ("", "x", "pods", "p", "eviction"),
+            ),
+            (
+                "/apis/apps/v1/namespaces/x/deployments",
+                ("apps", "x", "deployments", "", ""),
+            ),
             ("/api/v1/nodes/a%2Fb", ("", "", "nodes", "a/b", "")),
         ];
         for (path, (group, namespace, plural, name, sub)) in cases {
@@ -119,7 +142,16 @@ mod tests {
 
     #[test]
     fn documents_are_not_resources() {
-        for path in ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v3/api/v1"] {
+        for path in [
+            "/",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/healthz",
+            "/openapi/v3/api/v1",
+        ] {
             assert!(matches!(Route::parse(path), Route::Other(_)), "{path}");
         }
     }

@@ -32,7 +32,9 @@ impl Query {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decode(&key.replace('+', " ")), decode(&value.replace('+', " ")))
         });
-        Self { pairs: pairs.collect() }
+        Self {
+            pairs: pairs.collect(),
+        }
     }
 
     /// The first value of a parameter; empty when absent.
@@ -42,7 +44,10 @@ impl Query {
     }
 
     fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.pairs.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.pairs
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Go's reading of a boolean parameter; a parameter without a value counts as set.
@@ -52,7 +57,10 @@ impl Query {
     }
 
     fn optional_flag(&self, name: &str) -> Option<bool> {
-        self.pairs.iter().any(|(key, _)| key == name).then(|| self.flag(name))
+        self.pairs
+            .iter()
+            .any(|(key, _)| key == name)
+            .then(|| self.flag(name))
     }
 
     pub fn is_watch(&self) -> bool {
@@ -66,7 +74,8 @@ impl Query {
                 "" => {}
                 "All" => dry = true,
                 other => {
-                    let error = FieldError::not_supported("dryRun", &Value::from(vec![other.to_owned()]), &["All"]);
+                    let error =
+                        FieldError::not_supported("dryRun", &Value::from(vec![other.to_owned()]), &["All"]);
                     return Err(ApiError::invalid("meta.k8s.io", kind, "", &[error]));
                 }
             }
@@ -77,7 +86,11 @@ impl Query {
     pub fn field_validation(&self, kind: &str) -> Result<FieldValidation, ApiError> {
         let text = self.get("fieldValidation");
         FieldValidation::parse(text).ok_or_else(|| {
-            let error = FieldError::not_supported("fieldValidation", &Value::from(text), &["", "Ignore", "Strict", "Warn"]);
+            let error = FieldError::not_supported(
+                "fieldValidation",
+                &Value::from(text),
+                &["", "Ignore", "Strict", "Warn"],
+            );
             ApiError::invalid("meta.k8s.io", kind, "", &[error])
         })
     }
@@ -87,7 +100,9 @@ impl Query {
             "" | "Metadata" => Ok(IncludeObject::Metadata),
             "None" => Ok(IncludeObject::None),
             "Object" => Ok(IncludeObject::Object),
-            other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+            other => Err(ApiError::bad_request(format!(
+                "unrecognized includeObject value: {other:?}"
+            ))),
         }
     }
 
@@ -120,14 +135,20 @@ impl Query {
 
     fn revision_match(&self, revision: Option<u64>) -> Result<Option<RevisionMatch>, ApiError> {
         let text = self.get("resourceVersionMatch");
-        let forbidden = |why| Err(list_options_invalid(FieldError::forbidden("resourceVersionMatch", why)));
+        let forbidden = |why| {
+            Err(list_options_invalid(FieldError::forbidden(
+                "resourceVersionMatch",
+                why,
+            )))
+        };
         let parsed = match text {
             "" => return Ok(None),
             "Exact" => RevisionMatch::Exact,
             "NotOlderThan" => RevisionMatch::NotOlderThan,
             other => {
                 let supported = ["Exact", "NotOlderThan", ""];
-                let error = FieldError::not_supported("resourceVersionMatch", &Value::from(other), &supported);
+                let error =
+                    FieldError::not_supported("resourceVersionMatch", &Value::from(other), &supported);
                 return Err(list_options_invalid(error));
             }
         };
@@ -172,7 +193,8 @@ impl Query {
                 )));
             }
             (Some(_), other) => {
-                let error = FieldError::not_supported("resourceVersionMatch", &Value::from(other), &["NotOlderThan"]);
+                let error =
+                    FieldError::not_supported("resourceVersionMatch", &Value::from(other), &["NotOlderThan"]);
                 return Err(list_options_invalid(error));
             }
             (None, _) => {
@@ -185,7 +207,11 @@ impl Query {
         if !self.get("continue").is_empty() {
             return Err(ApiError::bad_request("continue is not allowed for a watch"));
         }
-        let timeout = self.get("timeoutSeconds").parse::<u64>().ok().filter(|seconds| *seconds > 0);
+        let timeout = self
+            .get("timeoutSeconds")
+            .parse::<u64>()
+            .ok()
+            .filter(|seconds| *seconds > 0);
         Ok(WatchOptions {
             revision,
             send_initial_events,
@@ -197,7 +223,10 @@ impl Query {
     /// Delete options from the query, overridden by those in a body.
     pub fn delete_options(&self, body: Option<&Value>) -> Result<DeleteOptions, ApiError> {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        let body_field = |field: &str| body.and_then(|body| body.get(field)).filter(|value| !value.is_null());
+        let body_field = |field: &str| {
+            body.and_then(|body| body.get(field))
+                .filter(|value| !value.is_null())
+        };
         let precondition = |field: &str| {
             let preconditions = body_field("preconditions");
             text(preconditions.and_then(|preconditions| preconditions.get(field)))
@@ -206,7 +235,8 @@ impl Query {
             Some(seconds) => seconds.as_i64(),
             None => self.get("gracePeriodSeconds").parse().ok(),
         };
-        let policy = text(body_field("propagationPolicy")).unwrap_or_else(|| self.get("propagationPolicy").to_owned());
+        let policy =
+            text(body_field("propagationPolicy")).unwrap_or_else(|| self.get("propagationPolicy").to_owned());
         let orphan = match body_field("orphanDependents") {
             Some(orphan) => orphan.as_bool(),
             None => self.optional_flag("orphanDependents"),
@@ -255,7 +285,9 @@ mod tests {
 
     #[test]
     fn a_match_rule_needs_a_version() {
-        let error = Query::parse("resourceVersionMatch=Exact").list_options().unwrap_err();
+        let error = Query::parse("resourceVersionMatch=Exact")
+            .list_options()
+            .unwrap_err();
         assert_eq!(
             error.message,
             "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"

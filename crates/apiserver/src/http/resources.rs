@@ -13,25 +13,31 @@ use super::body::ApiBody;
 use super::negotiate::{self, BodyFormat, Encoding, PatchFormat};
 use super::path::ResourcePath;
 use super::{Api, Call, respond, reviews};
+use crate::apply;
 use crate::audit;
 use crate::auth::Attributes;
 use crate::catalog::Definition;
 use crate::decode::{self, FieldValidation};
 use crate::error::{self, ApiError};
+use crate::field_error::FieldError;
 use crate::meta::Object;
 use crate::patch::json::JsonPatch;
 use crate::patch::merge::MergePatch;
 use crate::patch::strategic::StrategicPatch;
 use crate::present::{Form, Presenter};
 use crate::protobuf;
-use crate::registry::{Deleted, Patch, Target, WriteContext, Written};
+use crate::registry::{Deleted, Patch, Record, Target, WriteContext, Written};
 use crate::selection::Selection;
 use crate::watch::{Start, Watch, WatchSpec};
 
 /// A watch without a timeout of its own ends after this, plus a random share, so that clients spread out.
 const WATCH_LASTS: Duration = Duration::from_secs(1800);
 
-pub(super) async fn serve(api: &Arc<Api>, call: &Call, path: ResourcePath) -> Result<Response<ApiBody>, ApiError> {
+pub(super) async fn serve(
+    api: &Arc<Api>,
+    call: &Call,
+    path: ResourcePath,
+) -> Result<Response<ApiBody>, ApiError> {
     let catalog = api.registry.catalog();
     let verb = verb(call, &path);
     api.require(&call.identity, &attributes(call, &path, verb))?;
@@ -54,7 +60,12 @@ pub(super) async fn serve(api: &Arc<Api>, call: &Call, path: ResourcePath) -> Re
     };
     let outcome = request.run(path.watch).await;
     if !matches!(verb, "get" | "list" | "watch") {
-        audit::write(call.identity.user.as_str(), verb, &request.target, outcome.as_ref().map_or_else(|error| error.code, Response::status));
+        audit::write(
+            call.identity.user.as_str(),
+            verb,
+            &request.target,
+            outcome.as_ref().map_or_else(|error| error.code, Response::status),
+        );
     }
     outcome
 }
@@ -62,7 +73,9 @@ pub(super) async fn serve(api: &Arc<Api>, call: &Call, path: ResourcePath) -> Re
 /// The verb as authorisation and discovery name it.
 fn verb(call: &Call, path: &ResourcePath) -> &'static str {
     match call.method {
-        Method::GET | Method::HEAD if path.watch || (path.name.is_empty() && call.query.is_watch()) => "watch",
+        Method::GET | Method::HEAD if path.watch || (path.name.is_empty() && call.query.is_watch()) => {
+            "watch"
+        }
         Method::GET | Method::HEAD if path.name.is_empty() => "list",
         Method::GET | Method::HEAD => "get",
         Method::POST => "create",
@@ -112,7 +125,11 @@ impl Request<'_> {
         if !self.target.subresource.is_empty() {
             return self.subresource().await;
         }
-        if definition.namespaced && self.target.namespace.is_empty() && !matches!(self.verb, "list" | "watch") && !(self.verb == "create" && definition.is_virtual()) {
+        if definition.namespaced
+            && self.target.namespace.is_empty()
+            && !matches!(self.verb, "list" | "watch")
+            && !(self.verb == "create" && definition.is_virtual())
+        {
             return match self.target.name.as_str() {
                 "" => Err(ApiError::method_not_allowed()),
                 _ => Ok(respond::not_found_page()),
@@ -122,7 +139,9 @@ impl Request<'_> {
             return Err(ApiError::method_not_allowed());
         }
         match self.verb {
-            "create" if definition.is_virtual() => reviews::answer(self.api, self.call, &self.target, self.parsed_body()?),
+            "create" if definition.is_virtual() => {
+                reviews::answer(self.api, self.call, &self.target, self.parsed_body()?)
+            }
             "create" if !self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
             "create" => self.create().await,
             "get" => self.get(),
@@ -144,7 +163,10 @@ impl Request<'_> {
             return Err(ApiError::method_not_allowed());
         }
         match (sub.name.as_str(), self.verb) {
-            ("scale", "get") => Ok(respond::json(StatusCode::OK, &self.api.registry.scale(&self.target)?)),
+            ("scale", "get") => Ok(respond::json(
+                StatusCode::OK,
+                &self.api.registry.scale(&self.target)?,
+            )),
             ("scale", _) => self.set_scale().await,
             ("eviction", _) => self.evict().await,
             ("binding", _) => {
@@ -168,20 +190,18 @@ impl Request<'_> {
 
     fn context(&self, options_kind: &str) -> Result<WriteContext, ApiError> {
         let query = &self.call.query;
-        let manager = match query.get("fieldManager") {
-            "" => {
-                let agent = self.call.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
-                let agent = agent.unwrap_or_default();
-                agent.split('/').next().unwrap_or_default().chars().take(128).collect()
-            }
-            manager => manager.to_owned(),
-        };
+        let agent = self
+            .call
+            .headers
+            .get(USER_AGENT)
+            .and_then(|agent| agent.to_str().ok());
         Ok(WriteContext {
             user: self.call.identity.user.clone(),
             groups: self.call.identity.groups.clone(),
-            field_manager: manager,
+            field_manager: apply::manager_name(query.get("fieldManager"), agent.unwrap_or_default()),
             dry_run: query.dry_run(options_kind)?,
             field_validation: query.field_validation(options_kind)?,
+            record: Record::Due,
         })
     }
 
@@ -207,8 +227,16 @@ impl Request<'_> {
         let (presenter, encoding) = self.presenter(true)?;
         let options = self.call.query.list_options()?;
         let selection = self.selection()?;
-        let listed = self.api.registry.list(&self.target.definition, &selection, &options).await?;
-        let mut response = respond::encode(encoding, StatusCode::OK, presenter.list(&listed.objects, &listed.meta)?)?;
+        let listed = self
+            .api
+            .registry
+            .list(&self.target.definition, &selection, &options)
+            .await?;
+        let mut response = respond::encode(
+            encoding,
+            StatusCode::OK,
+            presenter.list(&listed.objects, &listed.meta)?,
+        )?;
         self.warn(&mut response, &[]);
         Ok(response)
     }
@@ -272,7 +300,11 @@ impl Request<'_> {
         let (object, objections) = self.object(&context)?;
         let mut updated = self.api.registry.update(&self.target, &context, object).await?;
         updated.written.warnings.splice(0..0, objections);
-        let code = if updated.created { StatusCode::CREATED } else { StatusCode::OK };
+        let code = if updated.created {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
         self.written(&presenter, encoding, code, &updated.written)
     }
 
@@ -280,9 +312,28 @@ impl Request<'_> {
         let (presenter, encoding) = self.presenter(false)?;
         let context = self.context("PatchOptions")?;
         let patch = self.read_patch(&context)?;
+        self.check_patch_options(&patch)?;
         let updated = self.api.registry.patch(&self.target, &context, &patch).await?;
-        let code = if updated.created { StatusCode::CREATED } else { StatusCode::OK };
+        let code = if updated.created {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
         self.written(&presenter, encoding, code, &updated.written)
+    }
+
+    fn check_patch_options(&self, patch: &Patch) -> Result<(), ApiError> {
+        let query = &self.call.query;
+        let error = match patch {
+            Patch::Apply { .. } if query.get("fieldManager").is_empty() => {
+                FieldError::required("fieldManager", "is required for apply patch")
+            }
+            Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) if !query.get("force").is_empty() => {
+                FieldError::forbidden("force", "may not be specified for non-apply patch")
+            }
+            _ => return Ok(()),
+        };
+        Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
     }
 
     fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
@@ -320,7 +371,12 @@ impl Request<'_> {
         let definition = &self.target.definition;
         match deleted {
             Deleted::Gone(last) if !self.api.registry.returns_deleted_object(&self.target) => {
-                let status = error::success(&definition.group, &definition.plural, &self.target.name, &last.head.uid);
+                let status = error::success(
+                    &definition.group,
+                    &definition.plural,
+                    &self.target.name,
+                    &last.head.uid,
+                );
                 Ok(respond::json(StatusCode::OK, &status))
             }
             Deleted::Gone(stored) | Deleted::Pending(stored) => {
@@ -340,10 +396,16 @@ impl Request<'_> {
             if let (Some(api_version), Some(kind)) = (api_version, kind)
                 && kind != "DeleteOptions"
             {
-                return Err(ApiError::bad_request(crate::registry::unregistered(api_version, kind)));
+                return Err(ApiError::bad_request(crate::registry::unregistered(
+                    api_version,
+                    kind,
+                )));
             }
         }
-        let dry_run = body.as_ref().and_then(|body| body.get("dryRun")).and_then(Value::as_array);
+        let dry_run = body
+            .as_ref()
+            .and_then(|body| body.get("dryRun"))
+            .and_then(Value::as_array);
         let dry_run = dry_run.is_some_and(|values| values.iter().any(|value| value == "All"));
         Ok((self.call.query.delete_options(body.as_ref())?, dry_run))
     }
@@ -357,7 +419,11 @@ impl Request<'_> {
             ..context
         };
         let selection = self.selection()?;
-        let deleted = self.api.registry.delete_collection(&self.target, &context, &selection, &options).await?;
+        let deleted = self
+            .api
+            .registry
+            .delete_collection(&self.target, &context, &selection, &options)
+            .await?;
         let meta = crate::present::ListMeta {
             revision: self.api.registry.store.revision(),
             ..crate::present::ListMeta::default()
@@ -373,7 +439,11 @@ impl Request<'_> {
             .api
             .registry
             .set_scale(&self.target, &context, &|current| {
-                Ok(if patch { merged(current, &body) } else { body.clone() })
+                Ok(if patch {
+                    merged(current, &body)
+                } else {
+                    body.clone()
+                })
             })
             .await?;
         Ok(respond::json(StatusCode::OK, &scale))
@@ -382,7 +452,10 @@ impl Request<'_> {
     async fn evict(&self) -> Result<Response<ApiBody>, ApiError> {
         let context = self.context("CreateOptions")?;
         let eviction = self.parsed_body()?;
-        let named = eviction.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let named = eviction
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if !named.is_empty() && named != self.target.name {
             return Err(ApiError::bad_request(format!(
                 "name in URL does not match name in Eviction object: {} != {named}",
@@ -390,7 +463,9 @@ impl Request<'_> {
             )));
         }
         let options = self.call.query.delete_options(eviction.get("deleteOptions"))?;
-        let dry = eviction.pointer("/deleteOptions/dryRun").and_then(Value::as_array);
+        let dry = eviction
+            .pointer("/deleteOptions/dryRun")
+            .and_then(Value::as_array);
         let context = WriteContext {
             dry_run: context.dry_run || dry.is_some_and(|values| !values.is_empty()),
             ..context
@@ -399,7 +474,13 @@ impl Request<'_> {
         Ok(created_status())
     }
 
-    fn written(&self, presenter: &Presenter, encoding: Encoding, code: StatusCode, written: &Written) -> Result<Response<ApiBody>, ApiError> {
+    fn written(
+        &self,
+        presenter: &Presenter,
+        encoding: Encoding,
+        code: StatusCode,
+        written: &Written,
+    ) -> Result<Response<ApiBody>, ApiError> {
         let body: Bytes = if written.stored.revision == 0 && presenter.form == Form::Whole {
             // A dry-run create has no version to show.
             let mut value = Value::Object(written.stored.value()?);
@@ -437,7 +518,8 @@ impl Request<'_> {
             BodyFormat::Json => body.clone(),
             BodyFormat::Yaml => Bytes::from(from_yaml(body)?.to_string()),
             BodyFormat::Protobuf => {
-                let value = protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+                let value =
+                    protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
                 Bytes::from(value.to_string())
             }
         })
@@ -456,7 +538,8 @@ impl Request<'_> {
         let json = self.json_body()?;
         let schema = definition.type_schema();
         let unrecognized = |why: &str| ApiError::unrecognized(&definition.kind, why, &json);
-        let decoded = decode::decode(&json, schema.as_ref()).map_err(|error| unrecognized(&error.to_string()))?;
+        let decoded =
+            decode::decode(&json, schema.as_ref()).map_err(|error| unrecognized(&error.to_string()))?;
         if !decoded.value.is_object() {
             return Err(unrecognized(&not_an_object(&decoded.value)));
         }
@@ -507,7 +590,8 @@ fn not_an_object(value: &Value) -> String {
 }
 
 fn created_status() -> Response<ApiBody> {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     respond::json(StatusCode::CREATED, &status)
 }
 
@@ -522,7 +606,8 @@ fn from_yaml(body: &[u8]) -> Result<Value, ApiError> {
         return parse_json(body);
     }
     let text = std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+    serde_saphyr::from_str(text)
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
 }
 
 fn merged(mut current: Value, change: &Value) -> Value {

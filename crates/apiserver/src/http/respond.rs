@@ -23,7 +23,11 @@ pub fn json(code: StatusCode, value: &Value) -> Response<ApiBody> {
 }
 
 pub fn text(code: StatusCode, text: impl Into<String>) -> Response<ApiBody> {
-    build(code, "text/plain; charset=utf-8", ApiBody::from(Bytes::from(text.into())))
+    build(
+        code,
+        "text/plain; charset=utf-8",
+        ApiBody::from(Bytes::from(text.into())),
+    )
 }
 
 pub fn stream(body: ApiBody) -> Response<ApiBody> {
@@ -42,13 +46,19 @@ pub fn not_found_page() -> Response<ApiBody> {
 pub fn error(error: &ApiError) -> Response<ApiBody> {
     let mut response = json(error.code, &error.status());
     if let Some(seconds) = error.retry_after {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
 /// Turns a finished JSON answer into the encoding the client asked for.
-pub fn encode(encoding: Encoding, code: StatusCode, parts: Vec<Bytes>) -> Result<Response<ApiBody>, ApiError> {
+pub fn encode(
+    encoding: Encoding,
+    code: StatusCode,
+    parts: Vec<Bytes>,
+) -> Result<Response<ApiBody>, ApiError> {
     match encoding {
         Encoding::Json => Ok(pieces(code, parts)),
         Encoding::Yaml => {
@@ -75,6 +85,9 @@ fn build(code: StatusCode, content_type: &'static str, body: ApiBody) -> Respons
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    headers.insert(
+        HeaderName::from_static("x-content-type-options"),
+        HeaderValue::from_static("nosniff"),
+    );
     response
 }

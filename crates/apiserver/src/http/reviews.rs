@@ -12,7 +12,12 @@ use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::registry::Target;
 
-pub(super) fn answer(api: &Arc<Api>, call: &Call, target: &Target, mut review: Value) -> Result<Response<ApiBody>, ApiError> {
+pub(super) fn answer(
+    api: &Arc<Api>,
+    call: &Call,
+    target: &Target,
+    mut review: Value,
+) -> Result<Response<ApiBody>, ApiError> {
     let spec = review.get("spec").cloned().unwrap_or_default();
     if target.definition.kind.ends_with("AccessReview") {
         check_question(&spec)?;
@@ -20,8 +25,14 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call, target: &Target, mut review: V
     let status = match target.definition.kind.as_str() {
         "SelfSubjectAccessReview" => access(api, &call.identity, &spec),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => access(api, &subject(&spec), &spec),
-        "SelfSubjectRulesReview" => rules(api, &call.identity, spec["namespace"].as_str().unwrap_or_default()),
-        "SelfSubjectReview" => json!({"userInfo": {"username": call.identity.user, "groups": call.identity.groups}}),
+        "SelfSubjectRulesReview" => rules(
+            api,
+            &call.identity,
+            spec["namespace"].as_str().unwrap_or_default(),
+        ),
+        "SelfSubjectReview" => {
+            json!({"userInfo": {"username": call.identity.user, "groups": call.identity.groups}})
+        }
         "TokenReview" => token_status(api, &spec),
         _ => return Err(ApiError::method_not_allowed()),
     };
@@ -108,13 +119,17 @@ fn rules(api: &Arc<Api>, identity: &Identity, namespace: &str) -> Value {
     } else {
         auth::rules_for(identity, namespace, &api.registry.store)
     };
-    let (paths, resources): (Vec<Value>, Vec<Value>) = found.into_iter().partition(|rule| rule.get("nonResourceURLs").is_some());
+    let (paths, resources): (Vec<Value>, Vec<Value>) = found
+        .into_iter()
+        .partition(|rule| rule.get("nonResourceURLs").is_some());
     json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
 }
 
 fn token_status(api: &Arc<Api>, spec: &Value) -> Value {
     match api.tokens.identify(spec["token"].as_str().unwrap_or_default()) {
-        Some(identity) => json!({"authenticated": true, "user": {"username": identity.user, "groups": identity.groups}}),
+        Some(identity) => {
+            json!({"authenticated": true, "user": {"username": identity.user, "groups": identity.groups}})
+        }
         None => json!({"authenticated": false, "error": "invalid bearer token"}),
     }
 }

@@ -15,8 +15,14 @@ const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
     /// Stores a new object. The target's name may be empty: the object's own, or a generated one, is taken.
-    pub async fn create(&self, target: &Target, context: &WriteContext, object: Object) -> Result<Written, ApiError> {
-        let generated = meta::name(&object).is_empty() && !meta::meta_text(&object, "generateName").is_empty();
+    pub async fn create(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        object: Object,
+    ) -> Result<Written, ApiError> {
+        let generated =
+            meta::name(&object).is_empty() && !meta::meta_text(&object, "generateName").is_empty();
         let attempts = if generated { NAME_ATTEMPTS } else { 1 };
         let mut last = None;
         for _ in 0..attempts {
@@ -25,11 +31,19 @@ impl Registry {
                 other => return other,
             }
         }
-        let name = last.as_ref().and_then(|details| details["name"].as_str()).unwrap_or_default();
+        let name = last
+            .as_ref()
+            .and_then(|details| details["name"].as_str())
+            .unwrap_or_default();
         Err(ApiError::generate_name_conflict(target.definition.subject(name)))
     }
 
-    async fn create_once(&self, target: &Target, context: &WriteContext, mut object: Object) -> Result<Written, ApiError> {
+    async fn create_once(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        mut object: Object,
+    ) -> Result<Written, ApiError> {
         let definition = &target.definition;
         strategy::require_same_type(definition, &mut object)?;
         strategy::require_namespace(target, &mut object)?;
@@ -43,12 +57,14 @@ impl Registry {
         target.name = meta::name(&object).to_owned();
         let (mut object, mut warnings) = validate::normalise(&target, context, object)?;
         if !meta::resource_version(&object).is_empty() {
-            return Err(ApiError::unclassified("resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::unclassified(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
         self.complete(&target, None, &mut object);
-        self.record_managers(&target, context, None, &mut object)?;
+        self.record_managers(&target, context, None, &mut object);
         let object = self
             .admit(Operation::Create, &target, context, Some(object), None)?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
@@ -59,7 +75,12 @@ impl Registry {
         Ok(Written { stored, warnings })
     }
 
-    async fn insert(&self, target: &Target, context: &WriteContext, object: Object) -> Result<std::sync::Arc<Stored>, ApiError> {
+    async fn insert(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        object: Object,
+    ) -> Result<std::sync::Arc<Stored>, ApiError> {
         let key = target.key();
         let taken = || {
             let subject = target.definition.subject(&target.name);
@@ -87,7 +108,11 @@ impl Registry {
 
     /// What the server fills in for kinds that it acts upon itself.
     pub(super) fn complete(&self, target: &Target, old: Option<&Object>, object: &mut Object) {
-        if target.definition.is("apiextensions.k8s.io", "customresourcedefinitions") && target.subresource.is_empty() {
+        if target
+            .definition
+            .is("apiextensions.k8s.io", "customresourcedefinitions")
+            && target.subresource.is_empty()
+        {
             crd::prepare(&self.store, old, object, &rfc3339(self.clock.now()));
         }
     }
@@ -97,7 +122,7 @@ impl Registry {
         let uid = generate::uid()?;
         let now = rfc3339(self.clock.now());
         let metadata = meta::metadata_mut(object);
-        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
+        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             metadata.remove(server_owned);
         }
         metadata.insert("uid".to_owned(), Value::from(uid));

@@ -53,7 +53,12 @@ impl Deleted {
 }
 
 impl Registry {
-    pub async fn delete(&self, target: &Target, context: &WriteContext, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    pub async fn delete(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
         if target.definition.is("", "namespaces") && IMMORTAL.contains(&target.name.as_str()) {
             return Err(ApiError::forbidden(
                 target.definition.subject(&target.name),
@@ -100,7 +105,11 @@ impl Registry {
     ) -> Result<Vec<Arc<Stored>>, ApiError> {
         let page = self.store.list(&target.definition.storage, &selection.namespace);
         let mut deleted = Vec::new();
-        for stored in page.objects.into_iter().filter(|stored| selection.selects(stored)) {
+        for stored in page
+            .objects
+            .into_iter()
+            .filter(|stored| selection.selects(stored))
+        {
             let one = Target {
                 namespace: stored.key.namespace().to_owned(),
                 name: stored.key.name().to_owned(),
@@ -125,11 +134,16 @@ impl Registry {
         let finalizers = finalizers_after(old, options.propagation);
         // A namespace is always marked before it goes, so that nothing new is created in it meanwhile.
         let held_by_spec = namespace && (has_namespace_finalizers(old) || !meta::is_deleting(old));
-        let grace = if target.definition.is("", "pods") { pod_grace(old, options) } else { 0 };
+        let grace = if target.definition.is("", "pods") {
+            pod_grace(old, options)
+        } else {
+            0
+        };
         if meta::is_deleting(old) {
             let shorter = grace < grace_of(old);
             let finalizers_change = finalizers != meta::finalizers(old);
-            if !shorter && !finalizers_change && (grace_of(old) > 0 || !finalizers.is_empty() || held_by_spec) {
+            if !shorter && !finalizers_change && (grace_of(old) > 0 || !finalizers.is_empty() || held_by_spec)
+            {
                 return None;
             }
         }
@@ -208,7 +222,9 @@ fn finalizers_after(old: &Object, propagation: Option<Propagation>) -> Vec<Strin
 
 fn has_namespace_finalizers(namespace: &Object) -> bool {
     let finalizers = namespace.get("spec").and_then(|spec| spec.get("finalizers"));
-    finalizers.and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+    finalizers
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
 }
 
 fn grace_of(object: &Object) -> i64 {
@@ -226,6 +242,9 @@ fn pod_grace(pod: &Object, options: &DeleteOptions) -> i64 {
     if ended || text("spec", "nodeName").is_empty() {
         return 0;
     }
-    let own = pod.get("spec").and_then(|spec| spec.get("terminationGracePeriodSeconds")).and_then(Value::as_i64);
+    let own = pod
+        .get("spec")
+        .and_then(|spec| spec.get("terminationGracePeriodSeconds"))
+        .and_then(Value::as_i64);
     options.grace_seconds.or(own).unwrap_or(30).max(0)
 }

@@ -13,7 +13,9 @@ pub(super) fn name(base: &str) -> Result<String, ApiError> {
     let kept: String = base.chars().take(LONGEST_BASE).collect();
     let mut random = [0_u8; SUFFIX];
     fill(&mut random)?;
-    let suffix = random.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
+    let suffix = random
+        .iter()
+        .map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
     Ok(kept.chars().chain(suffix).collect())
 }
 

@@ -52,7 +52,12 @@ struct Token {
 }
 
 impl Registry {
-    pub async fn list(&self, definition: &Arc<Definition>, selection: &Selection, options: &ListOptions) -> Result<Listed, ApiError> {
+    pub async fn list(
+        &self,
+        definition: &Arc<Definition>,
+        selection: &Selection,
+        options: &ListOptions,
+    ) -> Result<Listed, ApiError> {
         let page = self.page(definition, selection, options).await?;
         let mut objects = page.objects;
         objects.retain(|stored| selection.selects(stored));
@@ -65,13 +70,21 @@ impl Registry {
             if selection.is_everything() {
                 meta.remaining = Some(rest.len());
             }
-            let start = rest.first().map(|stored| stored.key.path.to_string()).unwrap_or_default();
+            let start = rest
+                .first()
+                .map(|stored| stored.key.path.to_string())
+                .unwrap_or_default();
             meta.continue_token = Some(token(page.revision, &start)?);
         }
         Ok(Listed { objects, meta })
     }
 
-    async fn page(&self, definition: &Arc<Definition>, selection: &Selection, options: &ListOptions) -> Result<Page, ApiError> {
+    async fn page(
+        &self,
+        definition: &Arc<Definition>,
+        selection: &Selection,
+        options: &ListOptions,
+    ) -> Result<Page, ApiError> {
         let resource = &*definition.storage;
         if !options.continue_token.is_empty() {
             return self.continued(resource, selection, options);
@@ -105,21 +118,38 @@ impl Registry {
     }
 
     fn is_namespaced(&self, resource: &str) -> bool {
-        self.catalog().stored(resource).is_none_or(|definition| definition.namespaced)
+        self.catalog()
+            .stored(resource)
+            .is_none_or(|definition| definition.namespaced)
     }
 
-    fn continued(&self, resource: &str, selection: &Selection, options: &ListOptions) -> Result<Page, ApiError> {
+    fn continued(
+        &self,
+        resource: &str,
+        selection: &Selection,
+        options: &ListOptions,
+    ) -> Result<Page, ApiError> {
         if options.revision.is_some_and(|revision| revision > 0) {
             return Err(ApiError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let invalid = |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = TOKEN.decode(options.continue_token.trim_end_matches('=')).map_err(|error| invalid(&error.to_string()))?;
+        let invalid = |why: &str| {
+            ApiError::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
+        let bytes = TOKEN
+            .decode(options.continue_token.trim_end_matches('='))
+            .map_err(|error| invalid(&error.to_string()))?;
         let decoded = decode::decode(&bytes, None).map_err(|error| invalid(&error.to_string()))?;
-        let token: Token = serde_json::from_value(decoded.value).map_err(|error| invalid(&error.to_string()))?;
+        let token: Token =
+            serde_json::from_value(decoded.value).map_err(|error| invalid(&error.to_string()))?;
         if token.v != TOKEN_VERSION {
-            return Err(invalid(&format!("server does not recognize this encoded version {:?}", token.v)));
+            return Err(invalid(&format!(
+                "server does not recognize this encoded version {:?}",
+                token.v
+            )));
         }
         let Ok(revision) = u64::try_from(token.rv) else {
             let mut page = self.store.list(resource, &selection.namespace);

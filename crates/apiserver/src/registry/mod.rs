@@ -24,10 +24,11 @@ use parking_lot::RwLock;
 
 pub use delete::{DeleteOptions, Deleted, Propagation};
 pub(crate) use delete::{FOREGROUND, ORPHAN};
+pub use list::{ListOptions, Listed, RevisionMatch};
+pub use managers::Record;
+pub use patch::Patch;
 pub(crate) use pods::is_ready as pod_is_ready;
 pub(crate) use strategy::unregistered;
-pub use list::{ListOptions, Listed, RevisionMatch};
-pub use patch::Patch;
 pub use update::Updated;
 
 use crate::admission::{Admission, AdmissionRequest, Operation};
@@ -48,6 +49,7 @@ pub struct WriteContext {
     pub field_manager: String,
     pub dry_run: bool,
     pub field_validation: FieldValidation,
+    pub record: Record,
 }
 
 impl WriteContext {
@@ -59,6 +61,7 @@ impl WriteContext {
             field_manager: manager.to_owned(),
             dry_run: false,
             field_validation: FieldValidation::Ignore,
+            record: Record::Due,
         }
     }
 }

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::{Registry, Target, Updated, WriteContext, strategy, typed, validate};
+use super::{Record, Registry, Target, Updated, WriteContext, strategy, typed, validate};
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::meta::Object;
@@ -41,7 +41,12 @@ impl From<PatchError> for ApiError {
 
 impl Registry {
     /// Changes an object as a patch describes; an apply creates what is missing.
-    pub async fn patch(&self, target: &Target, context: &WriteContext, patch: &Patch) -> Result<Updated, ApiError> {
+    pub async fn patch(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        patch: &Patch,
+    ) -> Result<Updated, ApiError> {
         let create = matches!(patch, Patch::Apply { .. }) && target.subresource.is_empty();
         // What the last attempt had to say; earlier ones were made on versions that are gone.
         let noted = Mutex::new(Vec::new());
@@ -50,7 +55,15 @@ impl Registry {
             *noted.lock() = warnings;
             Ok(object)
         };
-        let mut updated = self.mutate(target, context, create, &change).await?;
+        let context = WriteContext {
+            record: if matches!(patch, Patch::Apply { .. }) {
+                Record::Done
+            } else {
+                Record::Due
+            },
+            ..context.clone()
+        };
+        let mut updated = self.mutate(target, &context, create, &change).await?;
         updated.written.warnings.splice(0..0, noted.into_inner());
         let objections = match patch {
             Patch::Json(patch) => patch.objections.as_slice(),
@@ -62,25 +75,34 @@ impl Registry {
         Ok(updated)
     }
 
-    fn patched(&self, target: &Target, context: &WriteContext, patch: &Patch, old: Option<&Object>) -> Result<(Object, Vec<String>), ApiError> {
-        let Some(old) = old else {
-            return Err(target.not_found());
-        };
+    fn patched(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        patch: &Patch,
+        old: Option<&Object>,
+    ) -> Result<(Object, Vec<String>), ApiError> {
         let definition = &target.definition;
-        let mut view = old.clone();
-        strategy::from_storage(definition, &mut view);
-        let mut changed = Value::Object(view);
+        let mut changed = match (patch, old) {
+            (Patch::Apply { object, force }, _) => self.applied(target, context, old, object, *force)?,
+            (_, None) => return Err(target.not_found()),
+            (_, Some(old)) => {
+                let mut view = old.clone();
+                strategy::from_storage(definition, &mut view);
+                Value::Object(view)
+            }
+        };
         let schema = definition.type_schema();
         match (patch, &schema) {
             (Patch::Json(patch), _) => patch.apply(&mut changed)?,
             (Patch::Merge(patch), _) => patch.apply(&mut changed),
             (Patch::Strategic(patch), Some(schema)) => patch.apply(&mut changed, schema)?,
             (Patch::Strategic(_), None) => {
-                return Err(ApiError::unsupported_media_type(&["application/merge-patch+json"]));
+                return Err(ApiError::unsupported_media_type(&[
+                    "application/merge-patch+json",
+                ]));
             }
-            (Patch::Apply { .. }, _) => {
-                return Err(ApiError::unsupported_media_type(&["application/merge-patch+json"]));
-            }
+            (Patch::Apply { .. }, _) => {}
         }
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
@@ -89,7 +111,10 @@ impl Registry {
             }
             warnings = typed::conform(&mut changed, schema);
             if context.field_validation == FieldValidation::Strict && !warnings.is_empty() {
-                return Err(ApiError::strict_patch(&patch.text(), &decode::strict_message(&warnings)));
+                return Err(ApiError::strict_patch(
+                    &patch.text(),
+                    &decode::strict_message(&warnings),
+                ));
             }
             if context.field_validation == FieldValidation::Ignore {
                 warnings.clear();

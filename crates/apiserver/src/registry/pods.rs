@@ -16,7 +16,12 @@ const BUDGET_NOT_CURRENT: u32 = 10;
 
 impl Registry {
     /// Deletes a pod if its disruption budget allows it now.
-    pub async fn evict(&self, target: &Target, context: &WriteContext, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    pub async fn evict(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
         let pod_target = Target {
             subresource: String::new(),
             ..target.clone()
@@ -29,7 +34,13 @@ impl Registry {
         self.delete(&pod_target, context, options).await
     }
 
-    async fn spend_budget(&self, target: &Target, context: &WriteContext, pod: &Stored, object: &Object) -> Result<(), ApiError> {
+    async fn spend_budget(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        pod: &Stored,
+        object: &Object,
+    ) -> Result<(), ApiError> {
         let budgets = self.budgets_of(target, pod)?;
         let budget = match budgets.as_slice() {
             [] => return Ok(()),
@@ -70,7 +81,11 @@ impl Registry {
 
     fn budgets_of(&self, target: &Target, pod: &Stored) -> Result<Vec<Arc<Stored>>, ApiError> {
         let mut matching = Vec::new();
-        for budget in self.store.list("poddisruptionbudgets.policy", &target.namespace).objects {
+        for budget in self
+            .store
+            .list("poddisruptionbudgets.policy", &target.namespace)
+            .objects
+        {
             let object = budget.value()?;
             let selector = object.get("spec").and_then(|spec| spec.get("selector"));
             let selector = LabelSelector::from_object(selector).map_err(ApiError::internal)?;
@@ -82,8 +97,16 @@ impl Registry {
     }
 
     /// Assigns a pod to a node, once.
-    pub async fn bind(&self, target: &Target, context: &WriteContext, binding: &Object) -> Result<(), ApiError> {
-        let node = binding.get("target").and_then(|target| target.get("name")).and_then(Value::as_str);
+    pub async fn bind(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        binding: &Object,
+    ) -> Result<(), ApiError> {
+        let node = binding
+            .get("target")
+            .and_then(|target| target.get("name"))
+            .and_then(Value::as_str);
         let Some(node) = node.filter(|node| !node.is_empty()) else {
             let error = crate::field_error::FieldError::required("target.name", "");
             return Err(ApiError::invalid("", "Binding", &target.name, &[error]));
@@ -111,13 +134,22 @@ impl Registry {
 
 /// A pod that does not run takes nothing away when it goes.
 fn ignores_budgets(pod: &Object) -> bool {
-    let phase = pod.get("status").and_then(|status| status.get("phase")).and_then(Value::as_str);
+    let phase = pod
+        .get("status")
+        .and_then(|status| status.get("phase"))
+        .and_then(Value::as_str);
     matches!(phase, Some("Succeeded" | "Failed" | "Pending")) || crate::meta::is_deleting(pod)
 }
 
 pub(crate) fn is_ready(pod: &Object) -> bool {
-    let conditions = pod.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
-    let mut ready = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Ready");
+    let conditions = pod
+        .get("status")
+        .and_then(|status| status.get("conditions"))
+        .and_then(Value::as_array);
+    let mut ready = conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition["type"] == "Ready");
     ready.any(|condition| condition["status"] == "True")
 }
 
@@ -127,7 +159,10 @@ fn number(budget: &Object, field: &str) -> i64 {
 }
 
 fn unready_pod_may_go(budget: &Object) -> bool {
-    let policy = budget.get("spec").and_then(|spec| spec.get("unhealthyPodEvictionPolicy")).and_then(Value::as_str);
+    let policy = budget
+        .get("spec")
+        .and_then(|spec| spec.get("unhealthyPodEvictionPolicy"))
+        .and_then(Value::as_str);
     if policy == Some("AlwaysAllow") {
         return true;
     }

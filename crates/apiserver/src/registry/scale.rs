@@ -34,7 +34,10 @@ impl Registry {
                     return Err(target.not_found());
                 };
                 let scale = change(shown(target, &paths, old))?;
-                let wanted = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+                let wanted = scale
+                    .pointer("/spec/replicas")
+                    .and_then(Value::as_i64)
+                    .unwrap_or(0);
                 if wanted < 0 {
                     let error = crate::field_error::FieldError::invalid(
                         "spec.replicas",
@@ -80,13 +83,19 @@ fn shown(target: &Target, paths: &ScalePaths, object: &Object) -> Value {
     let at = |path: &str| Value::Object(object.clone()).pointer(&pointer(path)).cloned();
     let replicas = |path: &str| at(path).and_then(|value| value.as_i64()).unwrap_or(0);
     let mut status = json!({"replicas": replicas(&paths.status_replicas)});
-    let selector = paths.label_selector.as_deref().and_then(at).and_then(|selector| match selector {
-        Value::String(text) => Some(text),
-        object @ Value::Object(_) if !target.definition.is_custom() => {
-            LabelSelector::from_object(Some(&object)).ok().map(|selector| selector.to_string())
-        }
-        _ => None,
-    });
+    let selector = paths
+        .label_selector
+        .as_deref()
+        .and_then(at)
+        .and_then(|selector| match selector {
+            Value::String(text) => Some(text),
+            object @ Value::Object(_) if !target.definition.is_custom() => {
+                LabelSelector::from_object(Some(&object))
+                    .ok()
+                    .map(|selector| selector.to_string())
+            }
+            _ => None,
+        });
     if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
         status["selector"] = Value::from(selector);
     }

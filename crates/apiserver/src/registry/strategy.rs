@@ -44,27 +44,39 @@ pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
 
 /// Whether deleting answers with the object instead of a `Status`.
 pub(super) fn returns_deleted_object(definition: &Definition) -> bool {
-    ["pods", "services", "serviceaccounts", "namespaces"].iter().any(|plural| definition.is("", plural))
+    ["pods", "services", "serviceaccounts", "namespaces"]
+        .iter()
+        .any(|plural| definition.is("", plural))
 }
 
 /// Refuses an object of another type; fills in a missing type and converts to the stored form.
 pub(super) fn require_same_type(definition: &Definition, object: &mut Object) -> Result<(), ApiError> {
     let expected = definition.api_version();
-    let (api_version, kind) = (meta::text(object, "apiVersion").to_owned(), meta::text(object, "kind").to_owned());
+    let (api_version, kind) = (
+        meta::text(object, "apiVersion").to_owned(),
+        meta::text(object, "kind").to_owned(),
+    );
     if definition.is_custom() {
         if kind.is_empty() {
             let shown = Value::Object(object.clone());
-            return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{shown}'")));
+            return Err(ApiError::bad_request(format!(
+                "Object 'Kind' is missing in '{shown}'"
+            )));
         }
         if api_version.is_empty() {
             let shown = Value::Object(object.clone());
-            return Err(ApiError::bad_request(format!("Object 'apiVersion' is missing in '{shown}'")));
+            return Err(ApiError::bad_request(format!(
+                "Object 'apiVersion' is missing in '{shown}'"
+            )));
         }
     }
     if (!api_version.is_empty() && api_version != expected) || (!kind.is_empty() && kind != definition.kind) {
         return Err(another_type(definition, &api_version, &kind));
     }
-    if object.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
+    if object
+        .get("metadata")
+        .is_some_and(|metadata| !metadata.is_object() && !metadata.is_null())
+    {
         return Err(ApiError::bad_request(
             "json: cannot unmarshal metadata into Go struct field .metadata of type v1.ObjectMeta",
         ));
@@ -84,8 +96,16 @@ fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiEr
         ));
     }
     let (kind, api_version) = (
-        if kind.is_empty() { definition.kind.as_str() } else { kind },
-        if api_version.is_empty() { definition.api_version() } else { api_version.to_owned() },
+        if kind.is_empty() {
+            definition.kind.as_str()
+        } else {
+            kind
+        },
+        if api_version.is_empty() {
+            definition.api_version()
+        } else {
+            api_version.to_owned()
+        },
     );
     let (group, version) = kinds::split_api_version(&api_version);
     let why = if kinds::by_kind(group, version, kind).is_some() {
@@ -93,7 +113,10 @@ fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiEr
             Some("") | None => "core",
             Some(package) => package,
         };
-        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", definition.kind)
+        format!(
+            "converting ({version}.{kind}) to ({package}.{}): unknown conversion",
+            definition.kind
+        )
     } else {
         unregistered(&api_version, kind)
     };
@@ -117,7 +140,10 @@ pub(super) fn to_storage(definition: &Definition, object: &mut Object) {
             *object = event;
         }
     }
-    object.insert("apiVersion".to_owned(), Value::from(definition.storage_api_version()));
+    object.insert(
+        "apiVersion".to_owned(),
+        Value::from(definition.storage_api_version()),
+    );
     object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
 }
 
@@ -148,7 +174,9 @@ pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<
         return Ok(());
     }
     if target.namespace.is_empty() {
-        return Err(ApiError::bad_request("an empty namespace may not be set during creation"));
+        return Err(ApiError::bad_request(
+            "an empty namespace may not be set during creation",
+        ));
     }
     let given = meta::namespace(object);
     if !given.is_empty() && given != target.namespace {
@@ -178,7 +206,8 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
             object.entry("status").or_insert_with(|| json!({}));
         }
         ("policy", "PodDisruptionBudget") => {
-            let zero = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
+            let zero =
+                json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
             object.insert("status".to_owned(), zero);
         }
         _ if definition.has_status() => {
@@ -190,11 +219,16 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
 
 fn prepare_namespace(object: &mut Object) {
     let name = meta::name(object).to_owned();
-    let labels = meta::metadata_mut(object).entry("labels").or_insert_with(|| json!({}));
+    let labels = meta::metadata_mut(object)
+        .entry("labels")
+        .or_insert_with(|| json!({}));
     labels["kubernetes.io/metadata.name"] = Value::from(name);
     let spec = object.entry("spec").or_insert_with(|| json!({}));
     let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
-    if !finalizers.iter().any(|finalizer| finalizer == NAMESPACE_FINALIZER) {
+    if !finalizers
+        .iter()
+        .any(|finalizer| finalizer == NAMESPACE_FINALIZER)
+    {
         let mut finalizers = finalizers;
         finalizers.push(Value::from(NAMESPACE_FINALIZER));
         spec["finalizers"] = Value::Array(finalizers);
@@ -251,7 +285,9 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
     }
     if definition.is("", "namespaces") {
         let name = target.name.clone();
-        let labels = meta::metadata_mut(new).entry("labels").or_insert_with(|| json!({}));
+        let labels = meta::metadata_mut(new)
+            .entry("labels")
+            .or_insert_with(|| json!({}));
         labels["kubernetes.io/metadata.name"] = Value::from(name);
         if target.subresource.is_empty() {
             meta::copy_field(old, new, "spec");
@@ -283,7 +319,11 @@ fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) 
 
 fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
     let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
-    let mut spec = old.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut spec = old
+        .get("spec")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     match finalizers.filter(|finalizers| finalizers.as_array().is_some_and(|list| !list.is_empty())) {
         Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
         None => spec.remove("finalizers"),
@@ -298,15 +338,19 @@ fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
 
 fn specification_changed(definition: &Definition, old: &Object, new: &Object) -> bool {
     if !definition.is_custom() {
-        return old.get("spec") != new.get("spec") || (old.get("spec").is_none() && without_common(old, true) != without_common(new, true));
+        return old.get("spec") != new.get("spec")
+            || (old.get("spec").is_none() && without_common(old, true) != without_common(new, true));
     }
     without_common(old, definition.has_status()) != without_common(new, definition.has_status())
 }
 
 fn without_common(object: &Object, has_status: bool) -> Map<String, Value> {
-    let skipped = |field: &str| matches!(field, "metadata" | "apiVersion" | "kind") || (has_status && field == "status");
+    let skipped = |field: &str| {
+        matches!(field, "metadata" | "apiVersion" | "kind") || (has_status && field == "status")
+    };
     let kept = object.iter().filter(|(field, _)| !skipped(field));
-    kept.map(|(field, value)| (field.clone(), value.clone())).collect()
+    kept.map(|(field, value)| (field.clone(), value.clone()))
+        .collect()
 }
 
 /// An object that is shown but not kept: the outcome of a dry run.

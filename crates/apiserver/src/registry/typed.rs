@@ -16,7 +16,11 @@ fn visit(value: &mut Value, schema: &Schema, node: &Node, path: &str, dropped: &
     match value {
         Value::Object(fields) => {
             fields.retain(|name, member| {
-                let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let at = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
                 if node.preserve_unknown && node.property(name).is_none() {
                     return true;
                 }

@@ -25,7 +25,12 @@ pub(super) type Change<'a> = dyn Fn(Option<&Object>) -> Result<Object, ApiError>
 
 impl Registry {
     /// Replaces an object with the one given.
-    pub async fn update(&self, target: &Target, context: &WriteContext, object: Object) -> Result<Updated, ApiError> {
+    pub async fn update(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        object: Object,
+    ) -> Result<Updated, ApiError> {
         let mut object = object;
         strategy::require_same_type(&target.definition, &mut object)?;
         let given = meta::name(&object);
@@ -55,9 +60,16 @@ impl Registry {
             if self.store.latest(&target.key()).is_none() {
                 return Err(ApiError::not_found(definition.subject(&target.name)));
             }
-            return Err(ApiError::invalid(&definition.group, &definition.kind, &target.name, &[error]));
+            return Err(ApiError::invalid(
+                &definition.group,
+                &definition.kind,
+                &target.name,
+                &[error],
+            ));
         }
-        let mut updated = self.mutate(target, context, create, &|_| Ok(object.clone())).await?;
+        let mut updated = self
+            .mutate(target, context, create, &|_| Ok(object.clone()))
+            .await?;
         updated.written.warnings.splice(0..0, warnings);
         Ok(updated)
     }
@@ -93,7 +105,12 @@ impl Registry {
                     return Err(ApiError::not_found(target.definition.subject(&target.name)));
                 }
                 match self.create(target, context, change(None)?).await {
-                    Ok(written) => return Ok(Updated { written, created: true }),
+                    Ok(written) => {
+                        return Ok(Updated {
+                            written,
+                            created: true,
+                        });
+                    }
                     Err(error) if error.is_already_exists() => continue,
                     Err(error) => return Err(error),
                 }
@@ -101,7 +118,12 @@ impl Registry {
             match self.replace(target, context, &current, change).await {
                 Err(Collision::Retry) => {}
                 Err(Collision::Refused(error)) => return Err(error),
-                Ok(written) => return Ok(Updated { written, created: false }),
+                Ok(written) => {
+                    return Ok(Updated {
+                        written,
+                        created: false,
+                    });
+                }
             }
         }
         Err(ApiError::modified(target.definition.subject(&target.name)))
@@ -119,7 +141,7 @@ impl Registry {
         require_version(target, current, &new)?;
         strategy::prepare_update(target, &old, &mut new);
         self.complete(target, Some(&old), &mut new);
-        self.record_managers(target, context, Some(&old), &mut new)?;
+        self.record_managers(target, context, Some(&old), &mut new);
         let new = self
             .admit(Operation::Update, target, context, Some(new), Some(&old))?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
@@ -227,7 +249,9 @@ fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
     if target.definition.is("", "namespaces") {
         let held = |object: &Object| {
             let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
-            finalizers.and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+            finalizers
+                .and_then(Value::as_array)
+                .is_some_and(|list| !list.is_empty())
         };
         return !held(new);
     }
@@ -242,7 +266,9 @@ fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
 fn only_times_differ(old: &Object, new: &Object) -> bool {
     let without_times = |object: &Object| {
         let mut object = object.clone();
-        let managers = meta::metadata_mut(&mut object).get_mut("managedFields").and_then(Value::as_array_mut);
+        let managers = meta::metadata_mut(&mut object)
+            .get_mut("managedFields")
+            .and_then(Value::as_array_mut);
         for manager in managers.into_iter().flatten() {
             if let Some(manager) = manager.as_object_mut() {
                 manager.remove("time");
@@ -250,6 +276,10 @@ fn only_times_differ(old: &Object, new: &Object) -> bool {
         }
         object
     };
-    let managers = |object: &Object| meta::metadata(object).and_then(|metadata| metadata.get("managedFields")).is_some();
+    let managers = |object: &Object| {
+        meta::metadata(object)
+            .and_then(|metadata| metadata.get("managedFields"))
+            .is_some()
+    };
     managers(old) && managers(new) && without_times(old) == without_times(new)
 }

@@ -13,7 +13,11 @@ use crate::object_meta::{self, NameRule};
 
 /// Brings an object as a client sent it into the form of its type: fields without a place are dropped and, as the
 /// client asked, refused, reported or ignored; a custom resource also gets its defaults.
-pub(super) fn normalise(target: &Target, context: &WriteContext, object: Object) -> Result<(Object, Vec<String>), ApiError> {
+pub(super) fn normalise(
+    target: &Target,
+    context: &WriteContext,
+    object: Object,
+) -> Result<(Object, Vec<String>), ApiError> {
     let definition = &target.definition;
     let mut value = Value::Object(object);
     let objections = match &definition.source {
@@ -24,24 +28,29 @@ pub(super) fn normalise(target: &Target, context: &WriteContext, object: Object)
             }
             Vec::new()
         }
-        Source::Custom(version) => version.schema.normalise(&mut value).map_err(ApiError::bad_request)?,
+        Source::Custom(version) => version
+            .schema
+            .normalise(&mut value)
+            .map_err(ApiError::bad_request)?,
     };
     let objections = judge(definition, context, objections)?;
     into_object(value).map(|object| (object, objections))
 }
 
 /// Refuses, passes on or swallows objections, as the client asked.
-pub(super) fn judge(definition: &Definition, context: &WriteContext, objections: Vec<String>) -> Result<Vec<String>, ApiError> {
+pub(super) fn judge(
+    definition: &Definition,
+    context: &WriteContext,
+    objections: Vec<String>,
+) -> Result<Vec<String>, ApiError> {
     match context.field_validation {
-        FieldValidation::Strict if !objections.is_empty() => {
-            Err(ApiError::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: {}",
-                definition.kind,
-                definition.version,
-                definition.kind,
-                decode::strict_message(&objections)
-            )))
-        }
+        FieldValidation::Strict if !objections.is_empty() => Err(ApiError::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {}",
+            definition.kind,
+            definition.version,
+            definition.kind,
+            decode::strict_message(&objections)
+        ))),
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict | FieldValidation::Warn => Ok(objections),
     }
@@ -51,7 +60,11 @@ pub(super) fn judge(definition: &Definition, context: &WriteContext, objections:
 pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec<String>), ApiError> {
     let definition = &target.definition;
     let value = Value::Object(object);
-    let scope = if definition.namespaced { Scope::Namespaced } else { Scope::Cluster };
+    let scope = if definition.namespaced {
+        Scope::Namespaced
+    } else {
+        Scope::Cluster
+    };
     let mut errors = object_meta::validate_create(&value, scope, name_rule(definition));
     errors.extend(kind_errors(definition, &value));
     if let Source::Custom(version) = &definition.source {
@@ -63,7 +76,11 @@ pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec
 }
 
 /// Checks an object that is about to replace another.
-pub(super) fn changed_object(target: &Target, old: &Object, object: Object) -> Result<(Object, Vec<String>), ApiError> {
+pub(super) fn changed_object(
+    target: &Target,
+    old: &Object,
+    object: Object,
+) -> Result<(Object, Vec<String>), ApiError> {
     let definition = &target.definition;
     let (old, value) = (Value::Object(old.clone()), Value::Object(object));
     let mut errors = object_meta::validate_update(&value, &old);
@@ -107,7 +124,12 @@ fn refuse(target: &Target, errors: &[FieldError]) -> Result<(), ApiError> {
         return Ok(());
     }
     let definition = &target.definition;
-    Err(ApiError::invalid(&definition.group, &definition.kind, &target.name, errors))
+    Err(ApiError::invalid(
+        &definition.group,
+        &definition.kind,
+        &target.name,
+        errors,
+    ))
 }
 
 fn name_rule(definition: &Definition) -> NameRule {

@@ -176,7 +176,7 @@ impl State {
             return Ok(Page {
                 revision,
                 objects: Vec::new(),
-                });
+            });
         };
         let mut undo = resource.history.undo(revision)?;
         let mut objects: Vec<Arc<Stored>> = in_namespace(&resource.objects, namespace, from)
@@ -196,10 +196,7 @@ impl State {
             objects.sort_by(|left, right| left.key.path.cmp(&right.key.path));
             objects.dedup_by(|left, right| left.key.path == right.key.path);
         }
-        Ok(Page {
-            revision,
-            objects,
-        })
+        Ok(Page { revision, objects })
     }
 
     pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {

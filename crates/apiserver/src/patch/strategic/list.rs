@@ -200,7 +200,7 @@ fn check_order(patch: &[Value], order: &[Value], rule: &PatchRule) -> Result<(),
 
 /// Whether two lists hold objects; they must hold one kind of thing between them.
 fn of_objects(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
-    let mut kinds = original.iter().chain(patch).map(go_kind);
+    let mut kinds = original.iter().chain(patch).map(go_text::type_name);
     let Some(first) = kinds.next() else {
         return Ok(false);
     };
@@ -223,7 +223,7 @@ fn identity_of<'v>(item: &'v Value, key: &str) -> Result<&'v Value, PatchError> 
     let Value::Object(fields) = item else {
         return Err(PatchError::Contradictory(format!(
             "expected a map[string]interface {{}}, but received a {}",
-            go_kind(item)
+            go_text::type_name(item)
         )));
     };
     fields.get(key).ok_or_else(|| {
@@ -239,7 +239,7 @@ fn as_list(value: Value) -> Result<Vec<Value>, PatchError> {
         Value::Array(items) => Ok(items),
         other => Err(PatchError::Contradictory(format!(
             "expected a []interface {{}}, but received a {}",
-            go_kind(&other)
+            go_text::type_name(&other)
         ))),
     }
 }
@@ -252,16 +252,4 @@ fn without_repetition(items: Vec<Value>) -> Vec<Value> {
         }
     }
     distinct
-}
-
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
