@@ -174,8 +174,13 @@ impl ApiError {
 
     /// A body that cannot even be read.
     pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Self {
+        Self::unrecognized_object(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
+    }
+
+    /// A body that does not say what it is.
+    pub fn unrecognized_object(kind: &str, why: &str, body: &[u8]) -> Self {
         Self::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+            "the object provided is unrecognized (must be of type {kind}): {why} ({})",
             summary(body)
         ))
     }

@@ -14,6 +14,7 @@ pub mod error;
 pub mod field_error;
 mod files;
 pub mod go_text;
+mod go_types;
 pub mod http;
 pub mod kinds;
 pub mod limits;

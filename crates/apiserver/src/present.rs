@@ -38,8 +38,12 @@ pub struct ListMeta {
 }
 
 impl ListMeta {
-    fn value(&self) -> Value {
+    fn value(&self, custom: bool) -> Value {
         let mut meta = json!({"resourceVersion": self.revision.to_string()});
+        // Lists of custom resources say so when there is nothing to go on with.
+        if custom {
+            meta["continue"] = Value::from("");
+        }
         if let Some(token) = &self.continue_token {
             meta["continue"] = Value::from(token.as_str());
         }
@@ -138,7 +142,8 @@ impl Presenter {
         write_type_meta(&mut head, &kind, &api_version);
         pieces.copy(&head);
         pieces.copy(b"\"metadata\":");
-        pieces.copy(meta.value().to_string().as_bytes());
+        let custom = self.form == Form::Whole && self.definition.is_custom();
+        pieces.copy(meta.value(custom).to_string().as_bytes());
         pieces.copy(b",\"items\":[");
         for (index, stored) in objects.iter().enumerate() {
             if index > 0 {
@@ -174,7 +179,7 @@ impl Presenter {
     /// The list metadata of a table, or that of its only object.
     pub(crate) fn table_meta(objects: &[&Stored], meta: Option<&ListMeta>) -> Value {
         match (meta, objects) {
-            (Some(meta), _) => meta.value(),
+            (Some(meta), _) => meta.value(false),
             (None, [only, ..]) => json!({"resourceVersion": only.revision.to_string()}),
             (None, []) => json!({}),
         }

@@ -1,24 +1,19 @@
 //! Request bodies in Kubernetes' protobuf encoding, turned into JSON.
 //!
 //! Current kubectl writes built-in objects this way (`create`, `drain`, `auth can-i`) and does not fall back when it is
-//! refused. Only reading is needed: every client takes JSON answers. The field numbers are in a table beside this file,
-//! one message after the other: `number name type`, where `?` marks a field that JSON leaves out when it is zero and
-//! `-` one whose members belong to the message around it.
-
-use std::collections::HashMap;
-use std::sync::LazyLock;
+//! refused. Only reading is needed: every client takes JSON answers. The field numbers come from
+//! [`crate::go_types`].
 
 use base64::Engine as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::go_types::{MESSAGES, Shape, is_zero, message_name};
+
 /// The first bytes of every body in this encoding.
 const MAGIC: &[u8] = b"k8s\0";
 /// No built-in type nests deeper than a few dozen levels.
 const DEEPEST: usize = 100;
-
-static MESSAGES: LazyLock<HashMap<&'static str, Message>> =
-    LazyLock::new(|| read_table(include_str!("protobuf_messages.txt")));
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
@@ -34,27 +29,6 @@ pub enum ProtobufError {
     NotText,
     #[error("the body nests too deep")]
     TooDeep,
-}
-
-#[derive(Debug, Default)]
-struct Message {
-    fields: HashMap<u32, Field>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Field {
-    name: &'static str,
-    omit_zero: bool,
-    shape: Shape,
-    of: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    One,
-    Inline,
-    List,
-    Map,
 }
 
 /// Reads a whole body: an envelope with the type, and the object in it.
@@ -86,16 +60,6 @@ pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     Ok(Value::Object(object))
 }
 
-/// `policy/v1` `Eviction` is `policy.v1.Eviction`; only the first label of a group names its package.
-fn message_name(api_version: &str, kind: &str) -> String {
-    if kind == "DeleteOptions" {
-        return "meta.v1.DeleteOptions".to_owned();
-    }
-    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
-    let package = group.split('.').next().unwrap_or(group);
-    format!("{package}.{version}.{kind}")
-}
-
 fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String, Value>, ProtobufError> {
     if depth > DEEPEST {
         return Err(ProtobufError::TooDeep);
@@ -123,7 +87,7 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
             }
             Shape::One => {
                 let value = value(wire, field.of, depth)?.ok_or_else(wrong)?;
-                if !(value.is_null() || field.omit_zero && is_zero(&value)) {
+                if !(value.is_null() || field.presence == crate::go_types::Presence::WhenNotZero && is_zero(&value)) {
                     object.insert(field.name.to_owned(), value);
                 }
             }
@@ -268,15 +232,6 @@ fn raw_json(bytes: &[u8]) -> Result<Value, ProtobufError> {
     Ok(Value::Null)
 }
 
-fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.is_empty(),
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_i64() == Some(0),
-        Value::Null | Value::Array(_) | Value::Object(_) => false,
-    }
-}
-
 fn text(bytes: &[u8]) -> Result<String, ProtobufError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| ProtobufError::NotText)
 }
@@ -343,38 +298,6 @@ impl<'a> Fields<'a> {
         }
         None
     }
-}
-
-fn read_table(table: &'static str) -> HashMap<&'static str, Message> {
-    let mut messages: HashMap<&'static str, Message> = HashMap::new();
-    let mut current = "";
-    for line in table.lines() {
-        let Some(field) = line.strip_prefix(' ') else {
-            current = line;
-            messages.entry(current).or_default();
-            continue;
-        };
-        let parts: Vec<&'static str> = field.split(' ').collect();
-        let (number, name, shape, of) = match parts.as_slice() {
-            [number, name, of] => (number, *name, Shape::One, *of),
-            [number, name, "inline", of] => (number, *name, Shape::Inline, *of),
-            [number, name, "list", of] => (number, *name, Shape::List, *of),
-            [number, name, "map", of] => (number, *name, Shape::Map, *of),
-            _ => continue,
-        };
-        let Ok(number) = number.parse() else {
-            continue;
-        };
-        let omit_zero = name.starts_with('?');
-        let field = Field {
-            name: name.trim_start_matches('?'),
-            omit_zero,
-            shape,
-            of,
-        };
-        messages.entry(current).or_default().fields.insert(number, field);
-    }
-    messages
 }
 
 #[cfg(test)]
@@ -448,7 +371,9 @@ mod tests {
             "authentication.v1.AttestationValue",
             "authorization.v1.ExtraValue",
         ];
-        for (name, message) in MESSAGES.iter() {
+        // Definitions of custom resources are never written in protobuf; the table has them for their zero values.
+        let written = |name: &str| !name.starts_with("apiextensions.");
+        for (name, message) in MESSAGES.iter().filter(|(name, _)| written(name)) {
             for field in message.fields.values() {
                 assert!(
                     MESSAGES.contains_key(field.of) || understood.contains(&field.of),

@@ -262,7 +262,7 @@ impl Watch {
             Form::Whole | Form::Table(_) => (definition.kind.clone(), definition.api_version()),
         };
         let mut object = json!({"kind": kind, "apiVersion": api_version,
-            "metadata": {"resourceVersion": self.read_to.to_string(), "creationTimestamp": null}});
+            "metadata": {"resourceVersion": self.read_to.to_string()}});
         if let Some(annotation) = annotation {
             object["metadata"]["annotations"] = json!({annotation: "true"});
         }

@@ -6,62 +6,47 @@ use super::{CLEANUP_FINALIZER, RESOURCE};
 use crate::meta::{self, Object};
 use crate::store::{Store, Stored};
 
-/// Completes a definition that is about to be stored: defaults, finalizer, status.
-pub(crate) fn prepare(store: &Store, old: Option<&Object>, crd: &mut Object, now: &str) {
+/// Completes a definition that is about to be stored: names that follow from others, and the versions ever stored.
+pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
     default_names(crd);
-    if old.is_none() {
-        let mut finalizers = meta::finalizers(crd);
-        if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
-            finalizers.push(CLEANUP_FINALIZER.to_owned());
-        }
-        meta::set_finalizers(crd, &finalizers);
-    }
-    let mut status = old
-        .and_then(|old| old.get("status"))
-        .cloned()
-        .unwrap_or_else(|| json!({}));
-    let names = crd
-        .get("spec")
-        .map(|spec| spec["names"].clone())
-        .unwrap_or_default();
-    let conflict = conflict(store, crd, &names);
-    let established = status["conditions"].as_array().is_some_and(|conditions| {
-        conditions
-            .iter()
-            .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
-    });
-    match conflict {
+    let mut status = old.and_then(|old| old.get("status")).cloned().unwrap_or_else(|| json!({}));
+    remember_stored_version(crd, &mut status);
+    crd.insert("status".to_owned(), status);
+}
+
+/// Decides on the names of a stored definition, which makes it serve.
+pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
+    let mut status = crd.get("status").cloned().unwrap_or_else(|| json!({}));
+    let names = crd.get("spec").map(|spec| spec["names"].clone()).unwrap_or_default();
+    let established = is_established(&Value::Object(crd.clone()));
+    match conflict(store, crd, &names) {
         None => {
             status["acceptedNames"] = names;
-            set_condition(
-                &mut status,
-                "NamesAccepted",
-                "True",
-                "NoConflicts",
-                "no conflicts found",
-                now,
-            );
+            set_condition(&mut status, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now);
             let message = "the initial names have been accepted";
-            set_condition(
-                &mut status,
-                "Established",
-                "True",
-                "InitialNamesAccepted",
-                message,
-                now,
-            );
+            set_condition(&mut status, "Established", "True", "InitialNamesAccepted", message, now);
         }
         Some((reason, message)) => {
             set_condition(&mut status, "NamesAccepted", "False", reason, &message, now);
             if !established {
-                status["acceptedNames"] = json!({"plural": "", "kind": ""});
                 let message = "not all names are accepted";
                 set_condition(&mut status, "Established", "False", "NotAccepted", message, now);
             }
         }
     }
-    remember_stored_version(crd, &mut status);
     crd.insert("status".to_owned(), status);
+}
+
+/// Marks a definition that is being deleted: its objects go first.
+pub(crate) fn terminate(crd: &mut Object, now: &str) {
+    let mut finalizers = meta::finalizers(crd);
+    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+        finalizers.push(CLEANUP_FINALIZER.to_owned());
+        meta::set_finalizers(crd, &finalizers);
+    }
+    let status = crd.entry("status").or_insert_with(|| json!({}));
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    set_condition(status, "Terminating", "True", "InstanceDeletionPending", message, now);
 }
 
 /// Whether a stored definition serves requests.

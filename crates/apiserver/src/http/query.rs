@@ -106,19 +106,18 @@ impl Query {
         }
     }
 
-    fn revision(&self) -> Result<Option<u64>, ApiError> {
+    fn revision(&self) -> Result<Option<u64>, FieldError> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
             return Ok(None);
         }
         let parsed = text.parse::<u64>();
         parsed.map(Some).map_err(|_| {
-            let error = FieldError::invalid(
+            FieldError::invalid(
                 "resourceVersion",
                 &Value::from(text),
                 &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-            );
-            ApiError::bad_request(format!("invalid resource version: {error}"))
+            )
         })
     }
 
@@ -133,88 +132,81 @@ impl Query {
         Ok(usize::try_from(number).unwrap_or(0))
     }
 
-    fn revision_match(&self, revision: Option<u64>) -> Result<Option<RevisionMatch>, ApiError> {
-        let text = self.get("resourceVersionMatch");
-        let forbidden = |why| {
-            Err(list_options_invalid(FieldError::forbidden(
-                "resourceVersionMatch",
-                why,
-            )))
-        };
-        let parsed = match text {
-            "" => return Ok(None),
-            "Exact" => RevisionMatch::Exact,
-            "NotOlderThan" => RevisionMatch::NotOlderThan,
-            other => {
-                let supported = ["Exact", "NotOlderThan", ""];
-                let error =
-                    FieldError::not_supported("resourceVersionMatch", &Value::from(other), &supported);
-                return Err(list_options_invalid(error));
+    /// What is wrong with the match rule of a list, if anything.
+    fn list_match_errors(&self, revision: Option<u64>) -> Vec<FieldError> {
+        let rule = self.get("resourceVersionMatch");
+        let forbidden = |why| FieldError::forbidden("resourceVersionMatch", why);
+        let mut errors = Vec::new();
+        if !rule.is_empty() {
+            if revision.is_none() {
+                errors.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
             }
-        };
-        if revision.is_none() {
-            return forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided");
+            if !self.get("continue").is_empty() {
+                errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if !matches!(rule, "Exact" | "NotOlderThan") {
+                let supported = ["Exact", "NotOlderThan", ""];
+                errors.push(FieldError::not_supported("resourceVersionMatch", &Value::from(rule), &supported));
+            }
+            if rule == "Exact" && revision == Some(0) {
+                errors.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+            }
         }
-        if parsed == RevisionMatch::Exact && revision == Some(0) {
-            return forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        if self.optional_flag("sendInitialEvents").is_some() {
+            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
-        if !self.get("continue").is_empty() {
-            return forbidden("resourceVersionMatch is forbidden when continue is provided");
-        }
-        Ok(Some(parsed))
+        errors
     }
 
     pub fn list_options(&self) -> Result<ListOptions, ApiError> {
-        if self.optional_flag("sendInitialEvents").is_some() {
-            return Err(list_options_invalid(FieldError::forbidden(
-                "sendInitialEvents",
-                "sendInitialEvents is forbidden for list",
-            )));
+        let revision = self
+            .revision()
+            .map_err(|error| ApiError::bad_request(format!("invalid resource version: {error}")))?;
+        let errors = self.list_match_errors(revision);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors));
         }
-        let revision = self.revision()?;
         Ok(ListOptions {
             revision,
-            revision_match: self.revision_match(revision)?,
+            revision_match: match self.get("resourceVersionMatch") {
+                "Exact" => Some(RevisionMatch::Exact),
+                "NotOlderThan" => Some(RevisionMatch::NotOlderThan),
+                _ => None,
+            },
             limit: self.limit()?,
             continue_token: self.get("continue").to_owned(),
         })
     }
 
-    pub fn watch_options(&self) -> Result<WatchOptions, ApiError> {
-        let revision = self.revision()?;
-        let send_initial_events = self.optional_flag("sendInitialEvents");
+    fn watch_match_errors(&self) -> Vec<FieldError> {
         let rule = self.get("resourceVersionMatch");
-        match (send_initial_events, rule) {
-            (Some(_), "NotOlderThan") | (None, "") => {}
-            (Some(_), "") => {
-                return Err(list_options_invalid(FieldError::forbidden(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                )));
+        let forbidden = |why| FieldError::forbidden("resourceVersionMatch", why);
+        let mut errors = Vec::new();
+        if self.optional_flag("sendInitialEvents").is_none() {
+            if !rule.is_empty() {
+                errors.push(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
             }
-            (Some(_), other) => {
-                let error =
-                    FieldError::not_supported("resourceVersionMatch", &Value::from(other), &["NotOlderThan"]);
-                return Err(list_options_invalid(error));
-            }
-            (None, _) => {
-                return Err(list_options_invalid(FieldError::forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                )));
-            }
+            return errors;
         }
-        if !self.get("continue").is_empty() {
-            return Err(ApiError::bad_request("continue is not allowed for a watch"));
+        if rule != "NotOlderThan" {
+            errors.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
         }
-        let timeout = self
-            .get("timeoutSeconds")
-            .parse::<u64>()
-            .ok()
-            .filter(|seconds| *seconds > 0);
+        if !matches!(rule, "" | "NotOlderThan") {
+            errors.push(FieldError::not_supported("resourceVersionMatch", &Value::from(rule), &["NotOlderThan"]));
+        }
+        errors
+    }
+
+    pub fn watch_options(&self) -> Result<WatchOptions, ApiError> {
+        let errors = self.watch_match_errors();
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors));
+        }
+        let revision = self.revision().map_err(|error| ApiError::unclassified(error.to_string()))?;
+        let timeout = self.get("timeoutSeconds").parse::<u64>().ok().filter(|seconds| *seconds > 0);
         Ok(WatchOptions {
             revision,
-            send_initial_events,
+            send_initial_events: self.optional_flag("sendInitialEvents"),
             bookmarks: self.flag("allowWatchBookmarks"),
             timeout: timeout.map(Duration::from_secs),
         })
@@ -264,10 +256,6 @@ impl Query {
             propagation,
         })
     }
-}
-
-fn list_options_invalid(error: FieldError) -> ApiError {
-    ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
 }
 
 #[cfg(test)]

@@ -157,7 +157,12 @@ impl Request<'_> {
 
     async fn subresource(&self) -> Result<Response<ApiBody>, ApiError> {
         let Some(sub) = self.target.definition.subresource(&self.target.subresource) else {
-            return Ok(respond::not_found_page());
+            let definition = &self.target.definition;
+            return if definition.is_custom() {
+                Err(ApiError::not_found(definition.subject(&self.target.name)))
+            } else {
+                Err(ApiError::unknown_resource())
+            };
         };
         if !sub.verbs.contains(&self.verb) {
             return Err(ApiError::method_not_allowed());
@@ -261,7 +266,9 @@ impl Request<'_> {
                 everything(true)
             }
             (Some(false), None | Some(0)) => Start::After(registry.store.revision()),
-            (None, None | Some(0)) => everything(false),
+            // With bookmarks, even a watch from nowhere hears where its beginning ends.
+            (None, None) => everything(options.bookmarks),
+            (None, Some(0)) => everything(false),
             (_, Some(revision)) => Start::After(revision),
         };
         let spec = WatchSpec {

@@ -64,6 +64,7 @@ impl Registry {
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
         self.complete(&target, None, &mut object);
+        strategy::as_encoded(definition, &mut object);
         self.record_managers(&target, context, None, &mut object);
         let object = self
             .admit(Operation::Create, &target, context, Some(object), None)?
@@ -99,10 +100,30 @@ impl Registry {
         match self.store.write(key, Expect::Absent, Write::Put(object)).await {
             Ok(stored) => {
                 self.after_write(target);
+                self.establish(target).await?;
                 Ok(stored)
             }
             Err(StoreError::Exists) => Err(taken()),
             Err(other) => Err(other.into()),
+        }
+    }
+
+    /// A definition's names are decided on right after it is written, so it serves before its writer has an answer.
+    pub(super) async fn establish(&self, target: &Target) -> Result<(), ApiError> {
+        if !target.definition.is("apiextensions.k8s.io", "customresourcedefinitions") || !target.subresource.is_empty() {
+            return Ok(());
+        }
+        let status = Target {
+            subresource: "status".to_owned(),
+            ..target.clone()
+        };
+        let context = WriteContext::internal("kube-apiserver");
+        let now = rfc3339(self.clock.now());
+        let decide = |crd: &mut Object| crd::establish(&self.store, crd, &now);
+        // The edit is itself a write; boxing ends the recursion of the types.
+        match Box::pin(self.edit(&status, &context, &decide)).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -113,7 +134,7 @@ impl Registry {
             .is("apiextensions.k8s.io", "customresourcedefinitions")
             && target.subresource.is_empty()
         {
-            crd::prepare(&self.store, old, object, &rfc3339(self.clock.now()));
+            crd::prepare(old, object);
         }
     }
 

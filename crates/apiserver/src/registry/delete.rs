@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{Registry, Target, WriteContext, strategy};
 use crate::admission::Operation;
 use crate::clock::rfc3339;
+use crate::crd;
 use crate::error::{ApiError, Subject};
 use crate::meta::{self, Object};
 use crate::selection::Selection;
@@ -131,7 +132,11 @@ impl Registry {
 
     fn next_step(&self, target: &Target, old: &Object, options: &DeleteOptions) -> Option<Step> {
         let namespace = target.definition.is("", "namespaces");
-        let finalizers = finalizers_after(old, options.propagation);
+        let definition = target.definition.is("apiextensions.k8s.io", "customresourcedefinitions");
+        let mut finalizers = finalizers_after(old, options.propagation);
+        if definition && !meta::is_deleting(old) && !finalizers.iter().any(|held| held == crd::CLEANUP_FINALIZER) {
+            finalizers.push(crd::CLEANUP_FINALIZER.to_owned());
+        }
         // A namespace is always marked before it goes, so that nothing new is created in it meanwhile.
         let held_by_spec = namespace && (has_namespace_finalizers(old) || !meta::is_deleting(old));
         let grace = if target.definition.is("", "pods") {
@@ -163,6 +168,9 @@ impl Registry {
         }
         if first && meta::generation(old) > 0 {
             meta::set_meta(&mut marked, "generation", meta::generation(old) + 1);
+        }
+        if definition {
+            crd::terminate(&mut marked, &rfc3339(self.clock.now()));
         }
         if namespace {
             let status = marked.entry("status").or_insert_with(|| json!({}));

@@ -30,7 +30,9 @@ impl Registry {
         if context.record == Record::Done {
             return;
         }
-        let live = old.map(|old| self.shown(target, old));
+        // A typed object that is created existed before as an empty one: fields it cannot be without are not news.
+        let unset = if old.is_none() { strategy::unset(&target.definition) } else { None };
+        let live = old.or(unset.as_ref()).map(|old| self.shown(target, old));
         let mut changed = self.shown(target, new);
         let now = rfc3339(self.clock.now());
         self.with_manager(target, |manager| {

@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 use super::Target;
 use crate::catalog::{Definition, Source};
 use crate::error::ApiError;
+use crate::field_error::FieldError;
+use crate::go_types;
 use crate::kinds;
 use crate::meta::{self, Object};
 use crate::store::{Key, Stored};
@@ -57,17 +59,19 @@ pub(super) fn require_same_type(definition: &Definition, object: &mut Object) ->
         meta::text(object, "kind").to_owned(),
     );
     if definition.is_custom() {
-        if kind.is_empty() {
-            let shown = Value::Object(object.clone());
-            return Err(ApiError::bad_request(format!(
-                "Object 'Kind' is missing in '{shown}'"
-            )));
+        let missing = if kind.is_empty() {
+            Some("Kind")
+        } else {
+            api_version.is_empty().then_some("apiVersion")
+        };
+        if let Some(missing) = missing {
+            let shown = Value::Object(object.clone()).to_string();
+            let why = format!("Object '{missing}' is missing in '{shown}'");
+            return Err(ApiError::unrecognized_object(&definition.kind, &why, shown.as_bytes()));
         }
-        if api_version.is_empty() {
-            let shown = Value::Object(object.clone());
-            return Err(ApiError::bad_request(format!(
-                "Object 'apiVersion' is missing in '{shown}'"
-            )));
+        if kind != definition.kind && api_version == expected {
+            let error = FieldError::invalid("kind", &Value::from(kind.as_str()), &format!("must be {}", definition.kind));
+            return Err(ApiError::invalid(&definition.group, &kind, meta::name(object), &[error]));
         }
     }
     if (!api_version.is_empty() && api_version != expected) || (!kind.is_empty() && kind != definition.kind) {
@@ -351,6 +355,25 @@ fn without_common(object: &Object, has_status: bool) -> Map<String, Value> {
     let kept = object.iter().filter(|(field, _)| !skipped(field));
     kept.map(|(field, value)| (field.clone(), value.clone()))
         .collect()
+}
+
+/// Built-in objects are kept the way Go's encoder would write them; custom ones as they are.
+pub(super) fn as_encoded(definition: &Definition, object: &mut Object) {
+    if let Source::BuiltIn(kind) = definition.source {
+        let (group, version) = match kind.storage {
+            kinds::Storage::SharedWith { group, .. } => (group, kind.version),
+            kinds::Storage::Own | kinds::Storage::Virtual => (kind.group, kind.version),
+        };
+        go_types::as_encoded(object, group, version, kind.kind);
+    }
+}
+
+/// What an object of a kind is before anything is set in it; nothing for custom resources.
+pub(super) fn unset(definition: &Definition) -> Option<Object> {
+    match definition.source {
+        Source::BuiltIn(kind) => Some(go_types::empty(kind.group, kind.version, kind.kind)),
+        Source::Custom(_) => None,
+    }
 }
 
 /// An object that is shown but not kept: the outcome of a dry run.

@@ -56,13 +56,14 @@ impl Registry {
                 body: "Invalid value: 0: must be specified for an update".to_owned(),
             };
             let definition = &target.definition;
+            // Kubernetes names the resource in this refusal, not the kind.
             // The existence of the object is checked first, as a missing one is the more helpful answer.
             if self.store.latest(&target.key()).is_none() {
                 return Err(ApiError::not_found(definition.subject(&target.name)));
             }
             return Err(ApiError::invalid(
                 &definition.group,
-                &definition.kind,
+                &definition.plural,
                 &target.name,
                 &[error],
             ));
@@ -141,6 +142,7 @@ impl Registry {
         require_version(target, current, &new)?;
         strategy::prepare_update(target, &old, &mut new);
         self.complete(target, Some(&old), &mut new);
+        strategy::as_encoded(&target.definition, &mut new);
         self.record_managers(target, context, Some(&old), &mut new);
         let new = self
             .admit(Operation::Update, target, context, Some(new), Some(&old))?
@@ -170,6 +172,9 @@ impl Registry {
             .write(target.key(), Expect::Revision(current.revision), Write::Put(new))
             .await;
         self.after_write(target);
+        if outcome.is_ok() {
+            self.establish(target).await?;
+        }
         outcome.map(written).map_err(Collision::from)
     }
 
