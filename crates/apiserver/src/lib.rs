@@ -10,3 +10,4 @@ pub mod object_meta;
 pub mod patch;
 pub mod schema;
 pub mod selector;
+pub mod table;
