@@ -174,7 +174,11 @@ impl ApiError {
 
     /// A body that cannot even be read.
     pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Self {
-        Self::unrecognized_object(kind, &format!("couldn't get version/kind; json parse error: {why}"), body)
+        Self::unrecognized_object(
+            kind,
+            &format!("couldn't get version/kind; json parse error: {why}"),
+            body,
+        )
     }
 
     /// A body that does not say what it is.

@@ -186,11 +186,17 @@ mod tests {
         as_encoded(node.as_object_mut().unwrap(), "", "v1", "Node");
         assert_eq!(node["spec"], json!({}));
         assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "");
-        assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"], json!({"Port": 0}));
+        assert_eq!(
+            node["status"]["daemonEndpoints"]["kubeletEndpoint"],
+            json!({"Port": 0})
+        );
     }
 
     #[test]
     fn an_empty_config_map_is_empty() {
-        assert_eq!(Value::Object(empty("", "v1", "ConfigMap")), json!({"metadata": {}}));
+        assert_eq!(
+            Value::Object(empty("", "v1", "ConfigMap")),
+            json!({"metadata": {}})
+        );
     }
 }

@@ -38,3 +38,4 @@ pub mod watch;
 pub use auth::Identity;
 pub use http::ApiService;
 pub use server::{Options, Server, ServerError};
+pub mod table;

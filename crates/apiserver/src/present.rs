@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::catalog::Definition;
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kinds;
 use crate::store::{Stored, write_type_meta};
@@ -59,13 +61,14 @@ impl ListMeta {
 pub struct Presenter {
     pub definition: Arc<Definition>,
     pub form: Form,
+    clock: Arc<dyn Clock>,
     type_meta: Vec<u8>,
 }
 
 const METADATA_API_VERSION: &str = "meta.k8s.io/v1";
 
 impl Presenter {
-    pub fn new(definition: &Arc<Definition>, form: Form) -> Self {
+    pub fn new(definition: &Arc<Definition>, form: Form, clock: &Arc<dyn Clock>) -> Self {
         let mut type_meta = Vec::new();
         if form == Form::Metadata {
             write_type_meta(&mut type_meta, "PartialObjectMetadata", METADATA_API_VERSION);
@@ -75,8 +78,14 @@ impl Presenter {
         Self {
             definition: Arc::clone(definition),
             form,
+            clock: Arc::clone(clock),
             type_meta,
         }
+    }
+
+    /// The moment that ages are counted from.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Whether the stored bytes are the answer, and so can be shared by every client.

@@ -87,7 +87,9 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
             }
             Shape::One => {
                 let value = value(wire, field.of, depth)?.ok_or_else(wrong)?;
-                if !(value.is_null() || field.presence == crate::go_types::Presence::WhenNotZero && is_zero(&value)) {
+                if !(value.is_null()
+                    || field.presence == crate::go_types::Presence::WhenNotZero && is_zero(&value))
+                {
                     object.insert(field.name.to_owned(), value);
                 }
             }

@@ -1,10 +1,12 @@
-//! Server-side tables: what `kubectl get` prints.
+//! Tables put together: the rows of a printer with their objects and the metadata of the list.
 
 use serde_json::{Value, json};
 
+use crate::catalog::Source;
 use crate::error::ApiError;
 use crate::present::{IncludeObject, ListMeta, Presenter};
 use crate::store::Stored;
+use crate::table::Printer;
 
 /// A `meta.k8s.io/v1` Table of these objects.
 pub(crate) fn render(
@@ -13,6 +15,10 @@ pub(crate) fn render(
     include: IncludeObject,
     meta: Option<&ListMeta>,
 ) -> Result<Value, ApiError> {
+    let printer = match &presenter.definition.source {
+        Source::BuiltIn(kind) => Printer::built_in(kind),
+        Source::Custom(version) => Printer::custom(Some(&Value::Array(version.columns.clone()))),
+    };
     let mut rows = Vec::with_capacity(objects.len());
     for stored in objects {
         let object = Value::Object(stored.value()?);
@@ -22,20 +28,18 @@ pub(crate) fn render(
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]}),
             IncludeObject::Object => presenter.value(&object),
         };
-        let cells = json!([
-            object["metadata"]["name"],
-            object["metadata"]["creationTimestamp"]
-        ]);
-        rows.push(json!({"cells": cells, "object": shown}));
+        let printed = printer.row(&object, presenter.now());
+        let mut row = json!({"cells": printed.cells, "object": shown});
+        if !printed.conditions.is_empty() {
+            row["conditions"] = Value::Array(printed.conditions);
+        }
+        rows.push(row);
     }
     Ok(json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": Presenter::table_meta(objects, meta),
-        "columnDefinitions": [
-            {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
-            {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0},
-        ],
+        "columnDefinitions": printer.definitions(),
         "rows": rows,
     }))
 }

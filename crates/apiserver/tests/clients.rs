@@ -36,7 +36,9 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
 async fn follow(config: watcher::Config) {
     let cluster = Cluster::start().await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
-    maps.create(&PostParams::default(), &config_map("first", "1")).await.unwrap();
+    maps.create(&PostParams::default(), &config_map("first", "1"))
+        .await
+        .unwrap();
     let mut events = watcher(maps.clone(), config).boxed();
     let mut seen = Vec::new();
     let reading = async {
@@ -47,10 +49,16 @@ async fn follow(config: watcher::Config) {
                 watcher::Event::InitDone => {
                     seen.push("listed all".to_owned());
                     let patch = Patch::Merge(json!({"data": {"key": "2"}}));
-                    maps.patch("first", &PatchParams::default(), &patch).await.unwrap();
+                    maps.patch("first", &PatchParams::default(), &patch)
+                        .await
+                        .unwrap();
                 }
                 watcher::Event::Apply(map) => {
-                    seen.push(format!("changed {} to {}", map.name_any(), map.data.unwrap()["key"]));
+                    seen.push(format!(
+                        "changed {} to {}",
+                        map.name_any(),
+                        map.data.unwrap()["key"]
+                    ));
                     maps.delete("first", &DeleteParams::default()).await.unwrap();
                 }
                 watcher::Event::Delete(map) => {
@@ -63,7 +71,13 @@ async fn follow(config: watcher::Config) {
     tokio::time::timeout(DEADLINE, reading).await.unwrap();
     assert_eq!(
         seen,
-        ["init", "listed first", "listed all", "changed first to 2", "deleted first"]
+        [
+            "init",
+            "listed first",
+            "listed all",
+            "changed first to 2",
+            "deleted first"
+        ]
     );
 }
 
@@ -82,16 +96,26 @@ async fn a_paged_list_is_complete_and_consistent() {
     let cluster = Cluster::start().await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
     for index in 0..10 {
-        maps.create(&PostParams::default(), &config_map(&format!("m{index}"), "x")).await.unwrap();
+        maps.create(&PostParams::default(), &config_map(&format!("m{index}"), "x"))
+            .await
+            .unwrap();
     }
     let first = maps.list(&ListParams::default().limit(4)).await.unwrap();
-    assert_eq!((first.items.len(), first.metadata.remaining_item_count), (4, Some(6)));
+    assert_eq!(
+        (first.items.len(), first.metadata.remaining_item_count),
+        (4, Some(6))
+    );
     maps.delete("m9", &DeleteParams::default()).await.unwrap();
-    maps.create(&PostParams::default(), &config_map("m91", "new")).await.unwrap();
+    maps.create(&PostParams::default(), &config_map("m91", "new"))
+        .await
+        .unwrap();
     let mut names: Vec<String> = first.items.iter().map(|map| map.name_any()).collect();
     let mut token = first.metadata.continue_;
     while let Some(next) = token.filter(|token| !token.is_empty()) {
-        let page = maps.list(&ListParams::default().limit(4).continue_token(&next)).await.unwrap();
+        let page = maps
+            .list(&ListParams::default().limit(4).continue_token(&next))
+            .await
+            .unwrap();
         assert_eq!(page.metadata.resource_version, first.metadata.resource_version);
         names.extend(page.items.iter().map(|map| map.name_any()));
         token = page.metadata.continue_;
@@ -115,12 +139,20 @@ async fn a_controller_reconciles_what_changes() {
         counted,
     );
     let running = tokio::spawn(controller.for_each(|_| std::future::ready(())));
-    maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
-    eventually("the creation was reconciled", || async { seen.load(Ordering::SeqCst) >= 1 }).await;
+    maps.create(&PostParams::default(), &config_map("a", "1"))
+        .await
+        .unwrap();
+    eventually("the creation was reconciled", || async {
+        seen.load(Ordering::SeqCst) >= 1
+    })
+    .await;
     let before = seen.load(Ordering::SeqCst);
     let patch = Patch::Merge(json!({"data": {"key": "2"}}));
     maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
-    eventually("the change was reconciled", || async { seen.load(Ordering::SeqCst) > before }).await;
+    eventually("the change was reconciled", || async {
+        seen.load(Ordering::SeqCst) > before
+    })
+    .await;
     running.abort();
 }
 
@@ -128,7 +160,9 @@ async fn a_controller_reconciles_what_changes() {
 async fn a_finalizer_holds_an_object_until_it_is_cleaned_up() {
     let cluster = Cluster::start().await;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
-    maps.create(&PostParams::default(), &config_map("held", "1")).await.unwrap();
+    maps.create(&PostParams::default(), &config_map("held", "1"))
+        .await
+        .unwrap();
     let step = |expected: &'static str| {
         let maps = maps.clone();
         async move {
@@ -146,9 +180,19 @@ async fn a_finalizer_holds_an_object_until_it_is_cleaned_up() {
         }
     };
     step("apply").await;
-    assert_eq!(maps.get("held").await.unwrap().finalizers(), ["example.com/cleanup"]);
+    assert_eq!(
+        maps.get("held").await.unwrap().finalizers(),
+        ["example.com/cleanup"]
+    );
     maps.delete("held", &DeleteParams::default()).await.unwrap();
-    assert!(maps.get("held").await.unwrap().meta().deletion_timestamp.is_some());
+    assert!(
+        maps.get("held")
+            .await
+            .unwrap()
+            .meta()
+            .deletion_timestamp
+            .is_some()
+    );
     step("cleanup").await;
     assert!(maps.get_opt("held").await.unwrap().is_none());
 }
@@ -158,7 +202,10 @@ async fn a_recorder_publishes_events_that_both_groups_show() {
     let cluster = Cluster::start().await;
     let client = cluster.client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    let about = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    let about = maps
+        .create(&PostParams::default(), &config_map("a", "1"))
+        .await
+        .unwrap();
     let reporter = Reporter {
         controller: "tester".to_owned(),
         instance: Some("tester-0".to_owned()),
@@ -205,6 +252,9 @@ async fn one_of_two_candidates_holds_the_lease_and_the_other_follows() {
     assert!(!*second.borrow());
     first.release().await.unwrap();
     let mut follower = second.clone();
-    tokio::time::timeout(DEADLINE, follower.wait_for(|leads| *leads)).await.unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, follower.wait_for(|leads| *leads))
+        .await
+        .unwrap()
+        .unwrap();
     running.abort();
 }

@@ -54,7 +54,9 @@ async fn write_for_ever(store: Arc<Store>, writer: u64) {
             current => {
                 let expect = current.map_or(Expect::Absent, |current| Expect::Revision(current.revision));
                 let object = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": name}, "count": count});
-                let Value::Object(object) = object else { unreachable!() };
+                let Value::Object(object) = object else {
+                    unreachable!()
+                };
                 store.write(key(&name), expect, Write::Put(object)).await.unwrap()
             }
         };
@@ -80,7 +82,11 @@ impl Acknowledged {
     fn hear(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         let (name, revision, count) = match words.as_slice() {
-            ["ACK", "put", name, revision, count] => (*name, revision.parse::<u64>().unwrap(), Some(count.parse().unwrap())),
+            ["ACK", "put", name, revision, count] => (
+                *name,
+                revision.parse::<u64>().unwrap(),
+                Some(count.parse().unwrap()),
+            ),
             ["ACK", "removed", name, revision] => (*name, revision.parse().unwrap(), None),
             _ => return,
         };
@@ -106,7 +112,10 @@ fn no_acknowledged_write_is_lost_in_two_hundred_crashes() {
         total += run_and_kill(directory.path(), patience, &mut acknowledged);
         check(directory.path(), &acknowledged, round);
     }
-    assert!(total > usize::try_from(ROUNDS).unwrap(), "the writers wrote only {total} times");
+    assert!(
+        total > usize::try_from(ROUNDS).unwrap(),
+        "the writers wrote only {total} times"
+    );
 }
 
 fn run_and_kill(directory: &Path, patience: Duration, acknowledged: &mut Acknowledged) -> usize {
@@ -131,7 +140,10 @@ fn run_and_kill(directory: &Path, patience: Duration, acknowledged: &mut Acknowl
             std::thread::spawn(move || {
                 std::thread::sleep(patience);
                 // Only this child, by its number.
-                Command::new("kill").args(["-9", &id.to_string()]).status().unwrap();
+                Command::new("kill")
+                    .args(["-9", &id.to_string()])
+                    .status()
+                    .unwrap();
             })
         });
     }
@@ -141,18 +153,28 @@ fn run_and_kill(directory: &Path, patience: Duration, acknowledged: &mut Acknowl
 
 fn check(directory: &Path, acknowledged: &Acknowledged, round: u64) {
     let store = Store::open(&directory.join(FILE), Retention::default()).unwrap();
-    assert!(store.revision() >= acknowledged.newest, "round {round}: revisions went back");
+    assert!(
+        store.revision() >= acknowledged.newest,
+        "round {round}: revisions went back"
+    );
     for (name, (revision, count)) in &acknowledged.objects {
         match (store.get(&key(name)), count) {
             // A later write may have reached the disk without its acknowledgement reaching us.
             (Some(found), _) if found.revision > *revision => {}
             (Some(found), Some(count)) => {
                 assert_eq!(found.revision, *revision, "round {round}: {name}");
-                assert_eq!(found.value().unwrap()["count"], json!(count), "round {round}: {name}");
+                assert_eq!(
+                    found.value().unwrap()["count"],
+                    json!(count),
+                    "round {round}: {name}"
+                );
             }
             (None, None) => {}
             // Legitimate only if the writer's next step with this name was to remove it.
-            (None, Some(count)) => assert!((count + NAMES) % REMOVAL == REMOVAL - 1, "round {round}: {name} is lost"),
+            (None, Some(count)) => assert!(
+                (count + NAMES) % REMOVAL == REMOVAL - 1,
+                "round {round}: {name} is lost"
+            ),
             (Some(_), None) => panic!("round {round}: {name} is back from the dead"),
         }
     }

@@ -26,17 +26,28 @@ async fn open(cluster: &Cluster, query: &str) -> ApiBody {
 
 /// The next event, or `None` at the end of the watch.
 async fn next(body: &mut ApiBody) -> Option<Value> {
-    let frame = tokio::time::timeout(DEADLINE, body.frame()).await.expect("an event in time")?;
+    let frame = tokio::time::timeout(DEADLINE, body.frame())
+        .await
+        .expect("an event in time")?;
     Some(serde_json::from_slice(&frame.unwrap().into_data().unwrap()).unwrap())
 }
 
 async fn write(cluster: &Cluster, name: &str, label: &str, size: usize) {
     let body = json!({"metadata": {"labels": {"team": label}}, "data": {"x": "y".repeat(size)}});
-    let (status, _) = cluster.patch(&format!("{MAPS}/{name}"), "application/merge-patch+json", body.clone()).await;
+    let (status, _) = cluster
+        .patch(
+            &format!("{MAPS}/{name}"),
+            "application/merge-patch+json",
+            body.clone(),
+        )
+        .await;
     if status == StatusCode::NOT_FOUND {
         let mut body = body;
         body["metadata"]["name"] = json!(name);
-        assert_eq!(cluster.request(Method::POST, MAPS, body).await.0, StatusCode::CREATED);
+        assert_eq!(
+            cluster.request(Method::POST, MAPS, body).await.0,
+            StatusCode::CREATED
+        );
     }
 }
 
@@ -57,7 +68,10 @@ async fn a_watcher_that_stops_reading_is_told_that_it_expired() {
         write(&cluster, "a", &format!("v{index}"), 10).await;
     }
     let event = next(&mut slow).await.unwrap();
-    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(
+        (&event["type"], &event["object"]["code"]),
+        (&json!("ERROR"), &json!(410))
+    );
     assert_eq!(event["object"]["reason"], "Expired");
     assert!(next(&mut slow).await.is_none(), "nothing follows an error");
 }
@@ -107,19 +121,42 @@ async fn objects_enter_and_leave_a_selection() {
     write(&cluster, "a", "red", 2).await;
     write(&cluster, "a", "blue", 2).await;
     write(&cluster, "a", "red", 3).await;
-    assert_eq!(cluster.request(Method::DELETE, &format!("{MAPS}/a"), Value::Null).await.0, StatusCode::OK);
+    assert_eq!(
+        cluster
+            .request(Method::DELETE, &format!("{MAPS}/a"), Value::Null)
+            .await
+            .0,
+        StatusCode::OK
+    );
     let mut told = Vec::new();
     let mut last = 0;
     for _ in 0..5 {
         let event = next(&mut selected).await.unwrap();
-        let revision: u64 = event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        let revision: u64 = event["object"]["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
         assert!(revision > last, "revisions only grow");
         last = revision;
         let data = event["object"]["data"]["x"].as_str().unwrap().len();
-        told.push(format!("{} {} {data}", event["type"].as_str().unwrap(), event["object"]["metadata"]["labels"]["team"].as_str().unwrap()));
+        told.push(format!(
+            "{} {} {data}",
+            event["type"].as_str().unwrap(),
+            event["object"]["metadata"]["labels"]["team"].as_str().unwrap()
+        ));
     }
     // What leaves is shown as it last was in the selection.
-    assert_eq!(told, ["ADDED red 1", "MODIFIED red 2", "DELETED red 2", "ADDED red 3", "DELETED red 3"]);
+    assert_eq!(
+        told,
+        [
+            "ADDED red 1",
+            "MODIFIED red 2",
+            "DELETED red 2",
+            "ADDED red 3",
+            "DELETED red 3"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -128,17 +165,31 @@ async fn a_compacted_revision_is_gone_for_lists_and_its_token_says_how_to_go_on(
     for name in ["a", "b", "c"] {
         write(&cluster, name, "x", 1).await;
     }
-    let (_, first) = cluster.request(Method::GET, &format!("{MAPS}?limit=1"), Value::Null).await;
+    let (_, first) = cluster
+        .request(Method::GET, &format!("{MAPS}?limit=1"), Value::Null)
+        .await;
     let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
     write(&cluster, "d", "x", 1).await;
     let store = &cluster.server.registry().store;
     store.compact(store.revision());
-    let (status, gone) = cluster.request(Method::GET, &format!("{MAPS}?limit=1&continue={token}"), Value::Null).await;
+    let (status, gone) = cluster
+        .request(
+            Method::GET,
+            &format!("{MAPS}?limit=1&continue={token}"),
+            Value::Null,
+        )
+        .await;
     assert_eq!((status, &gone["reason"]), (StatusCode::GONE, &json!("Expired")));
     let onward = gone["metadata"]["continue"].as_str().unwrap();
-    let (status, rest) = cluster.request(Method::GET, &format!("{MAPS}?continue={onward}"), Value::Null).await;
+    let (status, rest) = cluster
+        .request(Method::GET, &format!("{MAPS}?continue={onward}"), Value::Null)
+        .await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(rest["items"].as_array().unwrap().len(), 3, "b and c, and d which came later");
+    assert_eq!(
+        rest["items"].as_array().unwrap().len(),
+        3,
+        "b and c, and d which came later"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +205,10 @@ async fn bookmarks_come_when_nothing_else_does_and_the_watch_ends_in_time() {
             assert_eq!(event["object"]["kind"], "ConfigMap");
         }
     }
-    assert!(bookmarks >= 2, "one on the way and one at the end, got {bookmarks}");
+    assert!(
+        bookmarks >= 2,
+        "one on the way and one at the end, got {bookmarks}"
+    );
 }
 
 #[tokio::test]
@@ -166,7 +220,10 @@ async fn a_streamed_list_says_where_it_ends() {
     assert_eq!(next(&mut watch).await.unwrap()["type"], "ADDED");
     let end = next(&mut watch).await.unwrap();
     assert_eq!(end["type"], "BOOKMARK");
-    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
     write(&cluster, "b", "x", 1).await;
     assert_eq!(next(&mut watch).await.unwrap()["object"]["metadata"]["name"], "b");
 }

@@ -9,7 +9,10 @@ use crate::store::{Store, Stored};
 /// Completes a definition that is about to be stored: names that follow from others, and the versions ever stored.
 pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
     default_names(crd);
-    let mut status = old.and_then(|old| old.get("status")).cloned().unwrap_or_else(|| json!({}));
+    let mut status = old
+        .and_then(|old| old.get("status"))
+        .cloned()
+        .unwrap_or_else(|| json!({}));
     remember_stored_version(crd, &mut status);
     crd.insert("status".to_owned(), status);
 }
@@ -17,14 +20,31 @@ pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
 /// Decides on the names of a stored definition, which makes it serve.
 pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
     let mut status = crd.get("status").cloned().unwrap_or_else(|| json!({}));
-    let names = crd.get("spec").map(|spec| spec["names"].clone()).unwrap_or_default();
+    let names = crd
+        .get("spec")
+        .map(|spec| spec["names"].clone())
+        .unwrap_or_default();
     let established = is_established(&Value::Object(crd.clone()));
     match conflict(store, crd, &names) {
         None => {
             status["acceptedNames"] = names;
-            set_condition(&mut status, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now);
+            set_condition(
+                &mut status,
+                "NamesAccepted",
+                "True",
+                "NoConflicts",
+                "no conflicts found",
+                now,
+            );
             let message = "the initial names have been accepted";
-            set_condition(&mut status, "Established", "True", "InitialNamesAccepted", message, now);
+            set_condition(
+                &mut status,
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                message,
+                now,
+            );
         }
         Some((reason, message)) => {
             set_condition(&mut status, "NamesAccepted", "False", reason, &message, now);
@@ -46,7 +66,14 @@ pub(crate) fn terminate(crd: &mut Object, now: &str) {
     }
     let status = crd.entry("status").or_insert_with(|| json!({}));
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    set_condition(status, "Terminating", "True", "InstanceDeletionPending", message, now);
+    set_condition(
+        status,
+        "Terminating",
+        "True",
+        "InstanceDeletionPending",
+        message,
+        now,
+    );
 }
 
 /// Whether a stored definition serves requests.

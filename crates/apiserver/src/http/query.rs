@@ -139,21 +139,34 @@ impl Query {
         let mut errors = Vec::new();
         if !rule.is_empty() {
             if revision.is_none() {
-                errors.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                errors.push(forbidden(
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
             }
             if !self.get("continue").is_empty() {
-                errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+                errors.push(forbidden(
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
             }
             if !matches!(rule, "Exact" | "NotOlderThan") {
                 let supported = ["Exact", "NotOlderThan", ""];
-                errors.push(FieldError::not_supported("resourceVersionMatch", &Value::from(rule), &supported));
+                errors.push(FieldError::not_supported(
+                    "resourceVersionMatch",
+                    &Value::from(rule),
+                    &supported,
+                ));
             }
             if rule == "Exact" && revision == Some(0) {
-                errors.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+                errors.push(forbidden(
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
             }
         }
         if self.optional_flag("sendInitialEvents").is_some() {
-            errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            errors.push(FieldError::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         errors
     }
@@ -184,15 +197,23 @@ impl Query {
         let mut errors = Vec::new();
         if self.optional_flag("sendInitialEvents").is_none() {
             if !rule.is_empty() {
-                errors.push(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+                errors.push(forbidden(
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                ));
             }
             return errors;
         }
         if rule != "NotOlderThan" {
-            errors.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+            errors.push(forbidden(
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
         }
         if !matches!(rule, "" | "NotOlderThan") {
-            errors.push(FieldError::not_supported("resourceVersionMatch", &Value::from(rule), &["NotOlderThan"]));
+            errors.push(FieldError::not_supported(
+                "resourceVersionMatch",
+                &Value::from(rule),
+                &["NotOlderThan"],
+            ));
         }
         errors
     }
@@ -202,8 +223,14 @@ impl Query {
         if !errors.is_empty() {
             return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors));
         }
-        let revision = self.revision().map_err(|error| ApiError::unclassified(error.to_string()))?;
-        let timeout = self.get("timeoutSeconds").parse::<u64>().ok().filter(|seconds| *seconds > 0);
+        let revision = self
+            .revision()
+            .map_err(|error| ApiError::unclassified(error.to_string()))?;
+        let timeout = self
+            .get("timeoutSeconds")
+            .parse::<u64>()
+            .ok()
+            .filter(|seconds| *seconds > 0);
         Ok(WatchOptions {
             revision,
             send_initial_events: self.optional_flag("sendInitialEvents"),

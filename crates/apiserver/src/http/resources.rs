@@ -190,7 +190,10 @@ impl Request<'_> {
 
     fn presenter(&self, list: bool) -> Result<(Presenter, Encoding), ApiError> {
         let (form, encoding) = negotiate::form(&self.call.headers, &self.call.query, list)?;
-        Ok((Presenter::new(&self.target.definition, form), encoding))
+        Ok((
+            Presenter::new(&self.target.definition, form, self.api.registry.clock()),
+            encoding,
+        ))
     }
 
     fn context(&self, options_kind: &str) -> Result<WriteContext, ApiError> {

@@ -110,7 +110,11 @@ impl Registry {
 
     /// A definition's names are decided on right after it is written, so it serves before its writer has an answer.
     pub(super) async fn establish(&self, target: &Target) -> Result<(), ApiError> {
-        if !target.definition.is("apiextensions.k8s.io", "customresourcedefinitions") || !target.subresource.is_empty() {
+        if !target
+            .definition
+            .is("apiextensions.k8s.io", "customresourcedefinitions")
+            || !target.subresource.is_empty()
+        {
             return Ok(());
         }
         let status = Target {

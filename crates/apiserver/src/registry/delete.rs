@@ -132,9 +132,14 @@ impl Registry {
 
     fn next_step(&self, target: &Target, old: &Object, options: &DeleteOptions) -> Option<Step> {
         let namespace = target.definition.is("", "namespaces");
-        let definition = target.definition.is("apiextensions.k8s.io", "customresourcedefinitions");
+        let definition = target
+            .definition
+            .is("apiextensions.k8s.io", "customresourcedefinitions");
         let mut finalizers = finalizers_after(old, options.propagation);
-        if definition && !meta::is_deleting(old) && !finalizers.iter().any(|held| held == crd::CLEANUP_FINALIZER) {
+        if definition
+            && !meta::is_deleting(old)
+            && !finalizers.iter().any(|held| held == crd::CLEANUP_FINALIZER)
+        {
             finalizers.push(crd::CLEANUP_FINALIZER.to_owned());
         }
         // A namespace is always marked before it goes, so that nothing new is created in it meanwhile.

@@ -31,7 +31,11 @@ impl Registry {
             return;
         }
         // A typed object that is created existed before as an empty one: fields it cannot be without are not news.
-        let unset = if old.is_none() { strategy::unset(&target.definition) } else { None };
+        let unset = if old.is_none() {
+            strategy::unset(&target.definition)
+        } else {
+            None
+        };
         let live = old.or(unset.as_ref()).map(|old| self.shown(target, old));
         let mut changed = self.shown(target, new);
         let now = rfc3339(self.clock.now());

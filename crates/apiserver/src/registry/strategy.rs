@@ -67,11 +67,24 @@ pub(super) fn require_same_type(definition: &Definition, object: &mut Object) ->
         if let Some(missing) = missing {
             let shown = Value::Object(object.clone()).to_string();
             let why = format!("Object '{missing}' is missing in '{shown}'");
-            return Err(ApiError::unrecognized_object(&definition.kind, &why, shown.as_bytes()));
+            return Err(ApiError::unrecognized_object(
+                &definition.kind,
+                &why,
+                shown.as_bytes(),
+            ));
         }
         if kind != definition.kind && api_version == expected {
-            let error = FieldError::invalid("kind", &Value::from(kind.as_str()), &format!("must be {}", definition.kind));
-            return Err(ApiError::invalid(&definition.group, &kind, meta::name(object), &[error]));
+            let error = FieldError::invalid(
+                "kind",
+                &Value::from(kind.as_str()),
+                &format!("must be {}", definition.kind),
+            );
+            return Err(ApiError::invalid(
+                &definition.group,
+                &kind,
+                meta::name(object),
+                &[error],
+            ));
         }
     }
     if (!api_version.is_empty() && api_version != expected) || (!kind.is_empty() && kind != definition.kind) {

@@ -59,7 +59,11 @@ pub async fn request(
     content_type: &str,
     body: &Value,
 ) -> (StatusCode, Value) {
-    let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let bytes = if body.is_null() {
+        Bytes::new()
+    } else {
+        Bytes::from(body.to_string())
+    };
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -72,7 +76,9 @@ pub async fn request(
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     };
-    tokio::time::timeout(DEADLINE, answer).await.expect("an answer in time")
+    tokio::time::timeout(DEADLINE, answer)
+        .await
+        .expect("an answer in time")
 }
 
 /// Asks until the answer is yes.
@@ -86,5 +92,8 @@ where
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(tokio::time::timeout(DEADLINE, waiting).await.is_ok(), "never happened: {what}");
+    assert!(
+        tokio::time::timeout(DEADLINE, waiting).await.is_ok(),
+        "never happened: {what}"
+    );
 }
