@@ -23,7 +23,8 @@ use crate::{bootstrap, controllers, files, listen};
 
 /// How often clients that asked for bookmarks get one; Kubernetes does it about as often.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-const EXPIRE_INTERVAL: Duration = Duration::from_secs(30);
+/// How often history is looked through for what is too old.
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {

@@ -192,10 +192,14 @@ async fn a_compacted_revision_is_gone_for_lists_and_its_token_says_how_to_go_on(
     );
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn bookmarks_come_when_nothing_else_does_and_the_watch_ends_in_time() {
-    let cluster = Cluster::start().await;
-    let query = "allowWatchBookmarks=true&timeoutSeconds=100&resourceVersion=1";
+    let cluster = Cluster::with(Options {
+        bookmark_interval: std::time::Duration::from_millis(100),
+        ..Options::default()
+    })
+    .await;
+    let query = "allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion=1";
     let mut watch = open(&cluster, query).await;
     write(&cluster, "elsewhere", "x", 1).await;
     let mut bookmarks = 0;

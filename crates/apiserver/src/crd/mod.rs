@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use status::{establish, prepare, set_condition, terminate};
+pub(crate) use status::{default_names, establish, prepare, set_condition, terminate};
 
 use crate::catalog::{Catalog, CustomDefinition};
 use crate::registry::Registry;

@@ -6,9 +6,8 @@ use super::{CLEANUP_FINALIZER, RESOURCE};
 use crate::meta::{self, Object};
 use crate::store::{Store, Stored};
 
-/// Completes a definition that is about to be stored: names that follow from others, and the versions ever stored.
+/// Completes a definition that is about to be stored: remembers which versions ever were.
 pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
-    default_names(crd);
     let mut status = old
         .and_then(|old| old.get("status"))
         .cloned()
@@ -86,7 +85,8 @@ pub(super) fn is_established(crd: &Value) -> bool {
     established.any(|condition| condition["status"] == "True")
 }
 
-fn default_names(crd: &mut Object) {
+/// Fills in the names that follow from the kind.
+pub(crate) fn default_names(crd: &mut Object) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };

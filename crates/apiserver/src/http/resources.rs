@@ -30,6 +30,7 @@ use crate::registry::{Deleted, Patch, Record, Target, WriteContext, Written};
 use crate::selection::Selection;
 use crate::watch::{Start, Watch, WatchSpec};
 
+const MANAGER_NAME_BYTES: usize = 128;
 /// A watch without a timeout of its own ends after this, plus a random share, so that clients spread out.
 const WATCH_LASTS: Duration = Duration::from_secs(1800);
 
@@ -274,6 +275,9 @@ impl Request<'_> {
             (None, Some(0)) => everything(false),
             (_, Some(revision)) => Start::After(revision),
         };
+        if let Start::After(revision) = start {
+            self.require_kept(revision)?;
+        }
         let spec = WatchSpec {
             resource: Arc::clone(&self.target.definition.storage),
             selection,
@@ -288,6 +292,17 @@ impl Request<'_> {
             Some((frame, (watch, open)))
         });
         Ok(respond::stream(ApiBody::stream(frames)))
+    }
+
+    /// Events are the one kind that a real server does not cache: a watch of them ends where the store's memory does.
+    fn require_kept(&self, revision: u64) -> Result<(), ApiError> {
+        let compacted = self.api.registry.store.compacted();
+        if &*self.target.definition.storage == "events" && revision < compacted {
+            return Err(ApiError::expired(format!(
+                "too old resource version: {revision} ({compacted})"
+            )));
+        }
+        Ok(())
     }
 
     /// A share of the watch's life that differs from client to client.
@@ -323,6 +338,9 @@ impl Request<'_> {
         let context = self.context("PatchOptions")?;
         let patch = self.read_patch(&context)?;
         self.check_patch_options(&patch)?;
+        if let Patch::Apply { object, .. } = &patch {
+            self.check_applied(object)?;
+        }
         let updated = self.api.registry.patch(&self.target, &context, &patch).await?;
         let code = if updated.created {
             StatusCode::CREATED
@@ -334,7 +352,11 @@ impl Request<'_> {
 
     fn check_patch_options(&self, patch: &Patch) -> Result<(), ApiError> {
         let query = &self.call.query;
+        let manager = query.get("fieldManager");
         let error = match patch {
+            _ if manager.len() > MANAGER_NAME_BYTES => {
+                FieldError::too_long("fieldManager", MANAGER_NAME_BYTES)
+            }
             Patch::Apply { .. } if query.get("fieldManager").is_empty() => {
                 FieldError::required("fieldManager", "is required for apply patch")
             }
@@ -344,6 +366,19 @@ impl Request<'_> {
             _ => return Ok(()),
         };
         Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
+    }
+
+    /// What is applied must say what it is.
+    fn check_applied(&self, object: &Value) -> Result<(), ApiError> {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        if api_version.is_empty() || kind.is_empty() {
+            let (group, version) = crate::kinds::split_api_version(api_version);
+            return Err(ApiError::bad_request(format!(
+                "invalid object type: {group}/{version}, Kind={kind}"
+            )));
+        }
+        Ok(())
     }
 
     fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
@@ -616,8 +651,15 @@ fn from_yaml(body: &[u8]) -> Result<Value, ApiError> {
         return parse_json(body);
     }
     let text = std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(text)
-        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+    serde_saphyr::from_str(text).map_err(|error| {
+        // The first line without the position is what other YAML readers say too.
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        let why = line.rsplit_once(": ").map_or(line, |(_, why)| why);
+        ApiError::bad_request(format!(
+            "error decoding YAML: error converting YAML to JSON: yaml: {why}"
+        ))
+    })
 }
 
 fn merged(mut current: Value, change: &Value) -> Value {

@@ -61,11 +61,14 @@ impl Registry {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        strategy::default_fields(&target, &mut object);
+        strategy::as_encoded(definition, &mut object);
+        // The record speaks of what the client asked for, before the server adds its part.
+        self.record_managers(&target, context, None, &mut object);
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
         self.complete(&target, None, &mut object);
         strategy::as_encoded(definition, &mut object);
-        self.record_managers(&target, context, None, &mut object);
         let object = self
             .admit(Operation::Create, &target, context, Some(object), None)?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;

@@ -127,6 +127,13 @@ impl Registry {
             (changed, warnings) = validate::normalise(target, context, changed)?;
         }
         strategy::require_same_type(definition, &mut changed)?;
+        let given = crate::meta::name(&changed);
+        if given != target.name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({})",
+                target.name
+            )));
+        }
         Ok((changed, warnings))
     }
 }

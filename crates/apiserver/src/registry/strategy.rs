@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Target;
 use crate::catalog::{Definition, Source};
+use crate::crd;
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::go_types;
@@ -205,6 +206,26 @@ pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<
     Ok(())
 }
 
+/// Fields that follow from others, filled in as if the client had sent them.
+pub(super) fn default_fields(target: &Target, object: &mut Object) {
+    let definition = &target.definition;
+    if definition.is("", "namespaces") {
+        let name = meta::name(object).to_owned();
+        let labels = meta::metadata_mut(object)
+            .entry("labels")
+            .or_insert_with(|| json!({}));
+        if labels.is_object() {
+            labels["kubernetes.io/metadata.name"] = Value::from(name);
+        }
+    }
+    if definition.is("", "secrets") {
+        prepare_secret(object);
+    }
+    if definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        crd::default_names(object);
+    }
+}
+
 /// A new object begins without a past: no status that only the cluster can know.
 pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     normalise_metadata(object);
@@ -216,7 +237,6 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     }
     match (definition.group.as_str(), definition.kind.as_str()) {
         ("", "Namespace") => prepare_namespace(object),
-        ("", "Secret") => prepare_secret(object),
         // A kubelet registers its node with the status it already knows.
         ("", "Node") => {
             object.entry("spec").or_insert_with(|| json!({}));
@@ -235,11 +255,6 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
 }
 
 fn prepare_namespace(object: &mut Object) {
-    let name = meta::name(object).to_owned();
-    let labels = meta::metadata_mut(object)
-        .entry("labels")
-        .or_insert_with(|| json!({}));
-    labels["kubernetes.io/metadata.name"] = Value::from(name);
     let spec = object.entry("spec").or_insert_with(|| json!({}));
     let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
     if !finalizers
@@ -297,18 +312,8 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
         }
     }
     metadata.remove("selfLink");
-    if !definition.is_custom() && definition.kind == "Secret" {
-        prepare_secret(new);
-    }
-    if definition.is("", "namespaces") {
-        let name = target.name.clone();
-        let labels = meta::metadata_mut(new)
-            .entry("labels")
-            .or_insert_with(|| json!({}));
-        labels["kubernetes.io/metadata.name"] = Value::from(name);
-        if target.subresource.is_empty() {
-            meta::copy_field(old, new, "spec");
-        }
+    if definition.is("", "namespaces") && target.subresource.is_empty() {
+        meta::copy_field(old, new, "spec");
     }
     if counts_generations(definition) && specification_changed(definition, old, new) {
         meta::set_meta(new, "generation", meta::generation(old) + 1);

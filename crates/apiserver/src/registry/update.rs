@@ -140,10 +140,12 @@ impl Registry {
         let old = current.value().map_err(ApiError::from)?;
         let mut new = change(Some(&old))?;
         require_version(target, current, &new)?;
+        strategy::default_fields(target, &mut new);
+        strategy::as_encoded(&target.definition, &mut new);
+        self.record_managers(target, context, Some(&old), &mut new);
         strategy::prepare_update(target, &old, &mut new);
         self.complete(target, Some(&old), &mut new);
         strategy::as_encoded(&target.definition, &mut new);
-        self.record_managers(target, context, Some(&old), &mut new);
         let new = self
             .admit(Operation::Update, target, context, Some(new), Some(&old))?
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;

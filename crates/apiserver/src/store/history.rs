@@ -104,12 +104,12 @@ pub(super) struct History {
 }
 
 impl History {
-    pub fn starting_at(floor: u64) -> Self {
+    pub fn starting_at(floor: u64, compacted: u64) -> Self {
         Self {
             events: VecDeque::new(),
             bytes: 0,
             floor,
-            compacted: floor,
+            compacted,
         }
     }
 

@@ -202,6 +202,11 @@ impl Store {
         self.state.write().expire(Instant::now());
     }
 
+    /// The newest revision that is forgotten for lists.
+    pub fn compacted(&self) -> u64 {
+        self.state.read().compacted()
+    }
+
     /// Forgets all history up to a revision; watches and lists from before it are then told that it expired.
     pub fn compact(&self, revision: u64) {
         self.state.write().compact(revision);

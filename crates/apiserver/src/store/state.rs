@@ -3,7 +3,7 @@
 //! Only the writer's thread changes it, one whole batch at a time, so a reader always sees a revision that is on disk
 //! and complete.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +25,9 @@ pub(super) struct State {
     tip: watch::Sender<u64>,
     /// Objects whose owners, dependents or finalizers may ask for garbage collection; at most one entry per object.
     suspects: BTreeSet<Key>,
+    /// Which revision was the newest when, for compaction by age.
+    ages: VecDeque<(Instant, u64)>,
+    compacted: u64,
 }
 
 #[derive(Debug)]
@@ -60,6 +63,8 @@ impl State {
             retention,
             tip: watch::Sender::new(revision),
             suspects: BTreeSet::new(),
+            ages: VecDeque::new(),
+            compacted: 0,
         };
         for stored in objects {
             let stored = Arc::new(stored);
@@ -72,12 +77,12 @@ impl State {
     }
 
     fn resource(&mut self, name: &Arc<str>) -> &mut Resource {
-        let floor = self.floor;
+        let (floor, compacted) = (self.floor, self.compacted);
         self.resources
             .entry(Arc::clone(name))
             .or_insert_with(|| Resource {
                 objects: BTreeMap::new(),
-                history: History::starting_at(floor),
+                history: History::starting_at(floor, compacted),
                 tip: watch::Sender::new(floor),
             })
     }
@@ -167,10 +172,11 @@ impl State {
         from: Option<&str>,
     ) -> Result<Page, Expired> {
         let Some(resource) = self.resources.get(resource) else {
-            if revision < self.floor {
+            let oldest = self.floor.max(self.compacted);
+            if revision < oldest {
                 return Err(Expired {
                     asked: revision,
-                    oldest: self.floor,
+                    oldest,
                 });
             }
             return Ok(Page {
@@ -226,14 +232,32 @@ impl State {
         self.resource(resource).tip.subscribe()
     }
 
+    /// Forgets what is older than the retention allows; revisions of that age count as compacted.
     pub fn expire(&mut self, now: Instant) {
         let retention = self.retention;
+        self.ages.push_back((now, self.revision));
+        let mut old_enough = None;
+        while let Some((at, revision)) = self.ages.front()
+            && now.duration_since(*at) >= retention.age
+        {
+            old_enough = Some(*revision);
+            self.ages.pop_front();
+        }
+        if let Some(revision) = old_enough {
+            self.compact(revision);
+        }
         for resource in self.resources.values_mut() {
             resource.history.expire(&retention, now);
         }
     }
 
+    /// The newest revision that is forgotten for lists.
+    pub fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
     pub fn compact(&mut self, revision: u64) {
+        self.compacted = self.compacted.max(revision);
         for resource in self.resources.values_mut() {
             resource.history.compact(revision);
         }
