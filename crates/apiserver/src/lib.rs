@@ -7,6 +7,7 @@ pub mod go_text;
 pub mod kinds;
 pub mod names;
 pub mod object_meta;
+pub mod openapi;
 pub mod patch;
 pub mod schema;
 pub mod selector;
