@@ -23,6 +23,7 @@ pub mod meta;
 pub mod metrics;
 pub mod names;
 pub mod object_meta;
+pub mod openapi;
 pub mod patch;
 pub mod present;
 pub mod protobuf;

@@ -11,8 +11,12 @@ mod merge;
 mod types;
 
 pub use catalogue::BUILT_IN;
-pub use definitions::definitions;
+pub use definitions::{REFERENCE_PREFIX, definitions};
 pub use field::{FieldSource, SelectableField, UnsupportedLabel, text_at};
+pub use merge::{
+    ATOMIC as MERGE_ATOMIC, KEY_DEFAULTS, MEMBERS as MERGE_MEMBERS, MergePatchRule, MergeRule, MergeShape,
+    short_name,
+};
 pub use types::schema_of;
 
 use crate::object_meta::NameRule;
