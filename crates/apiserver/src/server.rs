@@ -14,7 +14,7 @@ use crate::admission::Admission;
 use crate::auth::{Identity, NodeRestriction, Pki, PkiError, Tokens, TokensError};
 use crate::clock::{Clock, SystemClock};
 use crate::error::ApiError;
-use crate::http::{Api, ApiService};
+use crate::http::{Api, ApiService, SchemaCache};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
@@ -120,6 +120,7 @@ impl Server {
             tokens,
             limits: Limits::default(),
             metrics: Metrics::default(),
+            schemas: SchemaCache::default(),
             bookmark_interval: options.bookmark_interval,
             stop: stopped,
         });

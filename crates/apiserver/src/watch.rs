@@ -28,6 +28,8 @@ pub enum Start {
     Everything { page: Page, announce_end: bool },
     /// With what follows a revision.
     After(u64),
+    /// Not at all: the watch says why and ends.
+    Refused(ApiError),
 }
 
 /// What a watch is about and how it is told.
@@ -84,9 +86,16 @@ impl Told {
 impl Watch {
     pub fn new(store: Arc<Store>, spec: WatchSpec, start: Start, stop: watch::Receiver<bool>) -> Self {
         let tip = store.subscribe(&spec.resource);
+        let mut ready = VecDeque::new();
+        let mut ended = false;
         let (initial, announce_end, read_to) = match start {
             Start::After(revision) => (VecDeque::new(), false, revision),
             Start::Everything { page, announce_end } => (page.objects.into(), announce_end, page.revision),
+            Start::Refused(error) => {
+                ready.push_back(error_frame(&error));
+                ended = true;
+                (VecDeque::new(), false, 0)
+            }
         };
         let now = Instant::now();
         Self {
@@ -94,12 +103,12 @@ impl Watch {
             initial,
             announce_end,
             read_to,
-            ready: VecDeque::new(),
+            ready,
             tip,
             stop,
             deadline: now + spec.lasts,
             next_bookmark: spec.bookmarks.map(|every| now + every),
-            ended: false,
+            ended,
             table_started: false,
             spec,
         }

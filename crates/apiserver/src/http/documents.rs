@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::body::ApiBody;
 use super::negotiate;
 use super::{Api, Call, discovery, respond};
+use crate::catalog::Catalog;
 use crate::error::ApiError;
 
 /// The Kubernetes release whose behaviour this server follows.
@@ -31,6 +32,9 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
     }
     let catalog = api.registry.catalog();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    if let ["openapi", rest @ ..] = parts.as_slice() {
+        return open_api(api, call, &catalog, rest);
+    }
     let found = match parts.as_slice() {
         [] => Some(
             json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2",
@@ -68,6 +72,28 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
         return Err(ApiError::not_acceptable());
     }
     Ok(respond::json(StatusCode::OK, &found))
+}
+
+fn open_api(
+    api: &Arc<Api>,
+    call: &Call,
+    catalog: &Arc<Catalog>,
+    parts: &[&str],
+) -> Result<Response<ApiBody>, ApiError> {
+    if !negotiate::accepts_json(&call.headers) {
+        return Err(ApiError::not_acceptable());
+    }
+    let documents = api.schemas.documents(catalog);
+    let bytes = match parts {
+        ["v2"] => Some(documents.swagger()),
+        ["v3"] => Some(documents.index()),
+        ["v3", path @ ..] => documents.group(&path.join("/")),
+        _ => None,
+    };
+    Ok(match bytes {
+        Some(bytes) => respond::bytes(StatusCode::OK, bytes.clone()),
+        None => respond::not_found_page(),
+    })
 }
 
 fn version() -> Value {

@@ -11,6 +11,7 @@ mod query;
 mod resources;
 mod respond;
 mod reviews;
+mod schemas;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,6 +27,7 @@ use http_body::Body;
 use tokio::sync::watch;
 
 pub use body::ApiBody;
+pub use schemas::SchemaCache;
 
 use crate::auth::{self, Attributes, Decision, Identity, Tokens};
 use crate::error::ApiError;
@@ -42,6 +44,7 @@ pub struct Api {
     pub tokens: Arc<Tokens>,
     pub limits: Limits,
     pub metrics: Metrics,
+    pub schemas: SchemaCache,
     pub bookmark_interval: Duration,
     /// Turns true when the server stops; open watches end then.
     pub stop: watch::Receiver<bool>,

@@ -273,11 +273,8 @@ impl Request<'_> {
             // With bookmarks, even a watch from nowhere hears where its beginning ends.
             (None, None) => everything(options.bookmarks),
             (None, Some(0)) => everything(false),
-            (_, Some(revision)) => Start::After(revision),
+            (_, Some(revision)) => self.start_after(revision),
         };
-        if let Start::After(revision) = start {
-            self.require_kept(revision)?;
-        }
         let spec = WatchSpec {
             resource: Arc::clone(&self.target.definition.storage),
             selection,
@@ -294,15 +291,16 @@ impl Request<'_> {
         Ok(respond::stream(ApiBody::stream(frames)))
     }
 
-    /// Events are the one kind that a real server does not cache: a watch of them ends where the store's memory does.
-    fn require_kept(&self, revision: u64) -> Result<(), ApiError> {
-        let compacted = self.api.registry.store.compacted();
-        if &*self.target.definition.storage == "events" && revision < compacted {
-            return Err(ApiError::expired(format!(
-                "too old resource version: {revision} ({compacted})"
-            )));
+    /// Events are the one kind that a real server does not cache: a watch of them reaches back only as far as the
+    /// store remembers.
+    fn start_after(&self, revision: u64) -> Start {
+        let forgotten = revision < self.api.registry.store.compacted();
+        if forgotten && &*self.target.definition.storage == "events" {
+            return Start::Refused(ApiError::expired(
+                "The resourceVersion for the provided watch is too old.",
+            ));
         }
-        Ok(())
+        Start::After(revision)
     }
 
     /// A share of the watch's life that differs from client to client.
