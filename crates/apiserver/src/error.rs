@@ -406,8 +406,10 @@ fn summary(body: &[u8]) -> String {
         [] => "<empty>".to_owned(),
         [b'{', ..] => format!("{}{more}", String::from_utf8_lossy(shown)),
         _ => {
-            let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{hex}{more}")
+            shown
+                .iter()
+                .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+                + more
         }
     }
 }

@@ -24,7 +24,7 @@ const HEADER_PATIENCE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const STREAMS_PER_CONNECTION: u32 = 1000;
 const MOST_CONNECTIONS: usize = 10_000;
-const RENEWAL_CHECK: Duration = Duration::from_secs(12 * 3600);
+const RENEWAL_CHECK: Duration = Duration::from_hours(12);
 /// How long open connections may finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -139,12 +139,11 @@ async fn connection(
         ended = connection.as_mut() => Some(ended),
         _ = stopped.wait_for(|stop| *stop) => None,
     };
-    let ended = match early {
-        Some(ended) => ended,
-        None => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+    let ended = if let Some(ended) = early {
+        ended
+    } else {
+        connection.as_mut().graceful_shutdown();
+        connection.await
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection ended");

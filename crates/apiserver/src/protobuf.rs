@@ -164,6 +164,7 @@ fn value(wire: Wire<'_>, of: &'static str, depth: usize) -> Result<Option<Value>
     })
 }
 
+#[derive(Clone, Copy)]
 enum Precision {
     Seconds,
     Micros,

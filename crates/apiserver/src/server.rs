@@ -22,7 +22,7 @@ use crate::store::{Retention, Store, StoreError};
 use crate::{bootstrap, controllers, files, listen};
 
 /// How often clients that asked for bookmarks get one; Kubernetes does it about as often.
-const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// How often history is looked through for what is too old.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(5);
 

@@ -28,10 +28,10 @@ pub(crate) fn render(
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]}),
             IncludeObject::Object => presenter.value(&object),
         };
-        let printed = printer.row(&object, presenter.now());
-        let mut row = json!({"cells": printed.cells, "object": shown});
-        if !printed.conditions.is_empty() {
-            row["conditions"] = Value::Array(printed.conditions);
+        let line = printer.row(&object, presenter.now());
+        let mut row = json!({"cells": line.cells, "object": shown});
+        if !line.conditions.is_empty() {
+            row["conditions"] = Value::Array(line.conditions);
         }
         rows.push(row);
     }

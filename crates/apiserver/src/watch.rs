@@ -143,7 +143,7 @@ impl Watch {
             }
         }
         if std::mem::take(&mut self.announce_end) {
-            let frame = self.bookmark(Some("k8s.io/initial-events-end"))?;
+            let frame = self.bookmark(Some("k8s.io/initial-events-end"));
             self.ready.push_back(frame);
             return Ok(());
         }
@@ -187,9 +187,8 @@ impl Watch {
             return;
         }
         // Reading first makes the bookmark as fresh as the store; a failure surfaces at the next read.
-        if self.fill().is_ok()
-            && let Ok(frame) = self.bookmark(None)
-        {
+        if self.fill().is_ok() {
+            let frame = self.bookmark(None);
             self.ready.push_back(frame);
         }
     }
@@ -264,7 +263,7 @@ impl Watch {
         Ok(Bytes::from(table.to_string()))
     }
 
-    fn bookmark(&self, annotation: Option<&str>) -> Result<Bytes, ApiError> {
+    fn bookmark(&self, annotation: Option<&str>) -> Bytes {
         let definition = &self.spec.presenter.definition;
         let (kind, api_version) = match self.spec.presenter.form {
             Form::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
@@ -285,7 +284,7 @@ impl Watch {
                 "rows": [{"cells": [], "object": row}]});
         }
         let frame = json!({"type": "BOOKMARK", "object": object});
-        Ok(Bytes::from(format!("{frame}\n")))
+        Bytes::from(format!("{frame}\n"))
     }
 }
 

@@ -83,7 +83,7 @@ async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) 
             }
             if let Some(held) = registry.store.get(&stored.key) {
                 left += 1;
-                *remaining.content.entry(format!("{}.", resource)).or_default() += 1;
+                *remaining.content.entry(format!("{resource}.")).or_default() += 1;
                 for finalizer in &held.head.finalizers {
                     *remaining.finalizers.entry(finalizer.clone()).or_default() += 1;
                 }
@@ -123,7 +123,7 @@ async fn report(
             .collect();
         parts.join(", ")
     };
-    let content = format!(
+    let left = format!(
         "Some resources are remaining: {}",
         counted(&remaining.content, "has")
     );
@@ -136,7 +136,7 @@ async fn report(
         .edit(&target, context, &|object| {
             let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
             let mut set = |kind, state, reason, message: &str| {
-                set_condition(&mut status, kind, state, reason, message, &now)
+                set_condition(&mut status, kind, state, reason, message, &now);
             };
             set(
                 "NamespaceDeletionDiscoveryFailure",
@@ -157,12 +157,7 @@ async fn report(
                 "ContentDeleted",
                 message,
             );
-            set(
-                "NamespaceContentRemaining",
-                "True",
-                "SomeResourcesRemain",
-                &content,
-            );
+            set("NamespaceContentRemaining", "True", "SomeResourcesRemain", &left);
             if waiting {
                 set(
                     "NamespaceFinalizersRemaining",

@@ -47,7 +47,7 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
                 api.metrics.text(&api.registry.store),
             ));
         }
-        ["api"] | ["apis"] => {
+        ["api" | "apis"] => {
             if let Some(version) = negotiate::aggregated_discovery(&call.headers) {
                 return Ok(aggregated(
                     &discovery::aggregated(&catalog, parts == ["api"], version),

@@ -32,7 +32,7 @@ use crate::watch::{Start, Watch, WatchSpec};
 
 const MANAGER_NAME_BYTES: usize = 128;
 /// A watch without a timeout of its own ends after this, plus a random share, so that clients spread out.
-const WATCH_LASTS: Duration = Duration::from_secs(1800);
+const WATCH_LASTS: Duration = Duration::from_mins(30);
 
 pub(super) async fn serve(
     api: &Arc<Api>,
@@ -337,7 +337,7 @@ impl Request<'_> {
         let patch = self.read_patch(&context)?;
         self.check_patch_options(&patch)?;
         if let Patch::Apply { object, .. } = &patch {
-            self.check_applied(object)?;
+            check_applied(object)?;
         }
         let updated = self.api.registry.patch(&self.target, &context, &patch).await?;
         let code = if updated.created {
@@ -364,19 +364,6 @@ impl Request<'_> {
             _ => return Ok(()),
         };
         Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
-    }
-
-    /// What is applied must say what it is.
-    fn check_applied(&self, object: &Value) -> Result<(), ApiError> {
-        let text = |field: &str| object[field].as_str().unwrap_or_default();
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
-        if api_version.is_empty() || kind.is_empty() {
-            let (group, version) = crate::kinds::split_api_version(api_version);
-            return Err(ApiError::bad_request(format!(
-                "invalid object type: {group}/{version}, Kind={kind}"
-            )));
-        }
-        Ok(())
     }
 
     fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
@@ -606,6 +593,19 @@ impl Request<'_> {
             _ => Err(ApiError::bad_request("the body is not an object")),
         }
     }
+}
+
+/// What is applied must say what it is.
+fn check_applied(object: &Value) -> Result<(), ApiError> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version.is_empty() || kind.is_empty() {
+        let (group, version) = crate::kinds::split_api_version(api_version);
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={kind}"
+        )));
+    }
+    Ok(())
 }
 
 fn strict(definition: &Definition, objections: &[String]) -> ApiError {

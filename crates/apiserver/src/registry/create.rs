@@ -67,7 +67,7 @@ impl Registry {
         self.record_managers(&target, context, None, &mut object);
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
-        self.complete(&target, None, &mut object);
+        strategy::complete(&target, None, &mut object);
         strategy::as_encoded(definition, &mut object);
         let object = self
             .admit(Operation::Create, &target, context, Some(object), None)?
@@ -131,17 +131,6 @@ impl Registry {
         match Box::pin(self.edit(&status, &context, &decide)).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
-        }
-    }
-
-    /// What the server fills in for kinds that it acts upon itself.
-    pub(super) fn complete(&self, target: &Target, old: Option<&Object>, object: &mut Object) {
-        if target
-            .definition
-            .is("apiextensions.k8s.io", "customresourcedefinitions")
-            && target.subresource.is_empty()
-        {
-            crd::prepare(old, object);
         }
     }
 

@@ -36,8 +36,8 @@ impl Registry {
         } else {
             None
         };
-        let live = old.or(unset.as_ref()).map(|old| self.shown(target, old));
-        let mut changed = self.shown(target, new);
+        let live = old.or(unset.as_ref()).map(|old| shown(target, old));
+        let mut changed = shown(target, new);
         let now = rfc3339(self.clock.now());
         self.with_manager(target, |manager| {
             manager.update(live.as_ref(), &mut changed, &context.field_manager, &now);
@@ -57,7 +57,7 @@ impl Registry {
         config: &Value,
         force: bool,
     ) -> Result<Value, ApiError> {
-        let live = old.map(|old| self.shown(target, old));
+        let live = old.map(|old| shown(target, old));
         let now = rfc3339(self.clock.now());
         let applied = self.with_manager(target, |manager| {
             manager.apply(live.as_ref(), config, &context.field_manager, force, &now)
@@ -73,13 +73,6 @@ impl Registry {
             ApplyError::Malformed(why) => ApiError::bad_request(why.clone()),
             ApplyError::Unmergeable(why) => ApiError::unclassified(why.clone()),
         })
-    }
-
-    /// The object in the version of the request, which is the one the record speaks of.
-    fn shown(&self, target: &Target, object: &Object) -> Value {
-        let mut object = object.clone();
-        strategy::from_storage(&target.definition, &mut object);
-        Value::Object(object)
     }
 
     fn with_manager<T>(&self, target: &Target, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
@@ -107,6 +100,13 @@ impl Registry {
             .filter(|other| other.group == definition.group && other.plural == definition.plural);
         same.map(|other| other.api_version()).collect()
     }
+}
+
+/// The object in the version of the request, which is the one the record speaks of.
+fn shown(target: &Target, object: &Object) -> Value {
+    let mut object = object.clone();
+    strategy::from_storage(&target.definition, &mut object);
+    Value::Object(object)
 }
 
 fn schema(definition: &Definition) -> Schema {

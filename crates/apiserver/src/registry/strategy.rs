@@ -226,6 +226,17 @@ pub(super) fn default_fields(target: &Target, object: &mut Object) {
     }
 }
 
+/// What the server fills in for kinds that it acts upon itself.
+pub(super) fn complete(target: &Target, old: Option<&Object>, object: &mut Object) {
+    if target
+        .definition
+        .is("apiextensions.k8s.io", "customresourcedefinitions")
+        && target.subresource.is_empty()
+    {
+        crd::prepare(old, object);
+    }
+}
+
 /// A new object begins without a past: no status that only the cluster can know.
 pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     normalise_metadata(object);
@@ -323,7 +334,7 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
 fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) {
     let status = new.remove("status");
     let metadata = new.remove("metadata");
-    *new = old.clone();
+    new.clone_from(old);
     match status {
         Some(status) => new.insert("status".to_owned(), status),
         None => new.remove("status"),
@@ -351,7 +362,7 @@ fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
         None => spec.remove("finalizers"),
     };
     let metadata = new.remove("metadata");
-    *new = old.clone();
+    new.clone_from(old);
     new.insert("spec".to_owned(), Value::Object(spec));
     if let Some(metadata) = metadata {
         new.insert("metadata".to_owned(), metadata);

@@ -144,7 +144,7 @@ impl Registry {
         strategy::as_encoded(&target.definition, &mut new);
         self.record_managers(target, context, Some(&old), &mut new);
         strategy::prepare_update(target, &old, &mut new);
-        self.complete(target, Some(&old), &mut new);
+        strategy::complete(target, Some(&old), &mut new);
         strategy::as_encoded(&target.definition, &mut new);
         let new = self
             .admit(Operation::Update, target, context, Some(new), Some(&old))?

@@ -26,7 +26,7 @@ impl Default for Retention {
             events: 16_384,
             bytes: 48 << 20,
             // A paged list must be finishable; Kubernetes compacts on the same scale.
-            age: Duration::from_secs(600),
+            age: Duration::from_mins(10),
         }
     }
 }
