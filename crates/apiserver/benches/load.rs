@@ -175,13 +175,14 @@ fn node(index: usize) -> Value {
         json!({"type": kind, "status": "False", "reason": "KubeletHasSufficient", "message": "kubelet has sufficient resources available",
             "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"})
     };
+    let conditions = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(condition);
     json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": format!("node-{index:05}"), "labels": {"node-role.kubernetes.io/worker": "", "kubernetes.io/arch": "amd64"}},
         "status": {
             "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "node"}],
-            "conditions": ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(condition),
+            "conditions": conditions,
             "images": (0..30).map(image).collect::<Vec<_>>(),
         },
     })

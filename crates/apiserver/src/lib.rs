@@ -10,6 +10,7 @@ pub mod clock;
 mod controllers;
 pub mod crd;
 pub mod decode;
+mod defaults;
 pub mod error;
 pub mod field_error;
 mod files;

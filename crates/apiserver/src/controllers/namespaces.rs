@@ -1,4 +1,4 @@
-//! Namespaces: a service account to begin with, and an orderly end.
+//! The end of a namespace: everything in it first, then itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::clock::rfc3339;
 use crate::crd::set_condition;
 use crate::error::ApiError;
 use crate::registry::{DeleteOptions, Propagation, Registry, WriteContext};
-use crate::store::{Key, Stored};
+use crate::store::Stored;
 
 pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("namespace-controller");
@@ -20,14 +20,10 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
     while woken(&mut news, pass, &mut stopped).await {
         pass = Pass::Done;
         for namespace in registry.store.list("namespaces", "").objects {
-            let outcome = if namespace.head.deletion_timestamp.is_some() {
-                empty(&registry, &context, &namespace).await
-            } else {
-                ensure_account(&registry, &context, &namespace)
-                    .await
-                    .map(|()| Pass::Done)
-            };
-            match outcome {
+            if namespace.head.deletion_timestamp.is_none() {
+                continue;
+            }
+            match empty(&registry, &context, &namespace).await {
                 Ok(Pass::Done) => {}
                 Ok(Pass::Again) => pass = Pass::Again,
                 Err(error) => {
@@ -36,27 +32,6 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
                 }
             }
         }
-    }
-}
-
-async fn ensure_account(
-    registry: &Registry,
-    context: &WriteContext,
-    namespace: &Stored,
-) -> Result<(), ApiError> {
-    let key = Key::new(&Arc::from("serviceaccounts"), namespace.key.name(), "default");
-    if registry.store.get(&key).is_some() {
-        return Ok(());
-    }
-    let Some(target) = target(registry, &key, "") else {
-        return Ok(());
-    };
-    let Value::Object(account) = json!({"metadata": {"name": "default"}}) else {
-        return Ok(());
-    };
-    match registry.create(&target, context, account).await {
-        Err(error) if !error.is_already_exists() && error.reason != "Forbidden" => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -61,6 +61,9 @@ impl Registry {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            meta::metadata_mut(&mut object).remove(server_owned);
+        }
         strategy::default_fields(&target, &mut object);
         strategy::as_encoded(definition, &mut object);
         // The record speaks of what the client asked for, before the server adds its part.
@@ -139,9 +142,6 @@ impl Registry {
         let uid = generate::uid()?;
         let now = rfc3339(self.clock.now());
         let metadata = meta::metadata_mut(object);
-        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            metadata.remove(server_owned);
-        }
         metadata.insert("uid".to_owned(), Value::from(uid));
         metadata.insert("creationTimestamp".to_owned(), Value::from(now));
         if strategy::counts_generations(&target.definition) {

@@ -111,10 +111,9 @@ impl Registry {
             let error = crate::field_error::FieldError::required("target.name", "");
             return Err(ApiError::invalid("", "Binding", &target.name, &[error]));
         };
-        let pod_target = Target {
-            subresource: String::new(),
-            ..target.clone()
-        };
+        // Binding may write both the specification and the status, which neither of their own endpoints may.
+        let pod_target = target.clone();
+        let now = rfc3339(self.clock.now());
         self.mutate(&pod_target, context, false, &|pod| {
             let mut pod = pod.cloned().ok_or_else(|| pod_target.not_found())?;
             let spec = pod.entry("spec").or_insert_with(|| json!({}));
@@ -125,6 +124,12 @@ impl Registry {
                 return Err(ApiError::conflict(subject, &why));
             }
             spec["nodeName"] = Value::from(node);
+            let status = pod.entry("status").or_insert_with(|| json!({}));
+            let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+            match status["conditions"].as_array_mut() {
+                Some(conditions) => conditions.push(scheduled),
+                None => status["conditions"] = json!([scheduled]),
+            }
             Ok(pod)
         })
         .await?;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Registry, Target, WriteContext};
 use crate::catalog::{ScalePaths, Source};
 use crate::error::ApiError;
+use crate::field_error::FieldError;
 use crate::meta::{self, Object};
 use crate::selector::LabelSelector;
 use crate::store::Stored;
@@ -24,12 +25,8 @@ impl Registry {
         change: &(dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync),
     ) -> Result<Value, ApiError> {
         let paths = paths(target)?;
-        let whole = Target {
-            subresource: String::new(),
-            ..target.clone()
-        };
         let updated = self
-            .mutate(&whole, context, false, &|old| {
+            .mutate(target, context, false, &|old| {
                 let Some(old) = old else {
                     return Err(target.not_found());
                 };
@@ -39,12 +36,7 @@ impl Registry {
                     .and_then(Value::as_i64)
                     .unwrap_or(0);
                 if wanted < 0 {
-                    let error = crate::field_error::FieldError::invalid(
-                        "spec.replicas",
-                        &Value::from(wanted),
-                        "must be greater than or equal to 0",
-                    );
-                    return Err(ApiError::invalid("autoscaling", "Scale", &target.name, &[error]));
+                    return Err(negative(target, &paths, wanted));
                 }
                 let mut new = old.clone();
                 set_number(&mut new, &paths.spec_replicas, wanted);
@@ -56,6 +48,29 @@ impl Registry {
             .await?;
         scale_of(target, &updated.written.stored)
     }
+}
+
+/// Custom resources name their own field, built-in ones that of the scale.
+fn negative(target: &Target, paths: &ScalePaths, wanted: i64) -> ApiError {
+    let definition = &target.definition;
+    let (group, kind, field, why) = if definition.is_custom() {
+        let (group, kind) = (definition.group.as_str(), definition.kind.as_str());
+        (
+            group,
+            kind,
+            paths.spec_replicas.as_str(),
+            "should be a non-negative integer",
+        )
+    } else {
+        (
+            "autoscaling",
+            "Scale",
+            "spec.replicas",
+            "must be greater than or equal to 0",
+        )
+    };
+    let error = FieldError::invalid(field, &Value::from(wanted), why);
+    ApiError::invalid(group, kind, &target.name, &[error])
 }
 
 fn scale_of(target: &Target, stored: &Stored) -> Result<Value, ApiError> {

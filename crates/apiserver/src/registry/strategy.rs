@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Target;
 use crate::catalog::{Definition, Source};
 use crate::crd;
+use crate::defaults;
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::go_types;
@@ -209,6 +210,13 @@ pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<
 /// Fields that follow from others, filled in as if the client had sent them.
 pub(super) fn default_fields(target: &Target, object: &mut Object) {
     let definition = &target.definition;
+    if let Source::BuiltIn(kind) = definition.source {
+        let mut value = Value::Object(std::mem::take(object));
+        defaults::apply(kind.group, kind.kind, &mut value);
+        if let Value::Object(completed) = value {
+            *object = completed;
+        }
+    }
     if definition.is("", "namespaces") {
         let name = meta::name(object).to_owned();
         let labels = meta::metadata_mut(object)
@@ -253,6 +261,10 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
             object.entry("spec").or_insert_with(|| json!({}));
             object.entry("status").or_insert_with(|| json!({}));
         }
+        ("", "Pod") => {
+            let status = json!({"phase": "Pending", "qosClass": quality_of_service(object)});
+            object.insert("status".to_owned(), status);
+        }
         ("policy", "PodDisruptionBudget") => {
             let zero =
                 json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
@@ -262,6 +274,33 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
             object.insert("status".to_owned(), json!({}));
         }
         _ => {}
+    }
+}
+
+/// How much a pod may count on: everything it uses is guaranteed, some of it is asked for, or nothing is.
+fn quality_of_service(pod: &Object) -> &'static str {
+    let spec = pod.get("spec").cloned().unwrap_or_default();
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .filter_map(|field| spec[*field].as_array())
+        .flatten();
+    let (mut any, mut guaranteed) = (false, true);
+    for container in containers {
+        let (requests, limits) = (
+            &container["resources"]["requests"],
+            &container["resources"]["limits"],
+        );
+        any |= [requests, limits]
+            .iter()
+            .any(|amounts| amounts.as_object().is_some_and(|amounts| !amounts.is_empty()));
+        guaranteed &= ["cpu", "memory"]
+            .iter()
+            .all(|name| limits[*name].is_string() && requests[*name] == limits[*name]);
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
     }
 }
 
@@ -280,7 +319,6 @@ fn prepare_namespace(object: &mut Object) {
 }
 
 fn prepare_secret(object: &mut Object) {
-    object.entry("type").or_insert_with(|| Value::from("Opaque"));
     if let Some(Value::Object(plain)) = object.remove("stringData") {
         let data = object.entry("data").or_insert_with(|| json!({}));
         for (key, text) in plain {
@@ -308,6 +346,7 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
     match target.subresource.as_str() {
         "status" => keep_all_but_status(definition, old, new),
         "finalize" => keep_all_but_namespace_finalizers(old, new),
+        "binding" => {}
         _ if definition.has_status() => meta::copy_field(old, new, "status"),
         _ => {}
     }
