@@ -1,0 +1,674 @@
+//! The verbs on resources: from a path and a method to a call of the registry and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::header::USER_AGENT;
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::ApiBody;
+use super::negotiate::{self, BodyFormat, Encoding, PatchFormat};
+use super::path::ResourcePath;
+use super::{Api, Call, respond, reviews};
+use crate::apply;
+use crate::audit;
+use crate::auth::Attributes;
+use crate::catalog::Definition;
+use crate::decode::{self, FieldValidation};
+use crate::error::{self, ApiError};
+use crate::field_error::FieldError;
+use crate::meta::Object;
+use crate::patch::json::JsonPatch;
+use crate::patch::merge::MergePatch;
+use crate::patch::strategic::StrategicPatch;
+use crate::present::{Form, Presenter};
+use crate::protobuf;
+use crate::registry::{Deleted, Patch, Record, Target, WriteContext, Written};
+use crate::selection::Selection;
+use crate::watch::{Start, Watch, WatchSpec};
+
+const MANAGER_NAME_BYTES: usize = 128;
+/// A watch without a timeout of its own ends after this, plus a random share, so that clients spread out.
+const WATCH_LASTS: Duration = Duration::from_mins(30);
+
+pub(super) async fn serve(
+    api: &Arc<Api>,
+    call: &Call,
+    path: ResourcePath,
+) -> Result<Response<ApiBody>, ApiError> {
+    let catalog = api.registry.catalog();
+    let verb = verb(call, &path);
+    api.require(&call.identity, &attributes(call, &path, verb))?;
+    let Some(definition) = catalog.resource(&path.group, &path.version, &path.resource) else {
+        return match catalog.group_version(&path.group, &path.version) {
+            Some(_) => Err(ApiError::unknown_resource()),
+            None => Ok(respond::not_found_page()),
+        };
+    };
+    let request = Request {
+        api,
+        call,
+        verb,
+        target: Target {
+            definition: Arc::clone(definition),
+            namespace: path.namespace,
+            name: path.name,
+            subresource: path.subresource,
+        },
+    };
+    let outcome = request.run(path.watch).await;
+    if !matches!(verb, "get" | "list" | "watch") {
+        audit::write(
+            call.identity.user.as_str(),
+            verb,
+            &request.target,
+            outcome.as_ref().map_or_else(|error| error.code, Response::status),
+        );
+    }
+    outcome
+}
+
+/// The verb as authorisation and discovery name it.
+fn verb(call: &Call, path: &ResourcePath) -> &'static str {
+    match call.method {
+        Method::GET | Method::HEAD if path.watch || (path.name.is_empty() && call.query.is_watch()) => {
+            "watch"
+        }
+        Method::GET | Method::HEAD if path.name.is_empty() => "list",
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if path.name.is_empty() => "deletecollection",
+        Method::DELETE => "delete",
+        _ => "unknown",
+    }
+}
+
+fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> Attributes {
+    let mut name = path.name.clone();
+    // A list of one name is a question about that object.
+    if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
+        let pinned = call.query.get("fieldSelector").split(',').find_map(|term| {
+            let value = term.strip_prefix("metadata.name=")?;
+            Some(value.trim_start_matches('=').to_owned())
+        });
+        name = pinned.unwrap_or_default();
+    }
+    Attributes {
+        verb: verb.to_owned(),
+        group: path.group.clone(),
+        version: path.version.clone(),
+        resource: path.resource.clone(),
+        subresource: path.subresource.clone(),
+        namespace: path.namespace.clone(),
+        name,
+        path: call.path.clone(),
+    }
+}
+
+struct Request<'a> {
+    api: &'a Arc<Api>,
+    call: &'a Call,
+    verb: &'static str,
+    target: Target,
+}
+
+impl Request<'_> {
+    async fn run(&self, legacy_watch: bool) -> Result<Response<ApiBody>, ApiError> {
+        let definition = &self.target.definition;
+        if !self.target.namespace.is_empty() && !definition.namespaced {
+            return Ok(respond::not_found_page());
+        }
+        if !self.target.subresource.is_empty() {
+            return self.subresource().await;
+        }
+        if definition.namespaced
+            && self.target.namespace.is_empty()
+            && !matches!(self.verb, "list" | "watch")
+            && !(self.verb == "create" && definition.is_virtual())
+        {
+            return match self.target.name.as_str() {
+                "" => Err(ApiError::method_not_allowed()),
+                _ => Ok(respond::not_found_page()),
+            };
+        }
+        if !definition.allows(self.verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match self.verb {
+            "create" if definition.is_virtual() => {
+                reviews::answer(self.api, self.call, &self.target, self.parsed_body()?)
+            }
+            "create" if !self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
+            "create" => self.create().await,
+            "get" => self.get(),
+            "list" => self.list().await,
+            "watch" => self.watch(legacy_watch).await,
+            "update" => self.update().await,
+            "patch" => self.patch().await,
+            "delete" => self.delete().await,
+            "deletecollection" => self.delete_collection().await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    async fn subresource(&self) -> Result<Response<ApiBody>, ApiError> {
+        let Some(sub) = self.target.definition.subresource(&self.target.subresource) else {
+            let definition = &self.target.definition;
+            return if definition.is_custom() {
+                Err(ApiError::not_found(definition.subject(&self.target.name)))
+            } else {
+                Err(ApiError::unknown_resource())
+            };
+        };
+        if !sub.verbs.contains(&self.verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match (sub.name.as_str(), self.verb) {
+            ("scale", "get") => Ok(respond::json(
+                StatusCode::OK,
+                &self.api.registry.scale(&self.target)?,
+            )),
+            ("scale", _) => self.set_scale().await,
+            ("eviction", _) => self.evict().await,
+            ("binding", _) => {
+                let context = self.context("CreateOptions")?;
+                let binding = self.object(&context)?.0;
+                self.api.registry.bind(&self.target, &context, &binding).await?;
+                Ok(created_status())
+            }
+            ("token", _) => reviews::token(self.api, self.call, &self.target),
+            (_, "get") => self.get(),
+            (_, "update") => self.update().await,
+            (_, "patch") => self.patch().await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    fn presenter(&self, list: bool) -> Result<(Presenter, Encoding), ApiError> {
+        let (form, encoding) = negotiate::form(&self.call.headers, &self.call.query, list)?;
+        Ok((
+            Presenter::new(&self.target.definition, form, self.api.registry.clock()),
+            encoding,
+        ))
+    }
+
+    fn context(&self, options_kind: &str) -> Result<WriteContext, ApiError> {
+        let query = &self.call.query;
+        let agent = self
+            .call
+            .headers
+            .get(USER_AGENT)
+            .and_then(|agent| agent.to_str().ok());
+        Ok(WriteContext {
+            user: self.call.identity.user.clone(),
+            groups: self.call.identity.groups.clone(),
+            field_manager: apply::manager_name(query.get("fieldManager"), agent.unwrap_or_default()),
+            dry_run: query.dry_run(options_kind)?,
+            field_validation: query.field_validation(options_kind)?,
+            record: Record::Due,
+        })
+    }
+
+    fn selection(&self) -> Result<Selection, ApiError> {
+        let query = &self.call.query;
+        let target = &self.target;
+        let selection = Selection::parse(
+            &target.definition,
+            &target.namespace,
+            query.get("labelSelector"),
+            query.get("fieldSelector"),
+        )?;
+        Ok(selection)
+    }
+
+    fn get(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let stored = self.api.registry.get(&self.target)?;
+        respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])
+    }
+
+    async fn list(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(true)?;
+        let options = self.call.query.list_options()?;
+        let selection = self.selection()?;
+        let listed = self
+            .api
+            .registry
+            .list(&self.target.definition, &selection, &options)
+            .await?;
+        let mut response = respond::encode(
+            encoding,
+            StatusCode::OK,
+            presenter.list(&listed.objects, &listed.meta)?,
+        )?;
+        self.warn(&mut response, &[]);
+        Ok(response)
+    }
+
+    async fn watch(&self, legacy: bool) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, _) = self.presenter(true)?;
+        let options = self.call.query.watch_options()?;
+        let mut selection = self.selection()?;
+        if legacy && !self.target.name.is_empty() {
+            let pinned = format!("metadata.name={}", self.target.name);
+            selection = Selection::parse(&self.target.definition, &self.target.namespace, "", &pinned)?;
+        }
+        let registry = &self.api.registry;
+        let resource = Arc::clone(&self.target.definition.storage);
+        let everything = |announce_end| Start::Everything {
+            page: registry.store.list(&resource, &selection.namespace),
+            announce_end,
+        };
+        let start = match (options.send_initial_events, options.revision) {
+            (Some(true), revision) => {
+                registry.wait_for(revision.unwrap_or(0)).await?;
+                everything(true)
+            }
+            (Some(false), None | Some(0)) => Start::After(registry.store.revision()),
+            // With bookmarks, even a watch from nowhere hears where its beginning ends.
+            (None, None) => everything(options.bookmarks),
+            (None, Some(0)) => everything(false),
+            (_, Some(revision)) => self.start_after(revision),
+        };
+        let spec = WatchSpec {
+            resource: Arc::clone(&self.target.definition.storage),
+            selection,
+            presenter,
+            bookmarks: options.bookmarks.then_some(self.api.bookmark_interval),
+            lasts: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
+        };
+        let watch = Watch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
+        let open = self.api.metrics.watch_opened();
+        let frames = stream::unfold((watch, open), |(mut watch, open)| async move {
+            let frame = watch.next().await?;
+            Some((frame, (watch, open)))
+        });
+        Ok(respond::stream(ApiBody::stream(frames)))
+    }
+
+    /// Events are the one kind that a real server does not cache: a watch of them reaches back only as far as the
+    /// store remembers.
+    fn start_after(&self, revision: u64) -> Start {
+        let forgotten = revision < self.api.registry.store.compacted();
+        if forgotten && &*self.target.definition.storage == "events" {
+            return Start::Refused(ApiError::expired(
+                "The resourceVersion for the provided watch is too old.",
+            ));
+        }
+        Start::After(revision)
+    }
+
+    /// A share of the watch's life that differs from client to client.
+    fn spread(&self) -> Duration {
+        Duration::from_millis(self.api.registry.store.revision().wrapping_mul(7919) % 1_800_000)
+    }
+
+    async fn create(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("CreateOptions")?;
+        let (object, objections) = self.object(&context)?;
+        let mut written = self.api.registry.create(&self.target, &context, object).await?;
+        written.warnings.splice(0..0, objections);
+        self.written(&presenter, encoding, StatusCode::CREATED, &written)
+    }
+
+    async fn update(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("UpdateOptions")?;
+        let (object, objections) = self.object(&context)?;
+        let mut updated = self.api.registry.update(&self.target, &context, object).await?;
+        updated.written.warnings.splice(0..0, objections);
+        let code = if updated.created {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        self.written(&presenter, encoding, code, &updated.written)
+    }
+
+    async fn patch(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("PatchOptions")?;
+        let patch = self.read_patch(&context)?;
+        self.check_patch_options(&patch)?;
+        if let Patch::Apply { object, .. } = &patch {
+            check_applied(object)?;
+        }
+        let updated = self.api.registry.patch(&self.target, &context, &patch).await?;
+        let code = if updated.created {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        self.written(&presenter, encoding, code, &updated.written)
+    }
+
+    fn check_patch_options(&self, patch: &Patch) -> Result<(), ApiError> {
+        let query = &self.call.query;
+        let manager = query.get("fieldManager");
+        let error = match patch {
+            _ if manager.len() > MANAGER_NAME_BYTES => {
+                FieldError::too_long("fieldManager", MANAGER_NAME_BYTES)
+            }
+            Patch::Apply { .. } if query.get("fieldManager").is_empty() => {
+                FieldError::required("fieldManager", "is required for apply patch")
+            }
+            Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) if !query.get("force").is_empty() => {
+                FieldError::forbidden("force", "may not be specified for non-apply patch")
+            }
+            _ => return Ok(()),
+        };
+        Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
+    }
+
+    fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
+        let (body, validation) = (&self.call.body, context.field_validation);
+        let patch = match negotiate::patch_format(&self.call.headers, self.target.definition.is_custom())? {
+            PatchFormat::Json => Patch::Json(JsonPatch::decode(body, validation)?),
+            PatchFormat::Merge => Patch::Merge(MergePatch::decode(body, validation)?),
+            PatchFormat::Strategic => Patch::Strategic(StrategicPatch::decode(body, validation)?),
+            PatchFormat::Apply => Patch::Apply {
+                object: from_yaml(body)?,
+                force: self.call.query.flag("force"),
+            },
+        };
+        let objections = match &patch {
+            Patch::Json(patch) => patch.objections.as_slice(),
+            Patch::Merge(patch) => patch.objections.as_slice(),
+            Patch::Strategic(patch) => patch.objections.as_slice(),
+            Patch::Apply { .. } => &[],
+        };
+        if validation == FieldValidation::Strict && !objections.is_empty() {
+            return Err(ApiError::bad_request(decode::strict_message(objections)));
+        }
+        Ok(patch)
+    }
+
+    async fn delete(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("DeleteOptions")?;
+        let (options, dry_run) = self.delete_options()?;
+        let context = WriteContext {
+            dry_run: context.dry_run || dry_run,
+            ..context
+        };
+        let deleted = self.api.registry.delete(&self.target, &context, &options).await?;
+        let definition = &self.target.definition;
+        match deleted {
+            Deleted::Gone(last) if !self.api.registry.returns_deleted_object(&self.target) => {
+                let status = error::success(
+                    &definition.group,
+                    &definition.plural,
+                    &self.target.name,
+                    &last.head.uid,
+                );
+                Ok(respond::json(StatusCode::OK, &status))
+            }
+            Deleted::Gone(stored) | Deleted::Pending(stored) => {
+                respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])
+            }
+        }
+    }
+
+    fn delete_options(&self) -> Result<(crate::registry::DeleteOptions, bool), ApiError> {
+        let body = if self.call.body.is_empty() {
+            None
+        } else {
+            Some(self.parsed_body()?)
+        };
+        if let Some(body) = &body {
+            let (api_version, kind) = (body["apiVersion"].as_str(), body["kind"].as_str());
+            if let (Some(api_version), Some(kind)) = (api_version, kind)
+                && kind != "DeleteOptions"
+            {
+                return Err(ApiError::bad_request(crate::registry::unregistered(
+                    api_version,
+                    kind,
+                )));
+            }
+        }
+        let dry_run = body
+            .as_ref()
+            .and_then(|body| body.get("dryRun"))
+            .and_then(Value::as_array);
+        let dry_run = dry_run.is_some_and(|values| values.iter().any(|value| value == "All"));
+        Ok((self.call.query.delete_options(body.as_ref())?, dry_run))
+    }
+
+    async fn delete_collection(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(true)?;
+        let context = self.context("DeleteOptions")?;
+        let (options, dry_run) = self.delete_options()?;
+        let context = WriteContext {
+            dry_run: context.dry_run || dry_run,
+            ..context
+        };
+        let selection = self.selection()?;
+        let deleted = self
+            .api
+            .registry
+            .delete_collection(&self.target, &context, &selection, &options)
+            .await?;
+        let meta = crate::present::ListMeta {
+            revision: self.api.registry.store.revision(),
+            ..crate::present::ListMeta::default()
+        };
+        respond::encode(encoding, StatusCode::OK, presenter.list(&deleted, &meta)?)
+    }
+
+    async fn set_scale(&self) -> Result<Response<ApiBody>, ApiError> {
+        let context = self.context("UpdateOptions")?;
+        let body = self.parsed_body()?;
+        let patch = self.verb == "patch";
+        let scale = self
+            .api
+            .registry
+            .set_scale(&self.target, &context, &|current| {
+                Ok(if patch {
+                    merged(current, &body)
+                } else {
+                    body.clone()
+                })
+            })
+            .await?;
+        Ok(respond::json(StatusCode::OK, &scale))
+    }
+
+    async fn evict(&self) -> Result<Response<ApiBody>, ApiError> {
+        let context = self.context("CreateOptions")?;
+        let eviction = self.parsed_body()?;
+        let named = eviction
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if !named.is_empty() && named != self.target.name {
+            return Err(ApiError::bad_request(format!(
+                "name in URL does not match name in Eviction object: {} != {named}",
+                self.target.name
+            )));
+        }
+        let options = self.call.query.delete_options(eviction.get("deleteOptions"))?;
+        let dry = eviction
+            .pointer("/deleteOptions/dryRun")
+            .and_then(Value::as_array);
+        let context = WriteContext {
+            dry_run: context.dry_run || dry.is_some_and(|values| !values.is_empty()),
+            ..context
+        };
+        self.api.registry.evict(&self.target, &context, &options).await?;
+        Ok(created_status())
+    }
+
+    fn written(
+        &self,
+        presenter: &Presenter,
+        encoding: Encoding,
+        code: StatusCode,
+        written: &Written,
+    ) -> Result<Response<ApiBody>, ApiError> {
+        let body: Bytes = if written.stored.revision == 0 && presenter.form == Form::Whole {
+            // A dry-run create has no version to show.
+            let mut value = Value::Object(written.stored.value()?);
+            if let Some(metadata) = value["metadata"].as_object_mut() {
+                metadata.remove("resourceVersion");
+            }
+            Bytes::from(presenter.value(&value).to_string())
+        } else {
+            presenter.object(&written.stored)?
+        };
+        let mut response = respond::encode(encoding, code, vec![body])?;
+        self.warn(&mut response, &written.warnings);
+        Ok(response)
+    }
+
+    fn warn(&self, response: &mut Response<ApiBody>, warnings: &[String]) {
+        if let crate::catalog::Source::Custom(version) = &self.target.definition.source
+            && let Some(warning) = &version.deprecation_warning
+        {
+            respond::warn(response, std::slice::from_ref(warning));
+        }
+        respond::warn(response, warnings);
+    }
+
+    /// The body as JSON, whatever it came as.
+    fn json_body(&self) -> Result<Bytes, ApiError> {
+        let body = &self.call.body;
+        // Delete options are a built-in type on any resource, and a patch says nothing about the format of its body.
+        let custom = self.target.definition.is_custom() && !self.verb.starts_with("delete");
+        let format = match self.verb {
+            "patch" => BodyFormat::Json,
+            _ => negotiate::body_format(&self.call.headers, custom)?,
+        };
+        Ok(match format {
+            BodyFormat::Json => body.clone(),
+            BodyFormat::Yaml => Bytes::from(from_yaml(body)?.to_string()),
+            BodyFormat::Protobuf => {
+                let value =
+                    protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+                Bytes::from(value.to_string())
+            }
+        })
+    }
+
+    fn parsed_body(&self) -> Result<Value, ApiError> {
+        if self.call.body.is_empty() {
+            return Ok(json!({}));
+        }
+        parse_json(&self.json_body()?)
+    }
+
+    /// The object in the body, and what a strict reader would object to.
+    fn object(&self, context: &WriteContext) -> Result<(Object, Vec<String>), ApiError> {
+        let definition = &self.target.definition;
+        let json = self.json_body()?;
+        let schema = definition.type_schema();
+        let unrecognized = |why: &str| ApiError::unrecognized(&definition.kind, why, &json);
+        let decoded =
+            decode::decode(&json, schema.as_ref()).map_err(|error| unrecognized(&error.to_string()))?;
+        if !decoded.value.is_object() {
+            return Err(unrecognized(&not_an_object(&decoded.value)));
+        }
+        if context.field_validation == FieldValidation::Strict && !decoded.objections.is_empty() {
+            return Err(strict(definition, &decoded.objections));
+        }
+        if let Some(schema) = &schema
+            && let Some(problem) = decode::type_error(&decoded.value, schema)
+        {
+            return Err(ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {problem}",
+                definition.kind, definition.version, definition.kind
+            )));
+        }
+        let objections = match context.field_validation {
+            FieldValidation::Ignore => Vec::new(),
+            FieldValidation::Warn | FieldValidation::Strict => decoded.objections,
+        };
+        match decoded.value {
+            Value::Object(object) => Ok((object, objections)),
+            _ => Err(ApiError::bad_request("the body is not an object")),
+        }
+    }
+}
+
+/// What is applied must say what it is.
+fn check_applied(object: &Value) -> Result<(), ApiError> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version.is_empty() || kind.is_empty() {
+        let (group, version) = crate::kinds::split_api_version(api_version);
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={kind}"
+        )));
+    }
+    Ok(())
+}
+
+fn strict(definition: &Definition, objections: &[String]) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: {}",
+        definition.kind,
+        definition.version,
+        definition.kind,
+        decode::strict_message(objections)
+    ))
+}
+
+/// How Go refuses to read a type from something that is no object.
+fn not_an_object(value: &Value) -> String {
+    let found = match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Null | Value::Object(_) => "object",
+    };
+    format!(
+        "json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )
+}
+
+fn created_status() -> Response<ApiBody> {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    respond::json(StatusCode::CREATED, &status)
+}
+
+fn parse_json(body: &[u8]) -> Result<Value, ApiError> {
+    let decoded = decode::decode(body, None).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    Ok(decoded.value)
+}
+
+/// YAML, of which JSON is a part.
+fn from_yaml(body: &[u8]) -> Result<Value, ApiError> {
+    if body.trim_ascii_start().first() == Some(&b'{') {
+        return parse_json(body);
+    }
+    let text = std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    serde_saphyr::from_str(text).map_err(|error| {
+        // The first line without the position is what other YAML readers say too.
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        let why = line.rsplit_once(": ").map_or(line, |(_, why)| why);
+        ApiError::bad_request(format!(
+            "error decoding YAML: error converting YAML to JSON: yaml: {why}"
+        ))
+    })
+}
+
+fn merged(mut current: Value, change: &Value) -> Value {
+    if let (Some(current), Some(change)) = (current.as_object_mut(), change.as_object()) {
+        for (field, value) in change {
+            let before = current.remove(field).unwrap_or(Value::Null);
+            if !value.is_null() {
+                current.insert(field.clone(), merged(before, value));
+            }
+        }
+        return Value::Object(std::mem::take(current));
+    }
+    change.clone()
+}
