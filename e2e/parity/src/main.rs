@@ -92,7 +92,7 @@ async fn record(options: &Options) -> Result<ExitCode> {
     let mut recorded = 0;
     for (transcript, played) in play_all(transcripts, options).await? {
         if let Some(failure) = played.failure {
-            bail!(failure);
+            bail!("{failure}");
         }
         for recording in &played.recordings {
             let broken = recording.answer.get("trouble").is_some()

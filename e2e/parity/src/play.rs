@@ -127,8 +127,11 @@ impl<'a> Player<'a> {
             let request = self.variables.text(&step.action.summary());
             let seen = self.step(step).await;
             self.save(step, &seen);
+            // A wait that ended has seen what it waited for, even where that is an error.
+            let awaited = matches!((&step.action, &seen), (Action::Poll(..), Seen::Answer(_)));
             match &step.check {
                 Some(check) => self.record(check, &step.action.summary(), &seen, &step.view),
+                None if awaited => {}
                 None => prepared(&seen)
                     .map_err(|message| preparation(transcript, index + 1, &request, message))?,
             }
