@@ -13,30 +13,38 @@ pub struct Verdict {
     pub difference: Option<String>,
 }
 
-/// One verdict for every expected check, in order.
+/// One verdict for every check of either side, in the order of the expected ones.
 ///
-/// Checks are matched by position, because a transcript is a story; a missing answer is a difference.
+/// Checks are matched by their sentence; a missing answer is a difference, and so is one that nobody expects.
 pub fn compare(expected: &[Recording], actual: &[Recording]) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = expected
+    let judged = expected.iter().map(|wanted| {
+        let seen = actual.iter().find(|seen| seen.check == wanted.check);
+        verdict(
+            wanted,
+            seen.map_or_else(
+                || Some("there was no answer\n".to_owned()),
+                |seen| difference(wanted, seen),
+            ),
+        )
+    });
+    let unexpected = actual
         .iter()
-        .enumerate()
-        .map(|(index, wanted)| Verdict {
-            check: wanted.check.clone(),
-            request: wanted.request.clone(),
-            difference: match actual.get(index) {
-                None => Some("the transcript ended before this check\n".to_owned()),
-                Some(seen) => difference(wanted, seen),
-            },
-        })
-        .collect();
-    for extra in actual.iter().skip(expected.len()) {
-        verdicts.push(Verdict {
-            check: extra.check.clone(),
-            request: extra.request.clone(),
-            difference: Some("there is no golden answer for this check\n".to_owned()),
+        .filter(|seen| !expected.iter().any(|wanted| wanted.check == seen.check))
+        .map(|seen| {
+            verdict(
+                seen,
+                Some("there is no golden answer for this check\n".to_owned()),
+            )
         });
+    judged.chain(unexpected).collect()
+}
+
+fn verdict(recording: &Recording, difference: Option<String>) -> Verdict {
+    Verdict {
+        check: recording.check.clone(),
+        request: recording.request.clone(),
+        difference,
     }
-    verdicts
 }
 
 fn difference(expected: &Recording, actual: &Recording) -> Option<String> {

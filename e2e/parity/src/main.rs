@@ -50,14 +50,21 @@ struct Options {
     only: Vec<String>,
 }
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    run(&arguments).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        match arguments.command {
-            Command::Check(options) => check(&options).await,
-            Command::Record(options) => record(&options).await,
-            Command::List(options) => list(&options),
+        match &arguments.command {
+            Command::Check(options) => check(options).await,
+            Command::Record(options) => record(options).await,
+            Command::List(options) => list(options),
         }
     })
 }

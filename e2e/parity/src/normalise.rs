@@ -210,6 +210,11 @@ fn narrow(mut document: Value, view: &View) -> Value {
             }
         }
     }
+    for pointer in &view.sort {
+        if let Some(Value::Array(items)) = document.pointer_mut(pointer) {
+            items.sort_by_cached_key(ToString::to_string);
+        }
+    }
     for pointer in &view.ignore {
         let path: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
         remove(&mut document, &path);

@@ -13,7 +13,7 @@ use crate::golden::Recording;
 use crate::normalise::Normaliser;
 use crate::server::{Answer, Next, Outgoing, Server, ServerError, Stream};
 use crate::shell::{Output, Shell, ShellError};
-use crate::transcript::{Action, After, Call, Payload, ShellMode, Step, Transcript, Until, View};
+use crate::transcript::{Action, After, Call, Marks, Payload, ShellMode, Step, Transcript, Until, View};
 use crate::variables::Variables;
 
 /// How long an expected event may take; garbage collectors of real clusters work in their own time.
@@ -151,7 +151,12 @@ impl<'a> Player<'a> {
                 Ok(Err(refusal)) => Seen::Answer(refusal),
                 Err(error) => Seen::Trouble(describe(&error)),
             },
-            Action::ReadEvents { name, count, then } => self.read_events(name, *count, *then).await,
+            Action::ReadEvents {
+                name,
+                count,
+                marks,
+                then,
+            } => self.read_events(name, *count, *marks, *then).await,
             Action::Shell { line, files, mode } => self.run_line(line, files, mode).await,
             Action::Collect { name, lines } => match self.shell.collect(name, *lines).await {
                 Ok(output) => Seen::Output(output),
@@ -199,13 +204,14 @@ impl<'a> Player<'a> {
             })
     }
 
-    async fn read_events(&mut self, name: &str, count: usize, then: After) -> Seen {
+    async fn read_events(&mut self, name: &str, count: usize, marks: Marks, then: After) -> Seen {
         let Some(stream) = self.watches.get_mut(name) else {
             return Seen::Trouble(format!("watch {name} is not open"));
         };
+        let mut marks_wanted = marks == Marks::First;
         let mut events = Vec::new();
         while events.len() < count {
-            match stream.next(EVENT).await {
+            match next_event(stream, EVENT, &mut marks_wanted).await {
                 Next::Event(event) => events.push(event),
                 Next::Closed => {
                     return Seen::Events {
@@ -224,7 +230,7 @@ impl<'a> Player<'a> {
         let patience = if then == After::Closed { EVENT } else { QUIET };
         let end = match then {
             After::Open => "open",
-            After::Quiet | After::Closed => match stream.next(patience).await {
+            After::Quiet | After::Closed => match next_event(stream, patience, &mut marks_wanted).await {
                 Next::Event(extra) => {
                     events.push(extra);
                     "one more event"
@@ -322,6 +328,26 @@ impl<'a> Player<'a> {
         // A server that cannot be reached any more has already shown it in the recordings.
         let _ = self.server.call(&delete).await;
     }
+}
+
+/// The next event that belongs to the story, within the patience counted from now.
+async fn next_event(stream: &mut Stream, patience: Duration, marks_wanted: &mut bool) -> Next {
+    let until = Instant::now() + patience;
+    loop {
+        let next = stream.next(until.saturating_duration_since(Instant::now())).await;
+        match &next {
+            Next::Event(event) if is_plain_bookmark(event) => {
+                if std::mem::take(marks_wanted) {
+                    return next;
+                }
+            }
+            _ => return next,
+        }
+    }
+}
+
+fn is_plain_bookmark(event: &Value) -> bool {
+    event["type"] == "BOOKMARK" && event.pointer("/object/metadata/annotations").is_none()
 }
 
 fn seen_answer(result: Result<Answer, ServerError>) -> Seen {

@@ -37,7 +37,12 @@ pub enum Action {
     /// Opens a watch that later steps read from.
     OpenWatch { name: String, call: Call },
     /// Reads events from an open watch.
-    ReadEvents { name: String, count: usize, then: After },
+    ReadEvents {
+        name: String,
+        count: usize,
+        marks: Marks,
+        then: After,
+    },
     /// Runs a shell line with `kubectl` on the path.
     Shell {
         line: String,
@@ -84,6 +89,17 @@ pub enum Credentials {
     WrongToken,
 }
 
+/// Bookmarks may come at any time; only the one that ends the initial events has its place in the story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Marks {
+    /// Passed over.
+    #[default]
+    Skip,
+    /// The first is an event like others, later ones are passed over.
+    First,
+}
+
 /// What follows the events that a step reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -114,6 +130,8 @@ pub struct View {
     pub ignore: Vec<String>,
     /// JSON pointers to compare; everything when empty.
     pub only: Vec<String>,
+    /// JSON pointers of lists whose order a server leaves to chance.
+    pub sort: Vec<String>,
     /// Lists of which only the named entries are compared: pointer of the list -> key of the entries -> values.
     pub keep: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
@@ -221,6 +239,8 @@ struct RawStep {
     events: Option<String>,
     count: Option<usize>,
     #[serde(default)]
+    marks: Marks,
+    #[serde(default)]
     then: After,
     /// A shell line.
     run: Option<String>,
@@ -237,6 +257,8 @@ struct RawStep {
     #[serde(default)]
     only: Vec<String>,
     #[serde(default)]
+    sort: Vec<String>,
+    #[serde(default)]
     keep: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
@@ -249,6 +271,7 @@ impl RawStep {
             view: View {
                 ignore: self.ignore,
                 only: self.only,
+                sort: self.sort,
                 keep: self.keep,
             },
             action,
@@ -261,6 +284,7 @@ impl RawStep {
             return Ok(Action::ReadEvents {
                 name,
                 count,
+                marks: self.marks,
                 then: self.then,
             });
         }
