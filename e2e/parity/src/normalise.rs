@@ -356,7 +356,7 @@ mod tests {
         };
         view.keep.insert(
             "/resources".into(),
-            [("name".to_owned(), vec!["pods".to_owned()])].into(),
+            [("/name".to_owned(), vec!["pods".to_owned()])].into(),
         );
         assert_eq!(
             normaliser().document(&document, &view),

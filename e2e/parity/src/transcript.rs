@@ -132,8 +132,10 @@ pub struct View {
     pub only: Vec<String>,
     /// JSON pointers of lists whose order a server leaves to chance.
     pub sort: Vec<String>,
-    /// Lists of which only the named entries are compared: pointer of the list -> key of the entries -> values.
+    /// Lists of which only the named entries are compared: pointer of the list -> pointer in an entry -> values.
     pub keep: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    /// The body is the server's own affair; that there is an answer is what counts.
+    pub without_body: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -257,6 +259,8 @@ struct RawStep {
     #[serde(default)]
     only: Vec<String>,
     #[serde(default)]
+    without_body: bool,
+    #[serde(default)]
     sort: Vec<String>,
     #[serde(default)]
     keep: BTreeMap<String, BTreeMap<String, Vec<String>>>,
@@ -273,6 +277,7 @@ impl RawStep {
                 only: self.only,
                 sort: self.sort,
                 keep: self.keep,
+                without_body: self.without_body,
             },
             action,
         })
