@@ -203,7 +203,7 @@ fn narrow(mut document: Value, view: &View) -> Value {
         for (key, values) in wanted {
             if let Some(Value::Array(items)) = document.pointer_mut(pointer) {
                 items.retain(|item| {
-                    item.get(key)
+                    item.pointer(key)
                         .and_then(Value::as_str)
                         .is_some_and(|name| values.iter().any(|v| v == name))
                 });
