@@ -1,1 +1,21 @@
-fn main() {}
+//! The Machine Config Operator in one binary: argument parsing, wiring and printing. Decisions live elsewhere.
+
+mod cli;
+mod commands;
+mod input;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = cli::Cli::parse();
+    match commands::run(arguments) {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            output::failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -18,6 +18,8 @@ pub fn reference_data(relative: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("note: reference data {relative:?} is not beside this checkout; only the project's own cases run");
+    eprintln!(
+        "note: reference data {relative:?} is not beside this checkout; only the project's own cases run"
+    );
     None
 }

@@ -1,0 +1,32 @@
+# The commands people and CI use. `make help` lists them.
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## Show where everything in the example's infra pool comes from
+	$(CARGO) run --quiet --package mco -- explain --manifests examples/quickstart --pool infra
+
+.PHONY: test
+test: ## Run all tests that need nothing but Rust
+	$(CARGO) test --workspace
+
+.PHONY: lint
+lint: ## Check formatting, lints, licences and duplicate dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	scripts/install-cargo-tool cargo-deny
+	$(CARGO) deny --log-level error check bans licenses sources
+
+.PHONY: bench
+bench: ## Measure speed and memory against the budgets
+	$(CARGO) bench --package mco-core
+	$(CARGO) build --release --package mco
+	scripts/bench-render
+
+.PHONY: fuzz
+fuzz: ## Fuzz the parsers; SECONDS_EACH=300 by default
+	scripts/fuzz

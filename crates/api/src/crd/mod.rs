@@ -1,0 +1,53 @@
+//! The CustomResourceDefinitions we install, and how they are printed.
+
+mod definition;
+mod yaml;
+
+pub use definition::Installable;
+pub use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+pub use yaml::{crds_yaml, to_yaml};
+
+pub(crate) use definition::{Definition, column};
+
+use crate::foreign::cluster_operator::ClusterOperator;
+use crate::foreign::image::Image;
+use crate::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, ImageTagMirrorSet};
+use crate::{
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
+    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
+};
+
+/// Every CustomResourceDefinition we install: [`own_crds`], then [`companion_crds`].
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let mut all = own_crds();
+    all.extend(companion_crds());
+    all
+}
+
+/// The definitions of our own kinds, by name.
+pub fn own_crds() -> Vec<CustomResourceDefinition> {
+    vec![
+        ContainerRuntimeConfig::crd(),
+        ControllerConfig::crd(),
+        KubeletConfig::crd(),
+        MachineConfigNode::crd(),
+        MachineConfigPool::crd(),
+        MachineConfig::crd(),
+        MachineConfiguration::crd(),
+        MachineOSBuild::crd(),
+        MachineOSConfig::crd(),
+        OSImageStream::crd(),
+        PinnedImageSet::crd(),
+    ]
+}
+
+/// The definitions of others' kinds that we write or let users write, for clusters that do not have them.
+pub fn companion_crds() -> Vec<CustomResourceDefinition> {
+    vec![
+        ClusterOperator::crd(),
+        ImageContentSourcePolicy::crd(),
+        ImageDigestMirrorSet::crd(),
+        Image::crd(),
+        ImageTagMirrorSet::crd(),
+    ]
+}

@@ -1,0 +1,186 @@
+//! A small language for writing structural schemas by hand, for the parts that no type of ours describes.
+
+use schemars::Schema;
+use serde_json::{Map, Value, json};
+
+use super::SERVER_SIDE_DEFAULT;
+
+/// A schema under construction.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node(Map<String, Value>);
+
+pub(crate) fn string() -> Node {
+    Node::default().with("type", "string")
+}
+
+pub(crate) fn int32() -> Node {
+    Node::default().with("type", "integer").with("format", "int32")
+}
+
+pub(crate) fn int64() -> Node {
+    Node::default().with("type", "integer").with("format", "int64")
+}
+
+pub(crate) fn object() -> Node {
+    Node::default().with("type", "object")
+}
+
+/// An object with any keys and values of one kind.
+pub(crate) fn map_of(values: Node) -> Node {
+    object().with("additionalProperties", values.0)
+}
+
+/// A list that is replaced as a whole.
+pub(crate) fn atomic_list_of(items: Node) -> Node {
+    list_of(items).with("x-kubernetes-list-type", "atomic")
+}
+
+/// A list without duplicates.
+pub(crate) fn set_of(items: Node) -> Node {
+    list_of(items).with("x-kubernetes-list-type", "set")
+}
+
+/// A list whose items are told apart by the values of these fields.
+pub(crate) fn list_by(keys: &[&str], items: Node) -> Node {
+    list_of(items)
+        .with("x-kubernetes-list-type", "map")
+        .with("x-kubernetes-list-map-keys", json!(keys))
+}
+
+/// A list that says nothing about how it is merged.
+pub(crate) fn list_of(items: Node) -> Node {
+    Node::default().with("type", "array").with("items", items.0)
+}
+
+/// A number or a string.
+pub(crate) fn int_or_string() -> Node {
+    Node::default()
+        .with("anyOf", json!([{"type": "integer"}, {"type": "string"}]))
+        .with("x-kubernetes-int-or-string", true)
+}
+
+impl Node {
+    /// Sets any keyword.
+    pub(crate) fn with(mut self, keyword: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(keyword.to_owned(), value.into());
+        self
+    }
+
+    pub(crate) fn about(self, description: &str) -> Self {
+        self.with("description", description)
+    }
+
+    pub(crate) fn nullable(self) -> Self {
+        self.with("nullable", true)
+    }
+
+    /// What the API server fills in when the field is absent.
+    pub(crate) fn default_to(self, value: impl Into<Value>) -> Self {
+        self.with(SERVER_SIDE_DEFAULT, value)
+    }
+
+    pub(crate) fn format(self, format: &str) -> Self {
+        self.with("format", format)
+    }
+
+    pub(crate) fn pattern(self, pattern: &str) -> Self {
+        self.with("pattern", pattern)
+    }
+
+    pub(crate) fn one_of(self, values: &[&str]) -> Self {
+        self.with("enum", json!(values))
+    }
+
+    pub(crate) fn min_length(self, least: u32) -> Self {
+        self.with("minLength", least)
+    }
+
+    pub(crate) fn max_length(self, most: u32) -> Self {
+        self.with("maxLength", most)
+    }
+
+    pub(crate) fn length(self, least: u32, most: u32) -> Self {
+        self.min_length(least).max_length(most)
+    }
+
+    pub(crate) fn min_items(self, least: u32) -> Self {
+        self.with("minItems", least)
+    }
+
+    pub(crate) fn max_items(self, most: u32) -> Self {
+        self.with("maxItems", most)
+    }
+
+    pub(crate) fn minimum(self, least: i64) -> Self {
+        self.with("minimum", least)
+    }
+
+    pub(crate) fn range(self, least: i64, most: i64) -> Self {
+        self.minimum(least).with("maximum", most)
+    }
+
+    /// Replaced as a whole, not merged field by field.
+    pub(crate) fn atomic(self) -> Self {
+        self.with("x-kubernetes-map-type", "atomic")
+    }
+
+    /// A CEL rule and what the API server says when it does not hold.
+    pub(crate) fn rule(self, rule: &str, message: &str) -> Self {
+        self.push_rule(json!({"rule": rule, "message": message}))
+    }
+
+    /// A CEL rule for which the API server makes up its own words.
+    pub(crate) fn rule_without_message(self, rule: &str) -> Self {
+        self.push_rule(json!({"rule": rule}))
+    }
+
+    pub(crate) fn push_rule(mut self, rule: Value) -> Self {
+        let rules = self
+            .0
+            .entry("x-kubernetes-validations")
+            .or_insert_with(|| json!([]));
+        if let Value::Array(rules) = rules {
+            rules.push(rule);
+        }
+        self
+    }
+
+    /// A field of an object.
+    pub(crate) fn field(mut self, name: &str, schema: Node) -> Self {
+        let properties = self.0.entry("properties").or_insert_with(|| json!({}));
+        if let Value::Object(properties) = properties {
+            properties.insert(name.to_owned(), schema.into());
+        }
+        self
+    }
+
+    /// A field of an object that must be there.
+    pub(crate) fn required(mut self, name: &str, schema: Node) -> Self {
+        let required = self.0.entry("required").or_insert_with(|| json!([]));
+        if let Value::Array(required) = required {
+            required.push(name.into());
+        }
+        self.field(name, schema)
+    }
+}
+
+impl From<Node> for Value {
+    fn from(node: Node) -> Self {
+        Self::Object(node.0)
+    }
+}
+
+impl From<Node> for Schema {
+    fn from(node: Node) -> Self {
+        Self::from(node.0)
+    }
+}
+
+impl From<Schema> for Node {
+    fn from(schema: Schema) -> Self {
+        match Value::from(schema) {
+            Value::Object(keywords) => Self(keywords),
+            _ => Self::default(),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Annotation keys, and the few values that mean something.
+
+/// On a MachineConfig made by a controller, rendered ones included: the controller's source revision. Absent or
+/// empty, the MachineConfig is the user's.
+pub const GENERATED_BY_CONTROLLER_VERSION: &str =
+    "machineconfiguration.openshift.io/generated-by-controller-version";
+
+/// On a ControllerConfig: the build version of the operator that wrote it.
+pub const GENERATED_BY_VERSION: &str = "machineconfiguration.openshift.io/generated-by-version";
+
+/// On a rendered MachineConfig and a ControllerConfig: the release's version. On an OSImageStream: the controller's
+/// source revision.
+pub const RELEASE_IMAGE_VERSION: &str = "machineconfiguration.openshift.io/release-image-version";
+
+/// On an OSImageStream: the release's image that it was made from.
+pub const RELEASE_PAYLOAD_IMAGE: &str = "machineconfiguration.openshift.io/release-payload-image";
+
+/// On a rendered MachineConfig: "true" when its operating system image is not the default one.
+pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
+
+/// On a ControllerConfig: whether the service CA was rotated, "true" or "false".
+pub const SERVICE_CA_ROTATE: &str = "machineconfiguration.openshift.io/service-ca-rotate";
+
+/// On a KubeletConfig or ContainerRuntimeConfig: the number that ends the name of the MachineConfig made from it,
+/// or empty for the name without a number.
+pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
+
+/// On a MachineConfig or MachineOSConfig: the operating system image that came with the installation, by digest.
+pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
+
+/// On the daemon's own copy of a MachineConfig: the operating system image that the config had before the pool's
+/// built one took its place.
+pub const ORIGINAL_OS_IMAGE_URL: &str = "machineconfiguration.openshift.io/original-osimageurl";
+
+/// On the daemon's own copy of a MachineConfig: the pool's built image.
+pub const LAYERED_OS_IMAGE_URL: &str = "machineconfiguration.openshift.io/ocl-osimageurl";
+
+/// On a user-data secret: the Ignition version that its stub was converted to.
+pub const STUB_UPGRADED_TO: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-to";
+
+/// On a user-data secret: when its stub was converted.
+pub const STUB_UPGRADED_AT: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-at";
+
+/// On a machine template: the labels its machines' Nodes will have, the architecture among them.
+pub const AUTOSCALER_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
+
+/// On a Node. Controller and daemon talk to each other through these.
+pub mod node {
+    /// The rendered config that is proven on disk. Written by the daemon.
+    pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+    /// The rendered config to reach. Written by the controller.
+    pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+    /// The pool's built image that the node runs. Only in layered pools.
+    pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
+    /// The pool's built image to reach. Only in layered pools.
+    pub const DESIRED_IMAGE: &str = "machineconfiguration.openshift.io/desiredImage";
+    /// See [`crate::vocabulary::node_state`].
+    pub const STATE: &str = "machineconfiguration.openshift.io/state";
+    /// Why the state is what it is, for people.
+    pub const REASON: &str = "machineconfiguration.openshift.io/reason";
+    /// What the daemon asks for: `drain-<config>` or `uncordon-<config>`.
+    pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+    /// What the controller has done of it.
+    pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+    /// [`REBOOTING`] from just before a reboot until the daemon has seen the next boot.
+    pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
+    /// The value of [`POST_CONFIG_ACTION`] around a reboot.
+    pub const REBOOTING: &str = "Rebooting";
+    /// Why the previous boot could not put its staged deployment in place.
+    pub const OSTREE_FINALIZE_STAGED_FAILURE: &str =
+        "machineconfiguration.openshift.io/ostree-finalize-staged-failure";
+    /// The shape of the control plane, see [`crate::vocabulary::topology`].
+    pub const CONTROL_PLANE_TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
+    /// The rendered config that the node was installed with.
+    pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
+    /// Present once the labels of the node's first pool were given to it.
+    pub const CUSTOM_POOL_LABELS_APPLIED: &str = "machineconfiguration.openshift.io/customPoolLabelsApplied";
+    /// The ControllerConfig whose certificates are on disk.
+    pub const LAST_SYNCED_CONTROLLER_CONFIG: &str =
+        "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
+    /// The latest value of [`super::SERVICE_CA_ROTATE`] that the daemon acted on.
+    pub const LAST_OBSERVED_SERVER_CA: &str =
+        "machineconfiguration.openshift.io/lastObservedServerCAAnnotation";
+    /// Once "accessed" when somebody had logged in. Nobody writes it any more.
+    pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
+
+    /// The verb and config of a drain request.
+    pub mod drain {
+        pub const DRAIN: &str = "drain";
+        pub const UNCORDON: &str = "uncordon";
+
+        /// Asks the controller to drain the node for this config.
+        pub fn drain(config: &str) -> String {
+            format!("{DRAIN}-{config}")
+        }
+
+        /// Asks the controller to let work onto the node again.
+        pub fn uncordon(config: &str) -> String {
+            format!("{UNCORDON}-{config}")
+        }
+    }
+}
+
+/// On MachineOSConfigs and MachineOSBuilds.
+pub mod build {
+    /// On a MachineOSConfig: its latest build.
+    pub const CURRENT_MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
+    /// On a MachineOSConfig: the user wants the image built again.
+    pub const REBUILD: &str = "machineconfiguration.openshift.io/rebuild";
+    /// On a MachineOSBuild: the secret with the credentials for pushing the image.
+    pub const RENDERED_IMAGE_PUSH_SECRET: &str =
+        "machineconfiguration.openshift.io/rendered-image-push-secret";
+    /// On a MachineOSBuild: UID of the Job that does the work.
+    pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
+}
+
+/// On secrets and config maps with certificates.
+pub mod certificate {
+    pub const NOT_BEFORE: &str = "auth.openshift.io/certificate-not-before";
+    pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
+    pub const ISSUER: &str = "auth.openshift.io/certificate-issuer";
+    pub const HOSTNAMES: &str = "auth.openshift.io/certificate-hostnames";
+}

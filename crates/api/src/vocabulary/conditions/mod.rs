@@ -1,0 +1,112 @@
+//! Condition types and statuses, and how a list of conditions is read and changed.
+
+pub mod pool;
+
+/// The statuses a condition can have.
+pub mod status {
+    pub const TRUE: &str = "True";
+    pub const FALSE: &str = "False";
+    pub const UNKNOWN: &str = "Unknown";
+}
+
+/// Types of the ControllerConfig's conditions.
+pub mod controller_config {
+    pub const TEMPLATE_CONTROLLER_RUNNING: &str = "TemplateControllerRunning";
+    pub const TEMPLATE_CONTROLLER_COMPLETED: &str = "TemplateControllerCompleted";
+    pub const TEMPLATE_CONTROLLER_FAILING: &str = "TemplateControllerFailing";
+}
+
+/// Types of a KubeletConfig's or ContainerRuntimeConfig's conditions.
+pub mod node_config {
+    /// Whether the controller took the object. Only on KubeletConfigs.
+    pub const ACCEPTED: &str = "Accepted";
+    pub const SUCCESS: &str = "Success";
+    pub const FAILURE: &str = "Failure";
+}
+
+/// Types of a MachineConfigNode's conditions: the steps of an update.
+pub mod machine_config_node {
+    /// No update is pending.
+    pub const UPDATED: &str = "Updated";
+    /// The update is possible and its cost is known.
+    pub const UPDATE_PREPARED: &str = "UpdatePrepared";
+    /// The update is in place, though perhaps not yet in force.
+    pub const UPDATE_EXECUTED: &str = "UpdateExecuted";
+    /// Part of [`UPDATE_EXECUTED`].
+    pub const CORDONED: &str = "Cordoned";
+    /// Part of [`UPDATE_EXECUTED`].
+    pub const DRAINED: &str = "Drained";
+    /// Part of [`UPDATE_EXECUTED`].
+    pub const APPLIED_FILES_AND_OS: &str = "AppliedFilesAndOS";
+    /// The first half of [`APPLIED_FILES_AND_OS`] where images are reported on their own.
+    pub const APPLIED_FILES: &str = "AppliedFiles";
+    /// The second half of [`APPLIED_FILES_AND_OS`] where images are reported on their own.
+    pub const APPLIED_OS_IMAGE: &str = "AppliedOSImage";
+    /// The operating system image has arrived.
+    pub const IMAGE_PULLED_FROM_REGISTRY: &str = "ImagePulledFromRegistry";
+    /// What had to be reloaded or restarted was.
+    pub const UPDATE_POST_ACTION_COMPLETE: &str = "UpdatePostActionComplete";
+    /// The machine has booted again.
+    pub const REBOOTED_NODE: &str = "RebootedNode";
+    /// The daemon works again after the update.
+    pub const RESUMED: &str = "Resumed";
+    /// The node takes work again.
+    pub const UPDATE_COMPLETE: &str = "UpdateComplete";
+    /// Part of [`UPDATE_COMPLETE`].
+    pub const UNCORDONED: &str = "Uncordoned";
+    /// The update failed.
+    pub const NODE_DEGRADED: &str = "NodeDegraded";
+    pub const PINNED_IMAGE_SETS_PROGRESSING: &str = "PinnedImageSetsProgressing";
+    pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
+    pub const INTERNAL_RELEASE_IMAGE_DEGRADED: &str = "InternalReleaseImageDegraded";
+}
+
+/// Types of a MachineOSConfig's conditions.
+pub mod machine_os_config {
+    /// The image came with the installation.
+    pub const SEEDED: &str = "Seeded";
+}
+
+/// Types of a MachineOSBuild's conditions. At most one is True; the last three are final.
+pub mod machine_os_build {
+    pub const PREPARED: &str = "Prepared";
+    pub const BUILDING: &str = "Building";
+    pub const FAILED: &str = "Failed";
+    pub const INTERRUPTED: &str = "Interrupted";
+    pub const SUCCEEDED: &str = "Succeeded";
+}
+
+/// Types of the MachineConfiguration's conditions.
+pub mod machine_configuration {
+    pub const BOOT_IMAGE_UPDATE_PROGRESSING: &str = "BootImageUpdateProgressing";
+    pub const BOOT_IMAGE_UPDATE_DEGRADED: &str = "BootImageUpdateDegraded";
+}
+
+/// Types of our ClusterOperator's conditions.
+pub mod cluster_operator {
+    pub const AVAILABLE: &str = "Available";
+    pub const PROGRESSING: &str = "Progressing";
+    pub const DEGRADED: &str = "Degraded";
+    pub const UPGRADEABLE: &str = "Upgradeable";
+    pub const EVALUATION_CONDITIONS_DETECTED: &str = "EvaluationConditionsDetected";
+}
+
+/// Types of an ImagePolicy's conditions.
+pub mod image_policy {
+    pub const PENDING: &str = "Pending";
+}
+
+/// Types of the credential provider configuration's conditions.
+pub mod credential_provider {
+    pub const VALIDATED: &str = "Validated";
+    pub const MACHINE_CONFIG_RENDERED: &str = "MachineConfigRendered";
+}
+
+/// Types of the conditions of a release that nodes serve themselves.
+pub mod internal_release_image {
+    pub const MOUNTED: &str = "Mounted";
+    pub const INSTALLING: &str = "Installing";
+    pub const AVAILABLE: &str = "Available";
+    pub const REMOVING: &str = "Removing";
+    pub const DEGRADED: &str = "Degraded";
+}

@@ -1,0 +1,117 @@
+//! The conditions of a MachineConfigPool.
+
+use std::fmt::Display;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::status;
+use crate::machine_config_pool::MachineConfigPoolCondition;
+
+/// Every machine runs the target.
+pub const UPDATED: &str = "Updated";
+/// At least one machine does not run the target yet.
+pub const UPDATING: &str = "Updating";
+/// Any of the other `*Degraded` types is True.
+pub const DEGRADED: &str = "Degraded";
+/// A machine reports that it cannot reach its target.
+pub const NODE_DEGRADED: &str = "NodeDegraded";
+/// The target could not be produced.
+pub const RENDER_DEGRADED: &str = "RenderDegraded";
+/// Images could not be pinned.
+pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
+/// The pool's image could not be built.
+pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
+/// Work beside the rollout failed. Read, never set.
+pub const POOL_SYNCHRONIZER_DEGRADED: &str = "PoolSynchronizerDegraded";
+/// An image build waits to start.
+pub const BUILD_PENDING: &str = "BuildPending";
+/// An image is being built.
+pub const BUILDING: &str = "Building";
+/// The image was built.
+pub const BUILD_SUCCESS: &str = "BuildSuccess";
+/// The image build failed.
+pub const BUILD_FAILED: &str = "BuildFailed";
+/// The image build was stopped because its result is no longer wanted.
+pub const BUILD_INTERRUPTED: &str = "BuildInterrupted";
+
+/// A condition that holds since `now`.
+pub fn is_true(
+    type_: &str,
+    reason: &str,
+    message: impl Into<String>,
+    now: Time,
+) -> MachineConfigPoolCondition {
+    condition(type_, status::TRUE, reason, message.into(), now)
+}
+
+/// A condition that does not hold since `now`.
+pub fn is_false(
+    type_: &str,
+    reason: &str,
+    message: impl Into<String>,
+    now: Time,
+) -> MachineConfigPoolCondition {
+    condition(type_, status::FALSE, reason, message.into(), now)
+}
+
+/// The target of this pool could not be produced.
+pub fn render_degraded(pool: &str, error: &impl Display, now: Time) -> MachineConfigPoolCondition {
+    is_true(
+        RENDER_DEGRADED,
+        "",
+        format!("Failed to render configuration for pool {pool}: {error}"),
+        now,
+    )
+}
+
+/// The target was produced.
+pub fn not_render_degraded(now: Time) -> MachineConfigPoolCondition {
+    is_false(RENDER_DEGRADED, "", "", now)
+}
+
+/// The condition of this type; the last one if a list has several.
+pub fn find<'a>(
+    conditions: &'a [MachineConfigPoolCondition],
+    type_: &str,
+) -> Option<&'a MachineConfigPoolCondition> {
+    conditions.iter().rev().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of this type is True.
+pub fn holds(conditions: &[MachineConfigPoolCondition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == status::TRUE)
+}
+
+/// Puts a condition into the list and says whether the list changed.
+///
+/// Nothing happens when status, reason and message are what they were. The old transition time is kept when the
+/// status is what it was. A changed condition moves to the end of the list.
+pub fn set(conditions: &mut Vec<MachineConfigPoolCondition>, mut new: MachineConfigPoolCondition) -> bool {
+    if let Some(old) = find(conditions, &new.type_) {
+        if old.status == new.status && old.reason == new.reason && old.message == new.message {
+            return false;
+        }
+        if old.status == new.status {
+            new.last_transition_time.clone_from(&old.last_transition_time);
+        }
+    }
+    conditions.retain(|condition| condition.type_ != new.type_);
+    conditions.push(new);
+    true
+}
+
+fn condition(
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: String,
+    now: Time,
+) -> MachineConfigPoolCondition {
+    MachineConfigPoolCondition {
+        last_transition_time: Some(now),
+        message,
+        reason: reason.to_owned(),
+        status: status.to_owned(),
+        type_: type_.to_owned(),
+    }
+}

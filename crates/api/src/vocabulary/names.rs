@@ -1,0 +1,116 @@
+//! Names of objects that several components agree on.
+
+/// The namespace of all components.
+pub const NAMESPACE: &str = "openshift-machine-config-operator";
+/// The namespace of machine templates and their user data.
+pub const MACHINE_API_NAMESPACE: &str = "openshift-machine-api";
+/// The namespace of what the user configures for the whole cluster.
+pub const CONFIG_NAMESPACE: &str = "openshift-config";
+/// The namespace of what operators publish for the whole cluster.
+pub const CONFIG_MANAGED_NAMESPACE: &str = "openshift-config-managed";
+
+/// The name of most resources of which a cluster has one.
+pub const SINGLETON: &str = "cluster";
+/// The name of the ClusterVersion.
+pub const CLUSTER_VERSION: &str = "version";
+/// The name of our ClusterOperator.
+pub const CLUSTER_OPERATOR: &str = "machine-config";
+/// The field manager that other implementations use as well.
+pub const FIELD_MANAGER: &str = "machine-config-operator";
+
+/// Names of the pools that belong to the product.
+pub mod pool {
+    pub const MASTER: &str = "master";
+    pub const WORKER: &str = "worker";
+    pub const ARBITER: &str = "arbiter";
+
+    /// Whether a pool is the user's own.
+    pub fn is_custom(name: &str) -> bool {
+        !matches!(name, MASTER | WORKER | ARBITER)
+    }
+}
+
+/// Names of components, also of their workloads and service accounts.
+pub mod component {
+    pub const OPERATOR: &str = "machine-config-operator";
+    pub const CONTROLLER: &str = "machine-config-controller";
+    pub const DAEMON: &str = "machine-config-daemon";
+    pub const SERVER: &str = "machine-config-server";
+    pub const OS_BUILDER: &str = "machine-os-builder";
+}
+
+/// Names of secrets.
+pub mod secret {
+    pub const PULL_SECRET: &str = "pull-secret";
+    pub const SERVER_CA: &str = "machine-config-server-ca";
+    pub const SERVER_TLS: &str = "machine-config-server-tls";
+    pub const NODE_BOOTSTRAPPER_TOKEN: &str = "node-bootstrapper-token";
+    pub const GLOBAL_PULL_SECRET_COPY: &str = "global-pull-secret-copy";
+    pub const INTERNAL_RELEASE_IMAGE_TLS: &str = "internal-release-image-tls";
+    pub const INTERNAL_RELEASE_IMAGE_REGISTRY_AUTH: &str = "internal-release-image-registry-auth";
+
+    /// The pointer config of a pool's new machines.
+    pub fn user_data(pool: &str) -> String {
+        format!("{pool}-user-data-managed")
+    }
+}
+
+/// Names of config maps.
+pub mod config_map {
+    pub const SERVER_CA: &str = "machine-config-server-ca";
+    pub const OS_IMAGE_URL: &str = "machine-config-osimageurl";
+    pub const BOOT_IMAGES: &str = "coreos-bootimages";
+    pub const KUBECONFIG_DATA: &str = "kubeconfig-data";
+    pub const KUBE_API_SERVER_CA: &str = "kube-apiserver-server-ca";
+    pub const MERGED_TRUSTED_IMAGE_REGISTRY_CA: &str = "merged-trusted-image-registry-ca";
+}
+
+/// What names of rendered MachineConfigs start with.
+pub const RENDERED_PREFIX: &str = "rendered-";
+
+/// The rendered MachineConfig of a pool with this hash.
+pub fn rendered(pool: &str, hash: &str) -> String {
+    format!("{RENDERED_PREFIX}{pool}-{hash}")
+}
+
+/// The MachineConfig that a pool's KubeletConfig gives. Several on one pool are told apart by a suffix.
+pub fn generated_kubelet(pool: &str, suffix: Option<u32>) -> String {
+    suffixed(format!("99-{pool}-generated-kubelet"), suffix)
+}
+
+/// The MachineConfig that a pool's ContainerRuntimeConfig gives.
+pub fn generated_container_runtime(pool: &str, suffix: Option<u32>) -> String {
+    suffixed(format!("99-{pool}-generated-containerruntime"), suffix)
+}
+
+/// The MachineConfig that the cluster's Node settings give.
+pub fn generated_node_kubelet(pool: &str) -> String {
+    format!("97-{pool}-generated-kubelet")
+}
+
+/// The MachineConfig that the cluster's feature gates give.
+pub fn generated_feature_kubelet(pool: &str) -> String {
+    format!("98-{pool}-generated-kubelet")
+}
+
+/// The MachineConfig that the cluster's registry settings give.
+pub fn generated_registries(pool: &str) -> String {
+    format!("99-{pool}-generated-registries")
+}
+
+/// The MachineConfig that the cluster's credential providers give.
+pub fn generated_credential_provider(pool: &str) -> String {
+    format!("97-{pool}-generated-credentialproviderconfig")
+}
+
+/// The MachineConfig of a pool whose image came with the installation.
+pub fn pre_built_image(pool: &str) -> String {
+    format!("10-prebuiltimage-osimageurl-{pool}")
+}
+
+fn suffixed(name: String, suffix: Option<u32>) -> String {
+    match suffix {
+        Some(suffix) => format!("{name}-{suffix}"),
+        None => name,
+    }
+}

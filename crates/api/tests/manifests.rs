@@ -1,0 +1,104 @@
+//! The generated CustomResourceDefinitions in `manifests/crds` are those that the code makes.
+//! `MCO_UPDATE_MANIFESTS=1 cargo test -p mco-api` writes them anew.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use mco_api::crd::{CustomResourceDefinition, to_yaml};
+use mco_api::{crds, crds_yaml};
+
+fn directory() -> PathBuf {
+    mco_testkit::repository_root().join("manifests/crds")
+}
+
+fn generated() -> BTreeMap<String, String> {
+    crds()
+        .iter()
+        .map(|crd| (format!("{}.yaml", crd.spec.names.plural), to_yaml(crd).unwrap()))
+        .collect()
+}
+
+fn on_disk() -> BTreeMap<String, String> {
+    let entries = fs::read_dir(directory()).map(|entries| entries.map(Result::unwrap).collect::<Vec<_>>());
+    entries
+        .unwrap_or_default()
+        .iter()
+        .map(|entry| {
+            (
+                entry.file_name().into_string().unwrap(),
+                fs::read_to_string(entry.path()).unwrap(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn generated_manifests_are_current() {
+    let generated = generated();
+    if env::var_os("MCO_UPDATE_MANIFESTS").is_some() {
+        fs::create_dir_all(directory()).unwrap();
+        for stale in on_disk().keys().filter(|file| !generated.contains_key(*file)) {
+            fs::remove_file(directory().join(stale)).unwrap();
+        }
+        for (file, text) in &generated {
+            fs::write(directory().join(file), text).unwrap();
+        }
+    }
+    let on_disk = on_disk();
+    let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
+    let remedy = "regenerate with MCO_UPDATE_MANIFESTS=1 cargo test -p mco-api";
+    assert_eq!(
+        names(&on_disk),
+        names(&generated),
+        "files in manifests/crds; {remedy}"
+    );
+    for (file, text) in &generated {
+        assert!(on_disk[file] == *text, "manifests/crds/{file} is stale; {remedy}");
+    }
+}
+
+#[test]
+fn printed_yaml_reads_back_as_the_same_definitions() {
+    let text = crds_yaml().unwrap();
+    let back: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&text).unwrap();
+    assert_eq!(back, crds());
+}
+
+#[test]
+fn every_field_is_described() {
+    fn walk(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
+        let described = schema
+            .get("description")
+            .is_some_and(|text| text.as_str().unwrap().ends_with(['.', ':']));
+        let standard = path.ends_with(".metadata");
+        if !described && !standard && !path.ends_with("[]") && !path.ends_with("{}") {
+            missing.push(path.to_owned());
+        }
+        for (field, schema) in schema["properties"].as_object().into_iter().flatten() {
+            walk(schema, &format!("{path}.{field}"), missing);
+        }
+        if let Some(items) = schema.get("items") {
+            walk(items, &format!("{path}[]"), missing);
+        }
+        if let Some(values) = schema.get("additionalProperties") {
+            walk(values, &format!("{path}{{}}"), missing);
+        }
+    }
+    let mut missing = Vec::new();
+    for crd in crds() {
+        let schema = &crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema;
+        walk(
+            &serde_json::to_value(schema).unwrap(),
+            &crd.spec.names.kind,
+            &mut missing,
+        );
+    }
+    assert_eq!(
+        missing,
+        Vec::<String>::new(),
+        "fields that `kubectl explain` says nothing about"
+    );
+}

@@ -1,0 +1,173 @@
+//! Which change asks for which action: the built-in rules and the administrator's own.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::Level;
+
+/// What the daemon does about a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    None,
+    Reboot,
+    Drain,
+    DaemonReload,
+    Reload(String),
+    Restart(String),
+    /// Reload the container runtime, and drain first if the change could disturb running workloads.
+    Special,
+}
+
+impl Action {
+    pub(super) fn level(&self) -> Level {
+        match self {
+            Self::None => Level::None,
+            Self::Reload(_) | Self::DaemonReload | Self::Special => Level::Reload,
+            Self::Restart(_) => Level::Restart,
+            Self::Drain => Level::Drain,
+            Self::Reboot => Level::Reboot,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("nothing"),
+            Self::Reboot => f.write_str("reboot"),
+            Self::Drain => f.write_str("drain"),
+            Self::DaemonReload => f.write_str("systemctl daemon-reload"),
+            Self::Reload(service) => write!(f, "reload {service}"),
+            Self::Restart(service) => write!(f, "restart {service}"),
+            Self::Special => f.write_str("reload crio.service"),
+        }
+    }
+}
+
+impl Serialize for Action {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A path, a unit or the SSH keys, and what their change asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// A path, which also covers everything below it, or the name of a unit.
+    pub subject: String,
+    pub actions: Vec<Action>,
+}
+
+impl Rule {
+    pub fn new(subject: &str, actions: &[Action]) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            actions: actions.to_vec(),
+        }
+    }
+}
+
+/// All rules of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    files: Vec<Rule>,
+    units: Vec<Rule>,
+    ssh_key: Vec<Action>,
+}
+
+impl Default for Policy {
+    /// The rules every cluster starts with.
+    fn default() -> Self {
+        let crio = "crio.service".to_owned();
+        let reload_crio = [Action::Reload(crio.clone())];
+        let update_trust = Action::Restart("coreos-update-ca-trust.service".to_owned());
+        let restart_kubelet = Action::Restart("kubelet.service".to_owned());
+        let restart_registry = Action::Restart("iri-registry.service".to_owned());
+        let anchors = "/etc/pki/ca-trust/source/anchors";
+        Self {
+            files: vec![
+                Rule::new(
+                    "/etc/machine-config-daemon/no-reboot/containers-gpg.pub",
+                    &reload_crio,
+                ),
+                Rule::new("/etc/containers/policy.json", &reload_crio),
+                Rule::new("/etc/containers/registries.d", &reload_crio),
+                Rule::new("/etc/crio/policies", &reload_crio),
+                Rule::new(super::REGISTRIES_CONF, &[Action::Special]),
+                Rule::new("/var/lib/kubelet/config.json", &[Action::None]),
+                Rule::new("/etc/nmstate/openshift", &[Action::None]),
+                Rule::new(
+                    &format!("{anchors}/openshift-config-user-ca-bundle.crt"),
+                    &[update_trust.clone(), Action::Restart(crio)],
+                ),
+                Rule::new(
+                    "/etc/kubernetes/credential-providers",
+                    std::slice::from_ref(&restart_kubelet),
+                ),
+                Rule::new(
+                    "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf",
+                    &[Action::DaemonReload, restart_kubelet.clone()],
+                ),
+                Rule::new("/etc/iri-registry", std::slice::from_ref(&restart_registry)),
+                Rule::new(
+                    "/usr/local/bin/load-registry-image.sh",
+                    std::slice::from_ref(&restart_registry),
+                ),
+                Rule::new(&format!("{anchors}/iri-root-ca.crt"), &[update_trust]),
+            ],
+            units: vec![Rule::new(
+                "iri-registry.service",
+                &[Action::DaemonReload, restart_registry],
+            )],
+            ssh_key: vec![Action::None],
+        }
+    }
+}
+
+impl Policy {
+    /// The built-in rules with the administrator's: a rule for the same path or unit replaces the built-in one, others
+    /// are added, and a rule for SSH keys replaces theirs.
+    #[must_use]
+    pub fn with(mut self, files: Vec<Rule>, units: Vec<Rule>, ssh_key: Option<Vec<Action>>) -> Self {
+        replace_or_add(&mut self.files, files);
+        replace_or_add(&mut self.units, units);
+        if let Some(actions) = ssh_key.filter(|actions| !actions.is_empty()) {
+            self.ssh_key = actions;
+        }
+        self
+    }
+
+    /// The rule for the longest path that is the file or one of its parent directories. `/` covers nothing, because
+    /// it would cover everything by accident.
+    pub fn for_file(&self, path: &str) -> Option<&Rule> {
+        let covers = |rule: &&Rule| {
+            let subject = rule.subject.trim_end_matches('/');
+            !subject.is_empty()
+                && path
+                    .strip_prefix(subject)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.files
+            .iter()
+            .filter(covers)
+            .max_by_key(|rule| rule.subject.len())
+    }
+
+    pub fn for_unit(&self, name: &str) -> Option<&Rule> {
+        self.units.iter().find(|rule| rule.subject == name)
+    }
+
+    pub fn ssh_key(&self) -> &[Action] {
+        &self.ssh_key
+    }
+}
+
+fn replace_or_add(rules: &mut Vec<Rule>, own: Vec<Rule>) {
+    for rule in own {
+        match rules.iter_mut().find(|existing| existing.subject == rule.subject) {
+            Some(existing) => *existing = rule,
+            None => rules.push(rule),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+use mco_api::machine_config::MachineConfigSpec;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::diff::{self, Side};
+
+fn cost_of(old: Value, new: Value, policy: &Policy) -> Cost {
+    let sides = [old, new].map(|value| {
+        let spec: MachineConfigSpec = serde_json::from_value(value).unwrap();
+        let ignition = spec
+            .config
+            .as_ref()
+            .map(|config| mco_ignition::parse(config).unwrap().config)
+            .unwrap_or_default();
+        (spec, ignition)
+    });
+    let side = |index: usize| Side {
+        spec: &sides[index].0,
+        ignition: &sides[index].1,
+    };
+    cost(
+        &diff::diff(side(0), side(1)),
+        policy,
+        &RegistriesChange::Unsafe {
+            because: "a registry is removed".to_owned(),
+        },
+    )
+}
+
+fn files(paths: &[&str]) -> Value {
+    let files: Vec<Value> = paths
+        .iter()
+        .map(|path| json!({"path": path, "contents": {"source": "data:,x"}}))
+        .collect();
+    json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}})
+}
+
+fn units(names: &[&str]) -> Value {
+    let units: Vec<Value> = names
+        .iter()
+        .map(|name| json!({"name": name, "enabled": true}))
+        .collect();
+    json!({"config": {"ignition": {"version": "3.5.0"}, "systemd": {"units": units}}})
+}
+
+fn restart(service: &str) -> Action {
+    Action::Restart(service.to_owned())
+}
+
+#[test]
+fn a_change_costs_what_its_policy_says() {
+    let own = Policy::default().with(
+        vec![
+            Rule::new("/etc/app", &[restart("app.service")]),
+            Rule::new("/etc/app/quiet", &[Action::None]),
+            Rule::new("/etc/slow", &[Action::Drain, restart("slow.service")]),
+            Rule::new("/etc/containers/policy.json", &[Action::None]),
+            Rule::new("/", &[Action::None]),
+        ],
+        vec![Rule::new(
+            "app.service",
+            &[Action::DaemonReload, restart("app.service")],
+        )],
+        None,
+    );
+    let key = json!({"config": {"ignition": {"version": "3.5.0"}, "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["a"]}]}}});
+    let cases: Vec<(&str, Value, Vec<Action>, Level)> = vec![
+        ("nothing", json!({}), vec![Action::None], Level::None),
+        (
+            "a file nobody speaks of",
+            files(&["/etc/other"]),
+            vec![Action::Reboot],
+            Level::Reboot,
+        ),
+        (
+            "a file below a path",
+            files(&["/etc/app/a/b"]),
+            vec![restart("app.service")],
+            Level::Restart,
+        ),
+        (
+            "a path that only begins alike",
+            files(&["/etc/application"]),
+            vec![Action::Reboot],
+            Level::Reboot,
+        ),
+        (
+            "the longest path wins",
+            files(&["/etc/app/quiet/x"]),
+            vec![Action::None],
+            Level::None,
+        ),
+        (
+            "the user's rule replaces the built-in one",
+            files(&["/etc/containers/policy.json"]),
+            vec![Action::None],
+            Level::None,
+        ),
+        ("an SSH key", key, vec![Action::None], Level::None),
+        (
+            "a pull secret",
+            files(&["/var/lib/kubelet/config.json"]),
+            vec![Action::None],
+            Level::None,
+        ),
+        (
+            "a unit with a rule",
+            units(&["app.service"]),
+            vec![Action::DaemonReload, restart("app.service")],
+            Level::Restart,
+        ),
+        (
+            "a unit without",
+            units(&["x.service"]),
+            vec![Action::Reboot],
+            Level::Reboot,
+        ),
+        (
+            "a kernel argument",
+            json!({"kernelArguments": ["a"]}),
+            vec![Action::Reboot],
+            Level::Reboot,
+        ),
+        (
+            "realtime",
+            json!({"kernelType": "realtime"}),
+            vec![Action::Reboot],
+            Level::Reboot,
+        ),
+        (
+            "the default kernel by name",
+            json!({"kernelType": "default"}),
+            vec![Action::None],
+            Level::None,
+        ),
+        (
+            "an image",
+            json!({"osImageURL": "x"}),
+            vec![Action::Reboot],
+            Level::Reboot,
+        ),
+        (
+            "an extensions image alone",
+            json!({"baseOSExtensionsContainerImage": "x"}),
+            vec![Action::None],
+            Level::None,
+        ),
+        (
+            "a drain by policy",
+            files(&["/etc/slow"]),
+            vec![Action::Drain, restart("slow.service")],
+            Level::Drain,
+        ),
+        (
+            "one restart for two files, and no reload beside it",
+            files(&[
+                "/etc/app/1",
+                "/etc/app/2",
+                "/etc/crio/policies/x",
+                "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
+            ]),
+            vec![
+                restart("app.service"),
+                restart("coreos-update-ca-trust.service"),
+                restart("crio.service"),
+            ],
+            Level::Restart,
+        ),
+        (
+            "a dangerous registries change",
+            files(&["/etc/containers/registries.conf"]),
+            vec![Action::Special],
+            Level::Drain,
+        ),
+    ];
+    for (name, new, actions, level) in cases {
+        let cost = cost_of(json!({}), new, &own);
+        assert_eq!(cost.actions, actions, "{name}");
+        assert_eq!(cost.level(), level, "{name}");
+    }
+}
+
+#[test]
+fn a_reboot_names_the_line_that_causes_it() {
+    let cost = cost_of(
+        json!({}),
+        files(&["/etc/crio/policies/x", "/etc/other"]),
+        &Policy::default(),
+    );
+    assert_eq!(cost.causes[0].change, "file /etc/other added");
+    assert_eq!(cost.causes[0].rule, "no policy covers this file");
+    assert_eq!(
+        cost.drain,
+        Drain::Needed {
+            because: "the node reboots: file /etc/other added".to_owned()
+        }
+    );
+}
+
+#[test]
+fn a_safe_registries_change_needs_no_drain() {
+    let spec = |value: Value| serde_json::from_value::<MachineConfigSpec>(value).unwrap();
+    let (old, new) = (spec(json!({})), spec(files(&["/etc/containers/registries.conf"])));
+    let empty = mco_ignition::Config::default();
+    let config = mco_ignition::parse(new.config.as_ref().unwrap()).unwrap().config;
+    let diff = diff::diff(
+        Side {
+            spec: &old,
+            ignition: &empty,
+        },
+        Side {
+            spec: &new,
+            ignition: &config,
+        },
+    );
+    let cost = cost(&diff, &Policy::default(), &RegistriesChange::Safe);
+    assert_eq!(cost.drain, Drain::NotNeeded);
+    assert_eq!(cost.level(), Level::Reload);
+}

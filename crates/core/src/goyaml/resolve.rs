@@ -1,0 +1,233 @@
+//! Would a plain (unquoted) scalar be read back as something other than a string?
+//!
+//! YAML 1.1 reads `yes`, `0755`, `1e3`, `12:30`, `2020-01-02` and many more as typed values; the emitter
+//! quotes exactly those strings.
+
+/// True when the text without quotes is a string to a YAML 1.1 reader.
+pub(super) fn is_plain_string(text: &str) -> bool {
+    let Some(first) = text.bytes().next() else {
+        return false;
+    };
+    let typed = match first {
+        b'+' | b'-' | b'0'..=b'9' => {
+            is_signed_infinity(text) || is_timestamp(text) || is_number(text) || is_base_60(text)
+        }
+        b'.' => is_dot_word(text) || is_fraction(text),
+        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => is_word(text),
+        _ => false,
+    };
+    !typed
+}
+
+fn is_word(text: &str) -> bool {
+    matches!(
+        text,
+        "y" | "Y"
+            | "yes"
+            | "Yes"
+            | "YES"
+            | "true"
+            | "True"
+            | "TRUE"
+            | "on"
+            | "On"
+            | "ON"
+            | "n"
+            | "N"
+            | "no"
+            | "No"
+            | "NO"
+            | "false"
+            | "False"
+            | "FALSE"
+            | "off"
+            | "Off"
+            | "OFF"
+            | "~"
+            | "null"
+            | "Null"
+            | "NULL"
+    )
+}
+
+fn is_dot_word(text: &str) -> bool {
+    matches!(text, ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF")
+}
+
+fn is_signed_infinity(text: &str) -> bool {
+    matches!(text, "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF")
+}
+
+fn is_number(text: &str) -> bool {
+    let plain: String = text.chars().filter(|c| *c != '_').collect();
+    is_integer(&plain) || (is_float_shape(&plain) && is_go_float(&plain)) || is_binary(&plain)
+}
+
+/// An integer that fits 64 bits (signed, or unsigned without a sign), with Go's base prefixes.
+fn is_integer(plain: &str) -> bool {
+    let (sign, digits) = match plain.as_bytes().first() {
+        Some(b'+') => (Some('+'), &plain[1..]),
+        Some(b'-') => (Some('-'), &plain[1..]),
+        _ => (None, plain),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (radix, digits) = if let Some(rest) = lower.strip_prefix("0x") {
+        (16, rest)
+    } else if let Some(rest) = lower.strip_prefix("0o") {
+        (8, rest)
+    } else if let Some(rest) = lower.strip_prefix("0b") {
+        (2, rest)
+    } else if lower.len() > 1 && lower.starts_with('0') {
+        (8, &lower[1..])
+    } else {
+        (10, lower.as_str())
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return false;
+    }
+    match (sign, u128::from_str_radix(digits, radix)) {
+        (None, Ok(n)) => n <= u128::from(u64::MAX),
+        (Some('-'), Ok(n)) => n <= 1 << 63,
+        (Some(_), Ok(n)) => n < 1 << 63,
+        (_, Err(_)) => false,
+    }
+}
+
+/// `-0b101`: the one form Go's own integer parser leaves to a special case.
+fn is_binary(plain: &str) -> bool {
+    let digits = plain.strip_prefix("0b").or_else(|| plain.strip_prefix("-0b"));
+    digits.is_some_and(|d| {
+        let d = d.strip_prefix(['+', '-']).unwrap_or(d);
+        !d.is_empty() && d.len() <= 64 && d.bytes().all(|b| matches!(b, b'0' | b'1'))
+    })
+}
+
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+fn is_float_shape(plain: &str) -> bool {
+    let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(plain);
+    let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
+        Some(at) => (&unsigned[..at], Some(&unsigned[at + 1..])),
+        None => (unsigned, None),
+    };
+    let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let mantissa_ok = match mantissa.split_once('.') {
+        Some(("", fraction)) => digits(fraction),
+        Some((whole, fraction)) => digits(whole) && (fraction.is_empty() || digits(fraction)),
+        None => digits(mantissa),
+    };
+    mantissa_ok && exponent.is_none_or(|e| digits(e.strip_prefix(['+', '-']).unwrap_or(e)))
+}
+
+/// Parses and stays finite: Go reports overflow as an error, Rust as infinity.
+fn is_go_float(text: &str) -> bool {
+    is_float_shape(text) && text.parse::<f64>().is_ok_and(f64::is_finite)
+}
+
+/// `.5`, `.5e3`, `.5_1`: Go allows an underscore between two digits.
+fn is_fraction(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let digit_at = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
+    let separated = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| **b == b'_')
+        .all(|(at, _)| digit_at(at.checked_sub(1)) && digit_at(at.checked_add(1)));
+    separated && is_go_float(&text.replace('_', ""))
+}
+
+/// `190:20:30`: dropped in YAML 1.2, still quoted for older readers.
+fn is_base_60(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let mut parts = unsigned.split(':');
+    let Some(head) = parts.next() else { return false };
+    let head_ok = head.starts_with(|c: char| c.is_ascii_digit())
+        && head.bytes().all(|b| b.is_ascii_digit() || b == b'_');
+    let rest: Vec<&str> = parts.collect();
+    let Some((last, middle)) = rest.split_last() else {
+        return false;
+    };
+    let sixtieth = |s: &str| match s.as_bytes() {
+        [b] => b.is_ascii_digit(),
+        [a, b] => (b'0'..=b'5').contains(a) && b.is_ascii_digit(),
+        _ => false,
+    };
+    let (last, fraction) = last.split_once('.').unwrap_or((last, ""));
+    head_ok
+        && middle.iter().all(|part| sixtieth(part))
+        && sixtieth(last)
+        && fraction.bytes().all(|b| b.is_ascii_digit() || b == b'_')
+}
+
+/// `2020-01-02`, `2020-1-2 3:4:5.6`, `2020-01-02T03:04:05Z`: the four layouts Go tries.
+fn is_timestamp(text: &str) -> bool {
+    let Some((year, rest)) = text.split_at_checked(4) else {
+        return false;
+    };
+    let Some(rest) = rest.strip_prefix('-') else {
+        return false;
+    };
+    if !year.bytes().all(|b| b.is_ascii_digit()) {
+        return false;
+    }
+    let year: u32 = year.parse().unwrap_or(0);
+    let Some((month, rest)) = short_number(rest) else {
+        return false;
+    };
+    let Some((day, rest)) = rest.strip_prefix('-').and_then(short_number) else {
+        return false;
+    };
+    if !(1..=12).contains(&month) || day < 1 || day > days_in(month, year) {
+        return false;
+    }
+    match rest.bytes().next() {
+        None => true,
+        Some(b' ') => time_of_day(&rest[1..]).is_some_and(str::is_empty),
+        Some(b'T' | b't') => time_of_day(&rest[1..]).is_some_and(is_zone),
+        Some(_) => false,
+    }
+}
+
+fn short_number(text: &str) -> Option<(u32, &str)> {
+    let length = text.bytes().take(2).take_while(u8::is_ascii_digit).count();
+    let (digits, rest) = text.split_at(length);
+    digits.parse().ok().map(|number| (number, rest))
+}
+
+fn days_in(month: u32, year: u32) -> u32 {
+    match month {
+        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// `h:m:s` with an optional fraction; returns what follows.
+fn time_of_day(text: &str) -> Option<&str> {
+    let (hour, rest) = short_number(text)?;
+    let (minute, rest) = short_number(rest.strip_prefix(':')?)?;
+    let (second, rest) = short_number(rest.strip_prefix(':')?)?;
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let fraction = rest
+        .strip_prefix(['.', ','])
+        .map_or(0, |f| f.bytes().take_while(u8::is_ascii_digit).count());
+    Some(if fraction > 0 { &rest[1 + fraction..] } else { rest })
+}
+
+fn is_zone(text: &str) -> bool {
+    if text == "Z" {
+        return true;
+    }
+    let Some(offset) = text.strip_prefix(['+', '-']) else {
+        return false;
+    };
+    let Some((hours, minutes)) = offset.split_once(':') else {
+        return false;
+    };
+    let two_digits = |s: &str, max: u32| {
+        s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit()) && s.parse::<u32>().is_ok_and(|n| n <= max)
+    };
+    two_digits(hours, 24) && two_digits(minutes, 60)
+}

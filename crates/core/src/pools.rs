@@ -1,0 +1,226 @@
+//! Which pool a node belongs to, and which MachineConfigs a pool selects.
+
+use std::collections::BTreeMap;
+
+use mco_api::MachineConfigPool;
+use thiserror::Error;
+
+use crate::selector::{Selector, SelectorError};
+
+pub const MASTER: &str = "master";
+pub const WORKER: &str = "worker";
+pub const ARBITER: &str = "arbiter";
+
+const OS_LABEL: &str = "kubernetes.io/os";
+
+/// A pool that everybody's cluster has, as opposed to one the user made.
+pub fn is_built_in(pool: &str) -> bool {
+    matches!(pool, MASTER | WORKER | ARBITER)
+}
+
+/// What the pools say about one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Membership<'a> {
+    /// No pool wants it, or it runs Windows: not ours to manage, and not an error.
+    Unmanaged,
+    Member {
+        /// The pool whose configuration the node gets.
+        pool: &'a str,
+        /// A custom pool that also wants the node but cannot have it, because it is a control-plane node.
+        ignored: Option<&'a str>,
+    },
+    /// Several custom pools want the node; nobody can say which configuration is right.
+    Contested { pools: Vec<&'a str> },
+}
+
+/// The node selectors of all pools, read once. A pool whose selector cannot be read selects no node and leaves the
+/// other pools alone; [`NodePools::unreadable`] lists them.
+#[derive(Debug, Clone)]
+pub struct NodePools {
+    readable: Vec<(String, Selector)>,
+    unreadable: Vec<(String, SelectorError)>,
+}
+
+impl NodePools {
+    pub fn new<'p>(pools: impl IntoIterator<Item = &'p MachineConfigPool>) -> Self {
+        let mut readable = Vec::new();
+        let mut unreadable = Vec::new();
+        for pool in pools {
+            let name = pool.metadata.name.clone().unwrap_or_default();
+            match pool.spec.node_selector.as_ref().map(Selector::parse) {
+                // No selector, or an empty one, would select every node there is; it selects none instead.
+                None => {}
+                Some(Ok(selector)) if selector.is_empty() => {}
+                Some(Ok(selector)) => readable.push((name, selector)),
+                Some(Err(error)) => unreadable.push((name, error)),
+            }
+        }
+        Self { readable, unreadable }
+    }
+
+    pub fn unreadable(&self) -> &[(String, SelectorError)] {
+        &self.unreadable
+    }
+
+    pub fn of_node(&self, labels: Option<&BTreeMap<String, String>>) -> Membership<'_> {
+        if labels
+            .and_then(|labels| labels.get(OS_LABEL))
+            .is_some_and(|os| os == "windows")
+        {
+            return Membership::Unmanaged;
+        }
+        let wanting: Vec<&str> = self
+            .readable
+            .iter()
+            .filter(|(_, selector)| selector.matches(labels))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let custom: Vec<&str> = wanting
+            .iter()
+            .copied()
+            .filter(|name| !matches!(*name, MASTER | WORKER))
+            .collect();
+        let wants = |pool| wanting.iter().copied().find(|name| *name == pool);
+        match (custom.as_slice(), wants(MASTER), wants(WORKER)) {
+            ([_, _, ..], _, _) => Membership::Contested { pools: custom },
+            (_, Some(master), _) => Membership::Member {
+                pool: master,
+                ignored: custom.first().copied(),
+            },
+            ([pool], None, _) => Membership::Member { pool, ignored: None },
+            ([], None, Some(worker)) => Membership::Member {
+                pool: worker,
+                ignored: None,
+            },
+            ([], None, None) => Membership::Unmanaged,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SelectError {
+    #[error("MachineConfigPool {pool:?}: spec.machineConfigSelector: {source}")]
+    Unreadable { pool: String, source: SelectorError },
+    #[error("MachineConfigPool {pool:?} is selecting all machineconfigs. A non-empty selector is required.")]
+    SelectsEverything { pool: String },
+    #[error(
+        "MachineConfigPool {pool:?}: couldn't find any MachineConfigs: none matches spec.machineConfigSelector"
+    )]
+    SelectsNothing { pool: String },
+}
+
+/// The selector of the MachineConfigs a pool is made of.
+pub fn config_selector(pool: &MachineConfigPool) -> Result<Selector, SelectError> {
+    let name = || pool.metadata.name.clone().unwrap_or_default();
+    let Some(selector) = &pool.spec.machine_config_selector else {
+        return Err(SelectError::SelectsNothing { pool: name() });
+    };
+    let selector =
+        Selector::parse(selector).map_err(|source| SelectError::Unreadable { pool: name(), source })?;
+    if selector.is_empty() {
+        return Err(SelectError::SelectsEverything { pool: name() });
+    }
+    Ok(selector)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pool(name: &str) -> MachineConfigPool {
+        serde_json::from_value(json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfigPool",
+            "metadata": {"name": name},
+            "spec": {"nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{name}"): ""}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_node_is_in_one_pool_or_in_dispute() {
+        let pools: Vec<_> = ["master", "worker", "infra", "gpu", "arbiter"].map(pool).into();
+        let pools = NodePools::new(&pools);
+        let member = |pool| Membership::Member { pool, ignored: None };
+        let cases: Vec<(&str, &[&str], Membership<'_>)> = vec![
+            ("no role", &[], Membership::Unmanaged),
+            ("a role nobody selects", &["storage"], Membership::Unmanaged),
+            ("worker only", &["worker"], member("worker")),
+            (
+                "a custom pool beats worker",
+                &["worker", "infra"],
+                member("infra"),
+            ),
+            ("a custom pool alone", &["infra"], member("infra")),
+            ("master beats worker", &["master", "worker"], member("master")),
+            (
+                "master beats a custom pool",
+                &["master", "infra"],
+                Membership::Member {
+                    pool: "master",
+                    ignored: Some("infra"),
+                },
+            ),
+            (
+                "two custom pools",
+                &["infra", "gpu"],
+                Membership::Contested {
+                    pools: vec!["infra", "gpu"],
+                },
+            ),
+            (
+                "two custom pools and master",
+                &["master", "infra", "gpu"],
+                Membership::Contested {
+                    pools: vec!["infra", "gpu"],
+                },
+            ),
+            (
+                "arbiter counts as custom",
+                &["arbiter", "infra"],
+                Membership::Contested {
+                    pools: vec!["infra", "arbiter"],
+                },
+            ),
+            (
+                "Windows is never ours",
+                &["worker", "windows"],
+                Membership::Unmanaged,
+            ),
+        ];
+        for (name, roles, expected) in cases {
+            let labels: BTreeMap<String, String> = roles
+                .iter()
+                .map(|role| match *role {
+                    "windows" => (OS_LABEL.to_owned(), "windows".to_owned()),
+                    role => (format!("node-role.kubernetes.io/{role}"), String::new()),
+                })
+                .collect();
+            assert_eq!(pools.of_node(Some(&labels)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unreadable_selector_hurts_only_its_own_pool() {
+        let mut broken = pool("gpu");
+        broken.spec.node_selector =
+            serde_json::from_value(json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})).unwrap();
+        let everything = MachineConfigPool {
+            spec: serde_json::from_value(json!({"nodeSelector": {}})).unwrap(),
+            ..pool("all")
+        };
+        let pools = [pool("worker"), broken, everything];
+        let pools = NodePools::new(&pools);
+        let labels = BTreeMap::from([("node-role.kubernetes.io/worker".to_owned(), String::new())]);
+        assert_eq!(
+            pools.of_node(Some(&labels)),
+            Membership::Member {
+                pool: "worker",
+                ignored: None
+            }
+        );
+        assert_eq!(pools.unreadable().len(), 1);
+    }
+}

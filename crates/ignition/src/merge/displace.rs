@@ -1,0 +1,65 @@
+//! Lists that share one key space: an entry in one list of the child removes its namesake from the other lists of the
+//! parent.
+
+use std::collections::HashSet;
+
+use super::keyed::Keyed;
+use super::observer::{Change, Item, KernelArgumentList, Trail};
+use crate::model::{KernelArguments, Storage};
+
+/// A path is a file, a directory or a link, never two of them.
+pub(super) fn nodes(parent: &mut Storage, child: &Storage, trail: &mut Trail<'_>) {
+    let files = paths(&child.files);
+    let directories = paths(&child.directories);
+    let links = paths(&child.links);
+    remove(&mut parent.files, &[&directories, &links], trail);
+    remove(&mut parent.directories, &[&files, &links], trail);
+    remove(&mut parent.links, &[&files, &directories], trail);
+}
+
+/// A kernel argument is wanted or unwanted, never both.
+pub(super) fn kernel_arguments(parent: &mut KernelArguments, child: &KernelArguments, trail: &mut Trail<'_>) {
+    let mut remove = |list: &mut Vec<String>, displacing: &[String], kind| {
+        if displacing.is_empty() {
+            return;
+        }
+        list.retain(|argument| {
+            let displaced = displacing.contains(argument);
+            if displaced {
+                let item = Item::KernelArgument {
+                    list: kind,
+                    argument: argument.clone(),
+                };
+                trail.inside(item, |trail| trail.report(Change::Removed));
+            }
+            !displaced
+        });
+    };
+    remove(
+        &mut parent.should_exist,
+        &child.should_not_exist,
+        KernelArgumentList::ShouldExist,
+    );
+    remove(
+        &mut parent.should_not_exist,
+        &child.should_exist,
+        KernelArgumentList::ShouldNotExist,
+    );
+}
+
+fn paths<T: Keyed>(nodes: &[T]) -> HashSet<String> {
+    nodes.iter().map(|node| node.key().into_owned()).collect()
+}
+
+fn remove<T: Keyed>(nodes: &mut Vec<T>, displacing: &[&HashSet<String>], trail: &mut Trail<'_>) {
+    if displacing.iter().all(|paths| paths.is_empty()) {
+        return;
+    }
+    nodes.retain(|node| {
+        let displaced = displacing.iter().any(|paths| paths.contains(node.key().as_ref()));
+        if displaced && let Some(item) = node.item(trail.item()) {
+            trail.inside(item, |trail| trail.report(Change::Removed));
+        }
+        !displaced
+    });
+}

@@ -1,0 +1,308 @@
+//! How the values of one field are combined. Which strategy a field follows is stated in the model's tables.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Merge;
+use super::keyed::Keyed;
+use super::observer::{Change, Item, KernelArgumentList, Trail};
+use crate::model::{HttpHeader, SpecStamp};
+
+/// A way to lay a child's value over a parent's.
+pub(crate) trait Strategy<T> {
+    fn merge(&self, parent: &mut T, child: T, trail: &mut Trail<'_>);
+    fn announce(&self, value: &T, trail: &mut Trail<'_>);
+}
+
+/// Objects field by field; scalars replaced by what the child states.
+pub(crate) struct Whole;
+
+/// Entries with equal keys are one thing, kept in the parent's place; new ones follow in the child's order.
+pub(crate) struct ByKey;
+
+/// Strings of which each is kept once.
+pub(crate) struct Set;
+
+/// The parent's entries, then the child's.
+pub(crate) struct Append;
+
+/// HTTP headers: by name, and one without a value removes the parent's.
+pub(crate) struct Headers;
+
+/// The keys of a user, each an item of its own.
+pub(crate) struct SshKeys;
+
+/// Kernel arguments to add, each an item of its own.
+pub(crate) struct ShouldExist;
+
+/// Kernel arguments to remove, each an item of its own.
+pub(crate) struct ShouldNotExist;
+
+/// The `ignition` section, an item of its own.
+pub(crate) struct IgnitionSection;
+
+impl<T: Merge> Strategy<T> for IgnitionSection {
+    fn merge(&self, parent: &mut T, child: T, trail: &mut Trail<'_>) {
+        trail.inside(Item::Section("ignition"), |trail| parent.merge_from(child, trail));
+    }
+
+    fn announce(&self, value: &T, trail: &mut Trail<'_>) {
+        trail.inside(Item::Section("ignition"), |trail| value.announce(trail));
+    }
+}
+
+impl<T: Merge> Strategy<T> for Whole {
+    fn merge(&self, parent: &mut T, child: T, trail: &mut Trail<'_>) {
+        parent.merge_from(child, trail);
+    }
+
+    fn announce(&self, value: &T, trail: &mut Trail<'_>) {
+        value.announce(trail);
+    }
+}
+
+impl<T: PartialEq> Merge for Option<T> {
+    fn merge_from(&mut self, child: Self, trail: &mut Trail<'_>) {
+        if child.is_none() {
+            return;
+        }
+        trail.report(match self {
+            None => Change::Added,
+            Some(_) if *self == child => Change::Repeated,
+            Some(_) => Change::Overrode,
+        });
+        *self = child;
+    }
+
+    fn announce(&self, trail: &mut Trail<'_>) {
+        if self.is_some() {
+            trail.report(Change::Added);
+        }
+    }
+}
+
+/// Plain strings and numbers are the keys of their records, equal on both sides by the time they meet.
+macro_rules! identity {
+    ($($type:ty),*) => {
+        $(
+            impl Merge for $type {
+                fn merge_from(&mut self, child: Self, _: &mut Trail<'_>) {
+                    *self = child;
+                }
+
+                fn announce(&self, _: &mut Trail<'_>) {}
+            }
+        )*
+    };
+}
+
+identity!(String, i64, SpecStamp);
+
+impl<T: Keyed + Merge + Clone> Strategy<Vec<T>> for ByKey {
+    fn merge(&self, parent: &mut Vec<T>, child: Vec<T>, trail: &mut Trail<'_>) {
+        let Pairing { pairs, added } = pair(parent, child);
+        for (place, matching) in pairs {
+            let entry = &mut parent[place];
+            let key = entry.key().into_owned();
+            let item = entry.item(trail.item());
+            enter(&key, item, trail, |trail| entry.merge_from(matching, trail));
+        }
+        for entry in added {
+            announce_entry(&entry, trail);
+            parent.push(entry);
+        }
+    }
+
+    fn announce(&self, value: &Vec<T>, trail: &mut Trail<'_>) {
+        for entry in value {
+            announce_entry(entry, trail);
+        }
+    }
+}
+
+/// The entries of a child list, sorted by what the parent list says about them.
+struct Pairing<T> {
+    /// Positions in the parent, each with the child's entry of the same key.
+    pairs: Vec<(usize, T)>,
+    /// Entries whose key the parent does not have.
+    added: Vec<T>,
+}
+
+/// Keys repeat only in configs that were not validated. Then the child's last entry of a key counts, for every entry of
+/// the parent that has the key.
+fn pair<T: Keyed + Clone>(parent: &[T], child: Vec<T>) -> Pairing<T> {
+    if child.is_empty() {
+        return Pairing {
+            pairs: Vec::new(),
+            added: Vec::new(),
+        };
+    }
+    let last_with: HashMap<String, usize> = child
+        .iter()
+        .enumerate()
+        .map(|(place, entry)| (entry.key().into_owned(), place))
+        .collect();
+    let matches: Vec<(usize, usize)> = parent
+        .iter()
+        .enumerate()
+        .filter_map(|(place, entry)| last_with.get(entry.key().as_ref()).map(|&last| (place, last)))
+        .collect();
+    let mut uses: HashMap<usize, usize> = HashMap::new();
+    for (_, last) in &matches {
+        *uses.entry(*last).or_default() += 1;
+    }
+    let mut added = Vec::new();
+    let mut overriding: HashMap<usize, T> = HashMap::new();
+    for (place, entry) in child.into_iter().enumerate() {
+        let last = last_with.get(entry.key().as_ref()).copied().unwrap_or(place);
+        if !uses.contains_key(&last) {
+            added.push(entry);
+        } else if place == last {
+            overriding.insert(place, entry);
+        }
+    }
+    let mut take = |last: usize| {
+        let left = uses.get_mut(&last)?;
+        *left -= 1;
+        if *left == 0 {
+            overriding.remove(&last)
+        } else {
+            overriding.get(&last).cloned()
+        }
+    };
+    let pairs = matches
+        .into_iter()
+        .filter_map(|(place, last)| Some((place, take(last)?)))
+        .collect();
+    Pairing { pairs, added }
+}
+
+fn announce_entry<T: Keyed + Merge>(entry: &T, trail: &mut Trail<'_>) {
+    let item = entry.item(trail.item());
+    enter(&entry.key(), item, trail, |trail| {
+        trail.report(Change::Added);
+        entry.announce(trail);
+    });
+}
+
+fn enter(key: &str, item: Option<Item>, trail: &mut Trail<'_>, step: impl FnOnce(&mut Trail<'_>)) {
+    match item {
+        Some(item) => trail.inside(item, step),
+        None => trail.at(key, step),
+    }
+}
+
+impl<T> Strategy<Vec<T>> for Append {
+    fn merge(&self, parent: &mut Vec<T>, child: Vec<T>, trail: &mut Trail<'_>) {
+        self.announce(&child, trail);
+        parent.extend(child);
+    }
+
+    fn announce(&self, value: &Vec<T>, trail: &mut Trail<'_>) {
+        if !value.is_empty() {
+            trail.report(Change::Added);
+        }
+    }
+}
+
+/// Unites two lists of strings, telling `report` about each of the child's.
+fn unite(
+    parent: &mut Vec<String>,
+    child: Vec<String>,
+    trail: &mut Trail<'_>,
+    report: impl Fn(&str, Change, &mut Trail<'_>),
+) {
+    if child.is_empty() {
+        return;
+    }
+    let present: HashSet<String> = parent.iter().cloned().collect();
+    for entry in child {
+        if present.contains(&entry) {
+            report(&entry, Change::Repeated, trail);
+        } else {
+            report(&entry, Change::Added, trail);
+            parent.push(entry);
+        }
+    }
+}
+
+impl Strategy<Vec<String>> for Set {
+    fn merge(&self, parent: &mut Vec<String>, child: Vec<String>, trail: &mut Trail<'_>) {
+        unite(parent, child, trail, |entry, change, trail| {
+            trail.at(entry, |trail| trail.report(change));
+        });
+    }
+
+    fn announce(&self, value: &Vec<String>, trail: &mut Trail<'_>) {
+        for entry in value {
+            trail.at(entry, |trail| trail.report(Change::Added));
+        }
+    }
+}
+
+/// A list of strings each of which is an item of its own.
+macro_rules! string_items {
+    ($strategy:ident, |$entry:ident, $around:ident| $item:expr) => {
+        impl $strategy {
+            fn report($entry: &str, change: Change, trail: &mut Trail<'_>) {
+                let $around = trail.item();
+                let item = $item;
+                trail.inside(item, |trail| trail.report(change));
+            }
+        }
+
+        impl Strategy<Vec<String>> for $strategy {
+            fn merge(&self, parent: &mut Vec<String>, child: Vec<String>, trail: &mut Trail<'_>) {
+                unite(parent, child, trail, Self::report);
+            }
+
+            fn announce(&self, value: &Vec<String>, trail: &mut Trail<'_>) {
+                for entry in value {
+                    Self::report(entry, Change::Added, trail);
+                }
+            }
+        }
+    };
+}
+
+string_items!(SshKeys, |key, around| match around {
+    Item::User(user) => Item::SshKey {
+        user: user.clone(),
+        key: key.to_owned()
+    },
+    other => other.clone(),
+});
+string_items!(ShouldExist, |argument, _around| Item::KernelArgument {
+    list: KernelArgumentList::ShouldExist,
+    argument: argument.to_owned(),
+});
+string_items!(ShouldNotExist, |argument, _around| Item::KernelArgument {
+    list: KernelArgumentList::ShouldNotExist,
+    argument: argument.to_owned(),
+});
+
+impl Strategy<Vec<HttpHeader>> for Headers {
+    fn merge(&self, parent: &mut Vec<HttpHeader>, child: Vec<HttpHeader>, trail: &mut Trail<'_>) {
+        let Pairing { pairs, added } = pair(parent, child);
+        let mut removed = HashSet::new();
+        for (place, matching) in pairs {
+            trail.at(&matching.name.clone(), |trail| {
+                if matching.value.is_none() {
+                    removed.insert(place);
+                    trail.report(Change::Removed);
+                } else {
+                    parent[place].value.merge_from(matching.value, trail);
+                }
+            });
+        }
+        let mut place = 0..;
+        parent.retain(|_| place.next().is_none_or(|place| !removed.contains(&place)));
+        self.announce(&added, trail);
+        parent.extend(added);
+    }
+
+    fn announce(&self, value: &Vec<HttpHeader>, trail: &mut Trail<'_>) {
+        for header in value {
+            trail.at(&header.name, |trail| trail.report(Change::Added));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a field of a record can be, and how each kind is read and recognised as absent.
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::parse::Reader;
+
+/// A value that can stand in a record. `Default` is its absence.
+pub(crate) trait Field: Default {
+    /// Whether the value would carry no information in JSON, and is therefore left out.
+    fn is_absent(&self) -> bool;
+
+    /// Reads the value at the reader's current path; a value of the wrong type is reported there and read as absent.
+    fn read(value: &Value, reader: &mut Reader) -> Self;
+}
+
+impl Field for String {
+    fn is_absent(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        Option::<String>::read(value, reader).unwrap_or_default()
+    }
+}
+
+impl Field for i64 {
+    fn is_absent(&self) -> bool {
+        *self == 0
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        Option::<i64>::read(value, reader).unwrap_or_default()
+    }
+}
+
+impl Field for Option<String> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        match value {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => reader.wrong_type("a string", other),
+        }
+    }
+}
+
+impl Field for Option<bool> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        match value {
+            Value::Null => None,
+            Value::Bool(flag) => Some(*flag),
+            other => reader.wrong_type("true or false", other),
+        }
+    }
+}
+
+impl Field for Option<i64> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        match value {
+            Value::Null => None,
+            Value::Number(number) if number.as_i64().is_some() => number.as_i64(),
+            other => reader.wrong_type("an integer", other),
+        }
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn is_absent(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        let mut list = Vec::new();
+        reader.list(value, |reader, element| list.push(T::read(element, reader)));
+        list
+    }
+}
+
+/// The version of the model itself. It holds nothing: a model value is always spec 3.5, whatever was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpecStamp;
+
+impl Field for SpecStamp {
+    fn is_absent(&self) -> bool {
+        true
+    }
+
+    /// The version was examined before the reading began, because it decides how to read.
+    fn read(_: &Value, _: &mut Reader) -> Self {
+        Self
+    }
+}
+
+impl Serialize for SpecStamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&crate::SpecVersion::V3_5)
+    }
+}

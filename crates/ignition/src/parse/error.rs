@@ -1,0 +1,77 @@
+//! Why a config could not be read.
+
+use thiserror::Error;
+
+use crate::finding::Finding;
+use crate::version::SpecVersion;
+
+/// The versions Ignition configs may be written in, as the messages list them.
+const SUPPORTED: &str = "2.2,3.0,3.1,3.2,3.3,3.4,3.5";
+
+/// Why a config could not be read. Its text never contains file contents, keys or password hashes.
+#[derive(Debug, Error)]
+pub enum ParseError {
+    /// Nothing at all was given.
+    #[error("parsing Ignition config spec v3 failed with error: not a config (empty)")]
+    Empty,
+    /// More was given than any machine would accept.
+    #[error("parsing Ignition config failed: config is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+    /// The text is neither JSON nor gzip of it.
+    #[error("parsing Ignition config failed: {0}")]
+    NotJson(String),
+    /// `ignition.version` is missing or is no version.
+    #[error("parsing Ignition config failed: invalid version. Supported spec versions: {SUPPORTED}")]
+    InvalidVersion,
+    /// `ignition.version` is a version that is not supported.
+    #[error("parsing Ignition config failed: unknown version. Supported spec versions: {SUPPORTED}")]
+    UnknownVersion,
+    /// The config breaks rules of its version; all of them are listed. The version is absent when even that could not be
+    /// read.
+    #[error("{}", describe(*version, errors))]
+    Invalid {
+        version: Option<SpecVersion>,
+        errors: Vec<Finding>,
+        warnings: Vec<Finding>,
+    },
+}
+
+impl ParseError {
+    /// Everything that is wrong, with its place in the config; never empty.
+    pub fn findings(&self) -> Vec<Finding> {
+        let version =
+            |message: &str, hint: &str| vec![Finding::new("ignition.version", message).with_hint(hint)];
+        match self {
+            Self::Invalid { errors, .. } => errors.clone(),
+            Self::InvalidVersion => version(
+                &format!("invalid version. Supported spec versions: {SUPPORTED}"),
+                "set ignition.version to \"3.5.0\" or to the version the config is written in",
+            ),
+            Self::UnknownVersion => version(
+                &format!("unknown version. Supported spec versions: {SUPPORTED}"),
+                "write the config in one of the supported versions, with .0 at the end",
+            ),
+            other => vec![Finding::new("", other.to_string())],
+        }
+    }
+}
+
+fn describe(version: Option<SpecVersion>, errors: &[Finding]) -> String {
+    let spec = if version.is_some_and(|version| version < SpecVersion::V3_0) {
+        "spec v2"
+    } else {
+        "config spec v3"
+    };
+    let mut text = format!("parsing Ignition {spec} failed with error: config is not valid\nReport: ");
+    for (index, finding) in errors.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        text.push_str("error at $");
+        if !finding.path.is_empty() {
+            text.push('.');
+        }
+        text.push_str(&finding.to_string());
+    }
+    text
+}

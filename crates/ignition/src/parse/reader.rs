@@ -1,0 +1,152 @@
+//! Reading JSON into records: keeps the place, matches keys, and collects what does not fit instead of stopping.
+
+use serde_json::{Map, Value};
+
+use crate::finding::Finding;
+use crate::place::Place;
+use crate::version::SpecVersion;
+
+/// A key that an object may have.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) since: SpecVersion,
+}
+
+/// The state of reading one config.
+pub(crate) struct Reader {
+    version: SpecVersion,
+    place: Place,
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+impl Reader {
+    pub(super) fn new(version: SpecVersion) -> Self {
+        Self {
+            version,
+            place: Place::default(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Errors, then warnings.
+    pub(super) fn finish(self) -> (Vec<Finding>, Vec<Finding>) {
+        (self.errors, self.warnings)
+    }
+
+    /// The version the config is written in.
+    pub(crate) fn version(&self) -> SpecVersion {
+        self.version
+    }
+
+    /// Hands each entry whose key is known to `read`, under the key's proper name.
+    pub(crate) fn object(
+        &mut self,
+        value: &Value,
+        keys: &[Key],
+        mut read: impl FnMut(&mut Self, &str, &Value),
+    ) {
+        match value {
+            Value::Null => {}
+            Value::Object(entries) => {
+                for (written, value) in entries {
+                    if let Some(name) = self.recognise(written, entries, keys) {
+                        let mark = self.place.enter_field(name);
+                        read(self, name, value);
+                        self.place.leave(mark);
+                    }
+                }
+            }
+            other => self.wrong_type::<()>("an object", other).unwrap_or_default(),
+        }
+    }
+
+    /// Hands each element of a list to `read`.
+    pub(crate) fn list(&mut self, value: &Value, mut read: impl FnMut(&mut Self, &Value)) {
+        match value {
+            Value::Null => {}
+            Value::Array(elements) => {
+                for (index, element) in elements.iter().enumerate() {
+                    let mark = self.place.enter_element(index);
+                    read(self, element);
+                    self.place.leave(mark);
+                }
+            }
+            other => self.wrong_type::<()>("a list", other).unwrap_or_default(),
+        }
+    }
+
+    /// Reports the value at the current place; it is then read as absent.
+    pub(crate) fn wrong_type<T>(&mut self, expected: &str, found: &Value) -> Option<T> {
+        let message = format!("expected {expected}, found {}", kind(found));
+        self.errors.push(Finding::new(self.place.as_str(), message));
+        None
+    }
+
+    /// The version that a key came with at this place: at first only the contents of files could be compressed.
+    fn since(&self, key: &Key) -> SpecVersion {
+        if key.name == "compression" && self.place.as_str().starts_with("ignition.") {
+            SpecVersion::V3_1
+        } else {
+            key.since
+        }
+    }
+
+    /// The proper name of a key; a key that is misspelt, too new or unknown is worth a warning.
+    fn recognise(
+        &mut self,
+        written: &str,
+        entries: &Map<String, Value>,
+        keys: &[Key],
+    ) -> Option<&'static str> {
+        let key = keys.iter().find(|key| same_key(written, key.name));
+        let (name, hint) = match key {
+            Some(key) if self.since(key) > self.version => {
+                let since = self.since(key);
+                (
+                    None,
+                    format!("spec {} does not know it; it came with {since}", self.version),
+                )
+            }
+            Some(key) if key.name == written => return Some(key.name),
+            Some(key) if entries.contains_key(key.name) => (
+                None,
+                format!("it stands beside {}, which is used; remove it", key.name),
+            ),
+            Some(key) => (
+                Some(key.name),
+                format!("Ignition reads it nevertheless; write {}", key.name),
+            ),
+            None => (None, "remove it, or check its spelling and place".to_owned()),
+        };
+        let mark = self.place.enter_field(written);
+        self.warnings
+            .push(Finding::new(self.place.as_str(), format!("unused key {written}")).with_hint(hint));
+        self.place.leave(mark);
+        name
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(number) if number.is_f64() => "a number that is no integer",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Ignition matches keys without regard to case, including the two letters outside ASCII that fold into it.
+pub(super) fn same_key(written: &str, name: &str) -> bool {
+    let fold = |letter: char| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    };
+    written == name || written.chars().map(fold).eq(name.chars().map(fold))
+}

@@ -1,0 +1,121 @@
+//! systemd units: names, texts, and whether enabling them does anything.
+
+use std::collections::HashMap;
+
+use super::rule::{self, Rule};
+use super::unit_text::{self, UnitText};
+use super::{Checker, duplicates};
+use crate::model::Unit;
+
+const UNIT_TYPES: [&str; 12] = [
+    "service",
+    "socket",
+    "device",
+    "mount",
+    "automount",
+    "swap",
+    "target",
+    "path",
+    "timer",
+    "snapshot",
+    "slice",
+    "scope",
+];
+
+pub(super) fn units(units: &[Unit], check: &mut Checker) {
+    check.field("units", |check| duplicates::by_key(units, check));
+    let templates: HashMap<&str, &Unit> = units
+        .iter()
+        .filter(|unit| unit.name.contains("@."))
+        .map(|unit| (unit.name.as_str(), unit))
+        .collect();
+    check.each("units", units, |unit, check| {
+        self::unit(unit, check);
+        template(unit, &templates, check);
+    });
+}
+
+fn unit(unit: &Unit, check: &mut Checker) {
+    let extension = unit.name.rsplit_once('.').map(|(_, extension)| extension);
+    if !extension.is_some_and(|extension| UNIT_TYPES.contains(&extension)) {
+        check.error_at("name", rule::UNIT_EXTENSION);
+    }
+    let text = unit
+        .contents
+        .as_deref()
+        .and_then(|contents| contents_of_unit(contents, check));
+    let pointless = unit.enabled == Some(true) && text.is_some_and(|text| !text.installs);
+    if pointless
+        && unit
+            .contents
+            .as_deref()
+            .is_some_and(|contents| !contents.is_empty())
+    {
+        let message = format!(
+            "unit {:?} is enabled, but has no install section so enable does nothing",
+            unit.name
+        );
+        check.warn_at(
+            "contents",
+            Rule::about(message, "add an [Install] section, or remove enabled"),
+        );
+    }
+    check.field("dropins", |check| duplicates::by_key(&unit.dropins, check));
+    check.each("dropins", &unit.dropins, |dropin, check| {
+        if dropin
+            .name
+            .rsplit_once('.')
+            .is_none_or(|(_, extension)| extension != "conf")
+        {
+            check.error_at("name", rule::DROPIN_EXTENSION);
+        }
+        if let Some(contents) = &dropin.contents {
+            contents_of_unit(contents, check);
+        }
+    });
+}
+
+/// Parses the `contents` of the unit or drop-in at the current place, and reports what does not parse.
+fn contents_of_unit(contents: &str, check: &mut Checker) -> Option<UnitText> {
+    match unit_text::parse(contents) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            let message = format!("invalid unit content: {error}");
+            check.error_at(
+                "contents",
+                Rule::about(message, "write [Section] lines and Name=value lines only"),
+            );
+            None
+        }
+    }
+}
+
+/// An enabled instance takes its `[Install]` section from its template.
+fn template(unit: &Unit, templates: &HashMap<&str, &Unit>, check: &mut Checker) {
+    let Some((name, instance)) = unit.name.split_once('@') else {
+        return;
+    };
+    let Some((instance, extension)) = instance.rsplit_once('.') else {
+        return;
+    };
+    if unit.enabled != Some(true) || instance.is_empty() {
+        return;
+    }
+    let template_name = format!("{name}@.{extension}");
+    let contents = templates
+        .get(template_name.as_str())
+        .and_then(|template| template.contents.as_deref());
+    let Some(contents) = contents.filter(|contents| !contents.is_empty()) else {
+        return;
+    };
+    if unit_text::parse(contents).is_ok_and(|text| !text.installs) {
+        let message = format!(
+            "template unit {template_name:?} for {:?} doesn't have Install section",
+            unit.name
+        );
+        check.warn_at(
+            "contents",
+            Rule::about(message, "add an [Install] section to the template"),
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! One module per command: read, call the brain, print.
+
+mod crds;
+mod diff;
+mod explain;
+mod render;
+mod validate;
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Command};
+use crate::output::{self, Outcome};
+
+/// Written into the objects we render, so that they can be traced to the program that made them.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
+    match cli.command {
+        Command::Render(arguments) => render::run(&arguments),
+        Command::Validate(arguments) => validate::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Crds(arguments) => crds::run(&arguments),
+        Command::Completions(arguments) => completions(arguments.shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<Outcome> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "mco", &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(Outcome::Done)
+}

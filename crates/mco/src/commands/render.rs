@@ -1,0 +1,106 @@
+//! `mco render`
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use mco_api::{MachineConfig, MachineConfigPool};
+use mco_core::goyaml;
+use mco_core::offline::{self, PoolOutcome};
+use mco_core::render::{Identity, Size, check_size};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::VERSION;
+use crate::cli::{Format, Render};
+use crate::input;
+use crate::output::{self, Outcome};
+
+pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
+    let to_screen = arguments.out == Path::new("-");
+    if arguments.output.is_some() && !to_screen {
+        bail!("--output goes with --out -; files are always written as YAML");
+    }
+    let inventory = input::inventory(&arguments.manifests)?;
+    let outcomes = inventory.render(Identity { controller_version: VERSION, release_version: "" });
+    if outcomes.is_empty() {
+        bail!("{}: no MachineConfigPool, and no MachineConfig for master or worker", arguments.manifests.display());
+    }
+    let mut refused = false;
+    let mut results = Vec::new();
+    for outcome in &outcomes {
+        match finished(outcome) {
+            Ok(result) => results.push(result),
+            Err(error) => {
+                output::problem(format!("Failed to render configuration for pool {}:\n{error}", outcome.name()));
+                refused = true;
+            }
+        }
+    }
+    if to_screen {
+        print(&results, arguments.output)?;
+    } else {
+        write(&results, &arguments.out)?;
+    }
+    Ok(if refused { Outcome::Refused } else { Outcome::Done })
+}
+
+struct Finished {
+    config: MachineConfig,
+    pool: MachineConfigPool,
+}
+
+fn finished(outcome: &PoolOutcome) -> Result<Finished, String> {
+    let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
+    for warning in &rendered.warnings {
+        output::warning(format!("MachineConfig {:?}: {}", warning.sources.join(", "), warning.problem));
+    }
+    if let Size::NearLimit { bytes } = check_size(rendered).map_err(|error| error.to_string())? {
+        output::warning(format!("{} has {bytes} bytes, which is close to what the API server accepts", rendered.name()));
+    }
+    Ok(Finished { config: rendered.config.clone(), pool: offline::with_target(&outcome.pool, rendered) })
+}
+
+fn print(results: &[Finished], format: Option<Format>) -> anyhow::Result<()> {
+    let mut objects = Vec::new();
+    for result in results {
+        objects.push(to_value(&result.config)?);
+        objects.push(to_value(&result.pool)?);
+    }
+    match format {
+        Some(format) => output::print_as(format, &objects),
+        None => output::print(&objects.iter().map(goyaml::to_string).collect::<Vec<_>>().join("---\n")),
+    }
+}
+
+fn write(results: &[Finished], out: &Path) -> anyhow::Result<()> {
+    let (configs, pools) = (out.join("machine-configs"), out.join("machine-pools"));
+    for directory in [&configs, &pools] {
+        fs::create_dir_all(directory).with_context(|| format!("cannot create directory {}", directory.display()))?;
+    }
+    let mut summary = String::new();
+    for result in results {
+        write_object(&configs, name(&result.config.metadata.name), &result.config)?;
+        write_object(&pools, name(&result.pool.metadata.name), &result.pool)?;
+        summary.push_str(&format!("{}: {}\n", name(&result.pool.metadata.name), name(&result.config.metadata.name)));
+    }
+    output::print(&summary)
+}
+
+fn name(name: &Option<String>) -> &str {
+    name.as_deref().unwrap_or_default()
+}
+
+fn write_object(directory: &Path, name: &str, object: &impl Serialize) -> anyhow::Result<()> {
+    // Names come from manifests; only those that Kubernetes allows make safe file names.
+    let safe = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    if !safe || name.starts_with('.') {
+        bail!("{name:?} is not a valid object name; use lower-case letters, digits, '-' and '.'");
+    }
+    let path = directory.join(format!("{name}.yaml"));
+    fs::write(&path, goyaml::to_string(&to_value(object)?)).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn to_value(object: &impl Serialize) -> anyhow::Result<Value> {
+    serde_json::to_value(object).context("cannot represent the object")
+}

@@ -1,0 +1,99 @@
+//! `mco validate`
+
+use anyhow::bail;
+use mco_api::{MachineConfig, MachineConfigPool};
+use mco_core::manifest::Manifest;
+use mco_core::problem::{InvalidObject, Problem};
+use mco_core::validate;
+use serde::Serialize;
+
+use crate::cli::Validate;
+use crate::input::{self, count};
+use crate::output::{self, Outcome};
+
+#[derive(Default, Serialize)]
+struct Report {
+    valid: usize,
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    file: String,
+    line: u64,
+    kind: String,
+    name: String,
+    #[serde(flatten)]
+    problem: Problem,
+}
+
+pub fn run(arguments: &Validate) -> anyhow::Result<Outcome> {
+    let manifests = input::manifests(&arguments.files)?;
+    let mut report = Report::default();
+    for manifest in &manifests.read {
+        check(manifest, &mut report);
+    }
+    if manifests.read.is_empty() && manifests.unreadable == 0 {
+        bail!("nothing to check: no object found");
+    }
+    match arguments.output {
+        Some(format) => output::print_as(format, &report)?,
+        None => print(&report)?,
+    }
+    let refused = manifests.unreadable > 0 || !report.errors.is_empty();
+    Ok(if refused { Outcome::Refused } else { Outcome::Done })
+}
+
+fn check(manifest: &Manifest, report: &mut Report) {
+    let ours = manifest.api_version.starts_with("machineconfiguration.openshift.io/");
+    let result = match manifest.kind.as_str() {
+        "MachineConfig" if ours => decoded::<MachineConfig>(manifest).and_then(|config| {
+            validate::admit(&config).map(|checked| checked.warnings).map_err(|invalid: InvalidObject| invalid.problems)
+        }),
+        "MachineConfigPool" if ours => decoded::<MachineConfigPool>(manifest)
+            .and_then(|pool| validate::admit_pool(&pool).map(|()| Vec::new()).map_err(|invalid| invalid.problems)),
+        _ => {
+            let text = format!("skipped: {} is not a kind this command knows", manifest.api_version);
+            report.warnings.push(finding(manifest, Problem::new("kind", text)));
+            return;
+        }
+    };
+    match result {
+        Ok(warnings) => {
+            report.valid += 1;
+            report.warnings.extend(warnings.into_iter().map(|problem| finding(manifest, problem)));
+        }
+        Err(problems) => report.errors.extend(problems.into_iter().map(|problem| finding(manifest, problem))),
+    }
+}
+
+fn decoded<T: serde::de::DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<Problem>> {
+    manifest.decode_or_problem().map_err(|problem| vec![problem])
+}
+
+fn finding(manifest: &Manifest, problem: Problem) -> Finding {
+    Finding {
+        file: manifest.origin.file.clone(),
+        line: manifest.origin.line,
+        kind: manifest.kind.clone(),
+        name: manifest.name.clone(),
+        problem,
+    }
+}
+
+fn print(report: &Report) -> anyhow::Result<()> {
+    let line = |finding: &Finding| {
+        format!("{}:{}: {} {:?}: {}", finding.file, finding.line, finding.kind, finding.name, finding.problem)
+    };
+    for finding in &report.warnings {
+        output::warning(line(finding));
+    }
+    for finding in &report.errors {
+        output::problem(line(finding));
+    }
+    if report.errors.is_empty() {
+        output::print(&format!("{} valid\n", count(report.valid, "object")))?;
+    }
+    Ok(())
+}

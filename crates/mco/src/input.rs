@@ -1,0 +1,107 @@
+//! Manifests from files, directories and standard input, within bounds.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use mco_core::manifest::{self, LARGEST_FILE, Manifest};
+use mco_core::offline::Inventory;
+
+use crate::output;
+
+/// Files with other endings in a directory are not manifests.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// What could be read, and how many inputs could not; each of those has been reported.
+#[derive(Debug, Default)]
+pub struct Manifests {
+    pub read: Vec<Manifest>,
+    pub unreadable: usize,
+}
+
+/// Reads all manifests below the given paths. A file that cannot be understood is reported and skipped.
+pub fn manifests(paths: &[PathBuf]) -> anyhow::Result<Manifests> {
+    let mut manifests = Manifests::default();
+    for path in paths {
+        for file in files(path)? {
+            match read(&file) {
+                Ok(objects) => manifests.read.extend(objects),
+                Err(error) => {
+                    output::problem(format!("{error:#}"));
+                    manifests.unreadable += 1;
+                }
+            }
+        }
+    }
+    Ok(manifests)
+}
+
+/// Reads a directory as a cluster. Anything that cannot be understood is an error; unknown kinds are only named.
+pub fn inventory(path: &Path) -> anyhow::Result<Inventory> {
+    let manifests = manifests(&[path.to_owned()])?;
+    let unreadable = manifests.unreadable;
+    let gathered = Inventory::gather(manifests.read);
+    let errors = gathered.as_ref().err().map_or(0, Vec::len);
+    for error in gathered.as_ref().err().into_iter().flatten() {
+        output::problem(error);
+    }
+    if unreadable + errors > 0 {
+        bail!("{}: {} cannot be used", path.display(), count(unreadable + errors, "manifest"));
+    }
+    let inventory = gathered.unwrap_or_default();
+    warn_about_skipped(&inventory);
+    if inventory.configs.is_empty() {
+        bail!("{}: no MachineConfig found; is this the right directory?", path.display());
+    }
+    Ok(inventory)
+}
+
+pub fn warn_about_skipped(inventory: &Inventory) {
+    for skipped in &inventory.skipped {
+        output::warning(format!(
+            "{}: skipped {} {:?} ({}): this kind has no part in rendering",
+            skipped.origin, skipped.kind, skipped.name, skipped.api_version
+        ));
+    }
+}
+
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if path == Path::new("-") || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).with_context(|| format!("cannot read directory {}", path.display()))? {
+        let file = entry.with_context(|| format!("cannot read directory {}", path.display()))?.path();
+        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if file.is_file() && ENDINGS.contains(&ending) {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        bail!("{}: no .yaml, .yml or .json file in this directory", path.display());
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
+    let (name, bytes) = if path == Path::new("-") {
+        ("standard input".to_owned(), bounded(io::stdin().lock()).context("cannot read standard input")?)
+    } else {
+        let open = || File::open(path).and_then(bounded);
+        (path.display().to_string(), open().with_context(|| format!("cannot read {}", path.display()))?)
+    };
+    Ok(manifest::read(&name, &bytes)?)
+}
+
+/// One byte more than allowed is enough to know that it is too much.
+fn bounded(reader: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,90 @@
+//! What a person or a program gets to see.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use mco_core::goyaml;
+use serde::Serialize;
+
+use crate::cli::Format;
+
+/// How a command ended, when it did not fail to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// The command did its work and found something wrong, which it has reported.
+    Refused,
+    /// There are differences.
+    Changes,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::SUCCESS,
+            Outcome::Refused => Self::FAILURE,
+            Outcome::Changes => Self::from(3),
+        }
+    }
+}
+
+/// Prints to standard output. A reader that has gone away, as in `mco crds | head`, is not an error.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to standard output"),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value for programs.
+pub fn print_as(format: Format, value: &impl Serialize) -> anyhow::Result<()> {
+    let value = serde_json::to_value(value).context("cannot represent the result")?;
+    print(&match format {
+        Format::Json => format!("{value:#}\n"),
+        Format::Yaml => goyaml::to_string(&value),
+    })
+}
+
+/// Something the user should know, which stops nothing.
+pub fn warning(text: impl fmt::Display) {
+    note("warning", &text.to_string());
+}
+
+/// Something that is wrong, reported without ending the command.
+pub fn problem(text: impl fmt::Display) {
+    note("error", &text.to_string());
+}
+
+/// Why the command could not do its work.
+pub fn failure(error: &anyhow::Error) {
+    note("error", &format!("{error:#}"));
+}
+
+/// Nothing useful can be done when standard error itself is gone.
+fn note(kind: &str, text: &str) {
+    let _ = writeln!(anstream::stderr(), "{kind}: {}", harmless(text));
+}
+
+/// Names and contents come from outside; control characters in them must not reach the terminal.
+pub fn harmless(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escape = c.is_control() && !matches!(c, '\n' | '\t');
+            let plain = (!escape).then_some(c);
+            plain.into_iter().chain(escape.then(|| c.escape_debug()).into_iter().flatten())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(harmless("a\u{1b}[31mb\n\tc\u{7f}"), "a\\u{1b}[31mb\n\tc\\u{7f}");
+    }
+}
