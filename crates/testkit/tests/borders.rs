@@ -13,6 +13,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
     ("mco-testkit", &[]),
+    ("mco-parity", &[]),
     ("mco", &["mco-ignition", "mco-api", "mco-core"]),
 ];
 

@@ -48,7 +48,8 @@ impl Normaliser {
     /// The comparable form of text that a command printed.
     pub fn output(&mut self, text: &str) -> String {
         let text = self.text(text);
-        let text = REVISION_IN_YAML.replace_all(&text, "$1<rv>$2");
+        let text = REVISION_IN_TEXT.replace_all(&text, "$1<rv>");
+        let text = DATE_IN_TEXT.replace_all(&text, "<date>");
         let text = AGE_IN_TEXT.replace_all(&text, "${1}<age>");
         let lines: Vec<String> = text.lines().map(one_space_between_columns).collect();
         lines.join("\n")
@@ -283,7 +284,14 @@ pattern!(TOO_OLD, r"too old resource version: \d+ \(\d+\)");
 pattern!(CURRENT, r"current: \d+");
 pattern!(AGE, r"^(<unknown>|<invalid>|\d+[smhd]|\d+[mhd]\d+[smh])$");
 pattern!(AGE_IN_TEXT, r"(?m)(^|[ (])(\d+m)?\d+s\b");
-pattern!(REVISION_IN_YAML, r#"(resourceVersion"?: ?")\d+(")"#);
+pattern!(
+    REVISION_IN_TEXT,
+    r#"((?:resourceVersion"?: ?"|Resource Version: +))\d+"#
+);
+pattern!(
+    DATE_IN_TEXT,
+    r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"
+);
 pattern!(COLUMN_GAP, r" {2,}");
 
 #[cfg(test)]

@@ -25,6 +25,9 @@ const QUIET: Duration = Duration::from_millis(700);
 /// How long a condition may take: the longest known is a garbage collector that learns of a new kind.
 const CONDITION: Duration = Duration::from_secs(90);
 
+/// Where transcripts find the manifests that users install.
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +104,7 @@ impl<'a> Player<'a> {
         let mut variables = Variables::default();
         variables.set("ns", json!(namespace));
         variables.set("run", json!(run));
+        variables.set("repo", json!(REPOSITORY));
         variables.set("mebibyte", json!("x".repeat(1 << 20)));
         Ok(Self {
             server,
@@ -258,9 +262,9 @@ impl<'a> Player<'a> {
                 .run_until_success(&line, &files)
                 .await
                 .map(Seen::Output),
-            ShellMode::Background(name) => self
+            ShellMode::Background { name, lines } => self
                 .shell
-                .start(name, &line, &files)
+                .start(name, &line, &files, *lines)
                 .await
                 .map(|()| Seen::Nothing),
         };

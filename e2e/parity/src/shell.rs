@@ -6,7 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
@@ -56,7 +56,8 @@ pub enum ShellError {
 #[derive(Debug)]
 struct Background {
     child: Child,
-    stdout: BufReader<ChildStdout>,
+    stdout: Lines<BufReader<ChildStdout>>,
+    seen: Vec<String>,
 }
 
 impl Shell {
@@ -112,11 +113,13 @@ impl Shell {
         }
     }
 
+    /// Starts the line and waits until it has printed so many lines.
     pub async fn start(
         &mut self,
         name: &str,
         line: &str,
         files: &BTreeMap<String, String>,
+        lines: usize,
     ) -> Result<(), ShellError> {
         self.write(files).await?;
         let wrap = |source| ShellError::Run {
@@ -129,17 +132,17 @@ impl Shell {
             .stdout
             .take()
             .ok_or_else(|| wrap(std::io::Error::other("no standard output")))?;
-        self.background.insert(
-            name.to_owned(),
-            Background {
-                child,
-                stdout: BufReader::new(stdout),
-            },
-        );
+        let mut background = Background {
+            child,
+            stdout: BufReader::new(stdout).lines(),
+            seen: Vec::new(),
+        };
+        background.wait_for(name, lines).await?;
+        self.background.insert(name.to_owned(), background);
         Ok(())
     }
 
-    /// Waits until the background line has printed so many lines, then ends it.
+    /// Waits until the background line has printed so many lines in all, then ends it.
     pub async fn collect(&mut self, name: &str, lines: usize) -> Result<Output, ShellError> {
         let mut background = self
             .background
@@ -147,25 +150,9 @@ impl Shell {
             .ok_or_else(|| ShellError::NotRunning {
                 name: name.to_owned(),
             })?;
-        let mut seen = Vec::new();
-        let complete = timeout(PRINTED, async {
-            let mut reader = (&mut background.stdout).lines();
-            while seen.len() < lines {
-                match reader.next_line().await {
-                    Ok(Some(line)) => seen.push(line),
-                    Ok(None) | Err(_) => break,
-                }
-            }
-        })
-        .await;
+        let printed = background.wait_for(name, lines).await;
         background.end().await;
-        if complete.is_err() {
-            return Err(ShellError::Silent {
-                name: name.to_owned(),
-                wanted: lines,
-                seen,
-            });
-        }
+        printed?;
         let mut stderr = String::new();
         if let Some(mut stream) = background.child.stderr.take() {
             // What was printed before the end is all there is to compare; a broken pipe adds nothing.
@@ -173,7 +160,7 @@ impl Shell {
         }
         Ok(Output {
             exit: 0,
-            stdout: seen.join("\n"),
+            stdout: background.seen.join("\n"),
             stderr,
         })
     }
@@ -217,6 +204,28 @@ impl Shell {
 }
 
 impl Background {
+    async fn wait_for(&mut self, name: &str, wanted: usize) -> Result<(), ShellError> {
+        let complete = timeout(PRINTED, async {
+            while self.seen.len() < wanted {
+                match self.stdout.next_line().await {
+                    Ok(Some(line)) => self.seen.push(line),
+                    Ok(None) | Err(_) => return false,
+                }
+            }
+            true
+        })
+        .await
+        .unwrap_or(false);
+        if complete {
+            return Ok(());
+        }
+        Err(ShellError::Silent {
+            name: name.to_owned(),
+            wanted,
+            seen: self.seen.clone(),
+        })
+    }
+
     async fn end(&mut self) {
         // A command that has already ended is as good as one that is ended now.
         let _ = self.child.kill().await;

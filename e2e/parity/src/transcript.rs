@@ -49,7 +49,7 @@ pub enum Action {
         files: BTreeMap<String, String>,
         mode: ShellMode,
     },
-    /// Waits for lines of a shell line in the background, ends it and takes its output.
+    /// Waits until a shell line in the background has printed so many lines in all, ends it and takes them.
     Collect { name: String, lines: usize },
 }
 
@@ -59,8 +59,8 @@ pub enum ShellMode {
     Wait,
     /// Repeat until it exits with 0.
     UntilSuccess,
-    /// Leave it running under this name.
-    Background(String),
+    /// Leave it running under this name once it has printed so many lines.
+    Background { name: String, lines: usize },
 }
 
 #[derive(Debug, Clone)]
@@ -300,7 +300,10 @@ impl RawStep {
         if let Some(line) = self.run.take() {
             let files = std::mem::take(&mut self.files);
             let mode = match self.background.take() {
-                Some(name) => ShellMode::Background(name),
+                Some(name) => ShellMode::Background {
+                    name,
+                    lines: self.lines.unwrap_or_default(),
+                },
                 None if self.retry => ShellMode::UntilSuccess,
                 None => ShellMode::Wait,
             };
