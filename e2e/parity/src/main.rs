@@ -46,6 +46,9 @@ struct Options {
     /// Directory of the `kubectl` that transcripts with shell lines use; without it they are left out.
     #[arg(long)]
     kubectl: Option<PathBuf>,
+    /// Leave out the transcript of this name.
+    #[arg(long, value_name = "NAME")]
+    except: Vec<String>,
     /// Play only transcripts whose name contains one of these words.
     only: Vec<String>,
 }
@@ -137,6 +140,7 @@ fn selected(options: &Options) -> Result<Vec<Transcript>> {
     if !options.only.is_empty() {
         transcripts.retain(|transcript| options.only.iter().any(|word| transcript.name.contains(word)));
     }
+    transcripts.retain(|transcript| !options.except.contains(&transcript.name));
     if options.kubectl.is_none() {
         let before = transcripts.len();
         transcripts.retain(|transcript| !needs_kubectl(transcript));

@@ -16,6 +16,12 @@ use crate::transcript::View;
 /// Times closer to now than this were made by the server or by this run; others come from a transcript.
 const NEAR: SignedDuration = SignedDuration::from_hours(48);
 
+macro_rules! pattern {
+    ($text:literal) => {
+        LazyLock::new(|| compile($text))
+    };
+}
+
 #[derive(Debug)]
 pub struct Normaliser {
     run: String,
@@ -141,7 +147,7 @@ impl Normaliser {
             if let Some(Value::String(token)) = fields.get_mut("continue")
                 && !token.is_empty()
             {
-                *token = "<continue>".to_owned();
+                "<continue>".clone_into(token);
             }
         }
         let entries = std::mem::take(fields);
@@ -263,36 +269,24 @@ fn remove(value: &mut Value, path: &[&str]) {
     }
 }
 
-macro_rules! pattern {
-    ($name:ident, $text:literal) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| {
-            #[expect(
-                clippy::expect_used,
-                reason = "the pattern is a literal that every test run compiles"
-            )]
-            Regex::new($text).expect("a valid pattern")
-        });
-    };
-}
+static UID: LazyLock<Regex> = pattern!(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
+static TIME: LazyLock<Regex> = pattern!(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)");
+static TOO_OLD: LazyLock<Regex> = pattern!(r"too old resource version: \d+ \(\d+\)");
+static CURRENT: LazyLock<Regex> = pattern!(r"current: \d+");
+static AGE: LazyLock<Regex> = pattern!(r"^(<unknown>|<invalid>|\d+[smhd]|\d+[mhd]\d+[smh])$");
+static AGE_IN_TEXT: LazyLock<Regex> = pattern!(r"(?m)(^|[ (])(\d+m)?\d+s\b");
+static REVISION_IN_TEXT: LazyLock<Regex> = pattern!(r#"((?:resourceVersion"?: ?"|Resource Version: +))\d+"#);
+static DATE_IN_TEXT: LazyLock<Regex> =
+    pattern!(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}");
+static COLUMN_GAP: LazyLock<Regex> = pattern!(r" {2,}");
 
-pattern!(
-    UID,
-    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-);
-pattern!(TIME, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)");
-pattern!(TOO_OLD, r"too old resource version: \d+ \(\d+\)");
-pattern!(CURRENT, r"current: \d+");
-pattern!(AGE, r"^(<unknown>|<invalid>|\d+[smhd]|\d+[mhd]\d+[smh])$");
-pattern!(AGE_IN_TEXT, r"(?m)(^|[ (])(\d+m)?\d+s\b");
-pattern!(
-    REVISION_IN_TEXT,
-    r#"((?:resourceVersion"?: ?"|Resource Version: +))\d+"#
-);
-pattern!(
-    DATE_IN_TEXT,
-    r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"
-);
-pattern!(COLUMN_GAP, r" {2,}");
+#[allow(
+    clippy::expect_used,
+    reason = "the patterns are literals that the tests below compile"
+)]
+fn compile(pattern: &'static str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
+}
 
 #[cfg(test)]
 mod tests {
