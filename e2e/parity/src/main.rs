@@ -84,7 +84,7 @@ async fn check(options: &Options) -> Result<ExitCode> {
             }
             print_verdict(&transcript.name, &verdict);
         }
-        if let Some(failure) = played.failure {
+        for failure in played.failures {
             println!("FAILED {failure}\n");
             failed += 1;
         }
@@ -101,7 +101,7 @@ async fn record(options: &Options) -> Result<ExitCode> {
     let transcripts = selected(options)?;
     let mut recorded = 0;
     for (transcript, played) in play_all(transcripts, options).await? {
-        if let Some(failure) = played.failure {
+        if let Some(failure) = played.failures.first() {
             bail!("{failure}");
         }
         for recording in &played.recordings {

@@ -13,7 +13,9 @@ use crate::golden::Recording;
 use crate::normalise::Normaliser;
 use crate::server::{Answer, Next, Outgoing, Server, ServerError, Stream};
 use crate::shell::{Output, Shell, ShellError};
-use crate::transcript::{Action, After, Call, Marks, Payload, ShellMode, Step, Transcript, Until, View};
+use crate::transcript::{
+    Action, After, Call, Credentials, Marks, Payload, ShellMode, Step, Transcript, Until, View,
+};
 use crate::variables::Variables;
 
 /// How long an expected event may take; garbage collectors of real clusters work in their own time.
@@ -43,11 +45,13 @@ pub enum PlayError {
     Shell(#[from] ShellError),
 }
 
-/// What the checks of a transcript answered, with the first failed preparation if there was one.
+/// What the checks of a transcript answered, and which preparations failed.
+///
+/// A transcript is played to its end whatever fails, because each answer says something about the server.
 #[derive(Debug)]
 pub struct Played {
     pub recordings: Vec<Recording>,
-    pub failure: Option<PlayError>,
+    pub failures: Vec<PlayError>,
 }
 
 /// Plays every step; `kubectl` is the directory that holds the command, for transcripts that need it.
@@ -62,15 +66,15 @@ pub async fn play(
         Err(failure) => {
             return Played {
                 recordings: Vec::new(),
-                failure: Some(failure),
+                failures: vec![failure],
             };
         }
     };
-    let failure = player.play(transcript).await.err();
+    player.play(transcript).await;
     player.clean_up().await;
     Played {
         recordings: player.recordings,
-        failure,
+        failures: player.failures,
     }
 }
 
@@ -82,6 +86,7 @@ struct Player<'a> {
     watches: HashMap<String, Stream>,
     shell: Shell,
     recordings: Vec<Recording>,
+    failures: Vec<PlayError>,
 }
 
 /// What a step saw, before it is made comparable.
@@ -114,20 +119,20 @@ impl<'a> Player<'a> {
             watches: HashMap::new(),
             shell: Shell::new(server.kubeconfig(), kubectl)?,
             recordings: Vec::new(),
+            failures: Vec::new(),
         })
     }
 
-    async fn play(&mut self, transcript: &Transcript) -> Result<(), PlayError> {
+    async fn play(&mut self, transcript: &Transcript) {
         let create = Outgoing {
             method: "POST".into(),
             path: "/api/v1/namespaces".into(),
             headers: BTreeMap::from([("content-type".into(), "application/json".into())]),
             body: Payload::Json(json!({"metadata": {"name": self.namespace}})),
-            credentials: crate::transcript::Credentials::Admin,
+            credentials: Credentials::Admin,
         };
         let created = self.server.call(&create).await;
-        prepared(&seen_answer(created))
-            .map_err(|message| preparation(transcript, 0, "create the namespace", message))?;
+        self.expect_prepared(transcript, 0, "create the namespace", &seen_answer(created));
         for (index, step) in transcript.steps.iter().enumerate() {
             let request = self.variables.text(&step.action.summary());
             let seen = self.step(step).await;
@@ -137,11 +142,21 @@ impl<'a> Player<'a> {
             match &step.check {
                 Some(check) => self.record(check, &step.action.summary(), &seen, &step.view),
                 None if awaited => {}
-                None => prepared(&seen)
-                    .map_err(|message| preparation(transcript, index + 1, &request, message))?,
+                None => self.expect_prepared(transcript, index + 1, &request, &seen),
             }
         }
-        Ok(())
+    }
+
+    fn expect_prepared(&mut self, transcript: &Transcript, step: usize, request: &str, seen: &Seen) {
+        if let Err(message) = prepared(seen) {
+            let (transcript, request) = (transcript.name.clone(), request.to_owned());
+            self.failures.push(PlayError::Preparation {
+                transcript,
+                step,
+                request,
+                message,
+            });
+        }
     }
 
     async fn step(&mut self, step: &Step) -> Seen {
@@ -333,7 +348,7 @@ impl<'a> Player<'a> {
             path: format!("/api/v1/namespaces/{}", self.namespace),
             headers: BTreeMap::new(),
             body: Payload::Empty,
-            credentials: crate::transcript::Credentials::Admin,
+            credentials: Credentials::Admin,
         };
         // A server that cannot be reached any more has already shown it in the recordings.
         let _ = self.server.call(&delete).await;
@@ -382,15 +397,6 @@ fn prepared(seen: &Seen) -> Result<(), String> {
         Seen::Events { end, .. } if end.ends_with("too early") => Err(format!("the watch was {end}")),
         Seen::Trouble(message) => Err(message.clone()),
         Seen::Answer(_) | Seen::Output(_) | Seen::Events { .. } | Seen::Nothing => Ok(()),
-    }
-}
-
-fn preparation(transcript: &Transcript, step: usize, request: &str, message: String) -> PlayError {
-    PlayError::Preparation {
-        transcript: transcript.name.clone(),
-        step,
-        request: request.to_owned(),
-        message,
     }
 }
 

@@ -17,21 +17,36 @@ fn transcripts() -> Vec<Transcript> {
 }
 
 fn checks(transcript: &Transcript) -> Vec<&str> {
-    transcript.steps.iter().filter_map(|step| step.check.as_deref()).collect()
+    transcript
+        .steps
+        .iter()
+        .filter_map(|step| step.check.as_deref())
+        .collect()
 }
 
 #[test]
 fn every_check_has_exactly_one_golden_answer_in_its_place() {
     for transcript in transcripts() {
         let recorded = golden::read(&data("golden"), &transcript.name).unwrap();
-        let recorded: Vec<&str> = recorded.iter().map(|recording| recording.check.as_str()).collect();
-        assert_eq!(checks(&transcript), recorded, "{}: record it again", transcript.name);
+        let recorded: Vec<&str> = recorded
+            .iter()
+            .map(|recording| recording.check.as_str())
+            .collect();
+        assert_eq!(
+            checks(&transcript),
+            recorded,
+            "{}: record it again",
+            transcript.name
+        );
     }
 }
 
 #[test]
 fn no_golden_file_outlives_its_transcript() {
-    let known: BTreeSet<String> = transcripts().iter().map(|one| format!("{}.yaml", one.name)).collect();
+    let known: BTreeSet<String> = transcripts()
+        .iter()
+        .map(|one| format!("{}.yaml", one.name))
+        .collect();
     for entry in std::fs::read_dir(data("golden")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(known.contains(&name), "golden/{name} has no transcript");
@@ -43,7 +58,12 @@ fn a_sentence_names_one_check_of_a_transcript() {
     for transcript in transcripts() {
         let all = checks(&transcript);
         let distinct: BTreeSet<&&str> = all.iter().collect();
-        assert_eq!(distinct.len(), all.len(), "{} repeats a sentence", transcript.name);
+        assert_eq!(
+            distinct.len(),
+            all.len(),
+            "{} repeats a sentence",
+            transcript.name
+        );
     }
 }
 
@@ -53,8 +73,15 @@ fn golden_answers_are_answers_and_not_failures_of_the_suite() {
         for recording in golden::read(&data("golden"), &transcript.name).unwrap() {
             let (name, check) = (&transcript.name, &recording.check);
             assert!(recording.answer.get("trouble").is_none(), "{name}: {check}");
-            let end = recording.answer.get("then").and_then(|end| end.as_str()).unwrap_or_default();
-            assert!(!end.ends_with("too early") && end != "one more event", "{name}: {check}: {end}");
+            let end = recording
+                .answer
+                .get("then")
+                .and_then(|end| end.as_str())
+                .unwrap_or_default();
+            assert!(
+                !end.ends_with("too early") && end != "one more event",
+                "{name}: {check}: {end}"
+            );
         }
     }
 }
