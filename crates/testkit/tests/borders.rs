@@ -13,8 +13,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
     ("mco-testkit", &[]),
+    ("mco-host", &[]),
+    ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
     ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
-    ("mco", &["mco-ignition", "mco-api", "mco-core", "mco-server"]),
+    ("mco-apiserver", &[]),
+    ("mco-parity", &[]),
+    (
+        "mco",
+        &["mco-ignition", "mco-api", "mco-core", "mco-server", "mco-host", "mco-daemon", "mco-apiserver"],
+    ),
 ];
 
 /// Crates that decide and do not act: nothing below may be among their dependencies, however indirectly.

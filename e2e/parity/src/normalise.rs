@@ -1,0 +1,385 @@
+//! Makes answers comparable: what may differ between two correct servers is replaced by a name for it.
+//!
+//! Identities keep their identity: the third UID seen in a transcript becomes `<uid-3>` wherever it appears again, and
+//! so do the revisions of objects, so that "unchanged" and "changed" are still told apart. Nothing else is touched: a
+//! field that is missing, extra or of another type stays visible.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use jiff::{SignedDuration, Timestamp};
+use regex::{Captures, Regex};
+use serde_json::{Map, Value};
+
+use crate::transcript::View;
+
+/// Times closer to now than this were made by the server or by this run; others come from a transcript.
+const NEAR: SignedDuration = SignedDuration::from_hours(48);
+
+macro_rules! pattern {
+    ($text:literal) => {
+        LazyLock::new(|| compile($text))
+    };
+}
+
+#[derive(Debug)]
+pub struct Normaliser {
+    run: String,
+    now: Timestamp,
+    uids: Numbering,
+    revisions: Numbering,
+    /// Names that the server completed, with what stands for them.
+    generated: BTreeMap<String, String>,
+}
+
+impl Normaliser {
+    pub fn new(run: &str, now: Timestamp) -> Self {
+        Self {
+            run: run.to_owned(),
+            now,
+            uids: Numbering::new("uid"),
+            revisions: Numbering::new("rv"),
+            generated: BTreeMap::new(),
+        }
+    }
+
+    /// The comparable form of one JSON document of an answer.
+    pub fn document(&mut self, document: &Value, view: &View) -> Value {
+        let mut document = document.clone();
+        self.learn_generated_names(&document);
+        self.value(&mut document, "");
+        narrow(document, view)
+    }
+
+    /// The comparable form of text that a command printed.
+    pub fn output(&mut self, text: &str) -> String {
+        let text = self.text(text);
+        let text = REVISION_IN_TEXT.replace_all(&text, "$1<rv>");
+        let text = DATE_IN_TEXT.replace_all(&text, "<date>");
+        let text = AGE_IN_TEXT.replace_all(&text, "${1}<age>");
+        let lines: Vec<String> = text.lines().map(one_space_between_columns).collect();
+        lines.join("\n")
+    }
+
+    /// The comparable form of a message or of any other string.
+    pub fn text(&mut self, text: &str) -> String {
+        let mut text = text.replace(&self.run, "RUN");
+        for (name, placeholder) in &self.generated {
+            text = text.replace(name.as_str(), placeholder);
+        }
+        let text = UID.replace_all(&text, |found: &Captures<'_>| self.uids.name(&found[0]));
+        let text = TIME.replace_all(&text, |found: &Captures<'_>| self.time(&found[0]));
+        let text = TOO_OLD.replace_all(&text, "too old resource version: <rv> (<rv>)");
+        let text = CURRENT.replace_all(&text, "current: <rv>");
+        text.into_owned()
+    }
+
+    fn time(&self, text: &str) -> String {
+        match text.parse::<Timestamp>() {
+            Ok(time) if time.duration_since(self.now).abs() < NEAR => {
+                if text.contains('.') {
+                    "<micro-time>".into()
+                } else {
+                    "<time>".into()
+                }
+            }
+            _ => text.to_owned(),
+        }
+    }
+
+    fn learn_generated_names(&mut self, document: &Value) {
+        if let Some(metadata) = document.get("metadata") {
+            let prefix = metadata
+                .get("generateName")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+            if !prefix.is_empty() && name.starts_with(prefix) && name.len() > prefix.len() {
+                let shown = format!(
+                    "{}<{} generated>",
+                    prefix.replace(&self.run, "RUN"),
+                    name.len() - prefix.len()
+                );
+                self.generated.insert(name.replace(&self.run, "RUN"), shown);
+            }
+        }
+        for key in ["items", "object"] {
+            match document.get(key) {
+                Some(Value::Array(items)) => items.iter().for_each(|item| self.learn_generated_names(item)),
+                Some(object @ Value::Object(_)) => self.learn_generated_names(object),
+                _ => {}
+            }
+        }
+    }
+
+    fn value(&mut self, value: &mut Value, key: &str) {
+        match value {
+            Value::String(text) => *text = self.text(text),
+            Value::Array(items) => self.array(items, key),
+            Value::Object(fields) => self.object(fields, key),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn array(&mut self, items: &mut [Value], key: &str) {
+        for item in items.iter_mut() {
+            self.value(item, key);
+        }
+        match key {
+            // Servers order entries of one kind by their time in whole seconds, so the order depends on the clock.
+            "managedFields" => items.sort_by_cached_key(owner_of),
+            "cells" => items.iter_mut().for_each(hide_age),
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, fields: &mut Map<String, Value>, key: &str) {
+        if key == "metadata" {
+            let is_object = fields.contains_key("uid");
+            if let Some(Value::String(revision)) = fields.get_mut("resourceVersion") {
+                // The revision of a list moves with every write anywhere; only an object's says something.
+                *revision = match revision.as_str() {
+                    "" | "0" => revision.clone(),
+                    _ if is_object => self.revisions.name(revision),
+                    _ => "<rv>".to_owned(),
+                };
+            }
+            if let Some(Value::String(token)) = fields.get_mut("continue")
+                && !token.is_empty()
+            {
+                "<continue>".clone_into(token);
+            }
+        }
+        let entries = std::mem::take(fields);
+        for (name, mut value) in entries {
+            self.value(&mut value, &name);
+            // Keys can carry names too, as in the owned fields of an apply.
+            fields.insert(self.text(&name), value);
+        }
+    }
+}
+
+/// Gives each distinct value a number in order of appearance.
+#[derive(Debug)]
+struct Numbering {
+    prefix: &'static str,
+    numbers: BTreeMap<String, usize>,
+}
+
+impl Numbering {
+    fn new(prefix: &'static str) -> Self {
+        Self {
+            prefix,
+            numbers: BTreeMap::new(),
+        }
+    }
+
+    fn name(&mut self, value: &str) -> String {
+        let next = self.numbers.len() + 1;
+        let number = self.numbers.entry(value.to_owned()).or_insert(next);
+        format!("<{}-{number}>", self.prefix)
+    }
+}
+
+fn owner_of(entry: &Value) -> [String; 4] {
+    ["operation", "manager", "subresource", "apiVersion"].map(|key| {
+        entry
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    })
+}
+
+fn hide_age(cell: &mut Value) {
+    if let Value::String(text) = cell
+        && AGE.is_match(text)
+    {
+        "<age>".clone_into(text);
+    }
+}
+
+fn one_space_between_columns(line: &str) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let (indent, rest) = line.split_at(indent);
+    format!("{indent}{}", COLUMN_GAP.replace_all(rest.trim_end(), "  "))
+}
+
+fn narrow(mut document: Value, view: &View) -> Value {
+    for (pointer, wanted) in &view.keep {
+        for (key, values) in wanted {
+            if let Some(Value::Array(items)) = document.pointer_mut(pointer) {
+                items.retain(|item| {
+                    item.pointer(key)
+                        .and_then(Value::as_str)
+                        .is_some_and(|name| values.iter().any(|v| v == name))
+                });
+            }
+        }
+    }
+    for pointer in &view.sort {
+        if let Some(Value::Array(items)) = document.pointer_mut(pointer) {
+            items.sort_by_cached_key(ToString::to_string);
+        }
+    }
+    for pointer in &view.ignore {
+        let path: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
+        remove(&mut document, &path);
+    }
+    if view.only.is_empty() {
+        return document;
+    }
+    view.only
+        .iter()
+        .map(|pointer| {
+            (
+                pointer.clone(),
+                document.pointer(pointer).cloned().unwrap_or(Value::Null),
+            )
+        })
+        .collect()
+}
+
+fn remove(value: &mut Value, path: &[&str]) {
+    let Some((first, rest)) = path.split_first() else {
+        return;
+    };
+    let key = first.replace("~1", "/").replace("~0", "~");
+    match value {
+        Value::Object(fields) if rest.is_empty() => {
+            if key == "*" {
+                fields.clear();
+            } else {
+                fields.remove(&key);
+            }
+        }
+        Value::Object(fields) if key == "*" => fields.values_mut().for_each(|field| remove(field, rest)),
+        Value::Object(fields) => {
+            if let Some(field) = fields.get_mut(&key) {
+                remove(field, rest);
+            }
+        }
+        Value::Array(items) if key == "*" => items.iter_mut().for_each(|item| remove(item, rest)),
+        Value::Array(items) => {
+            if let Some(item) = key.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
+                remove(item, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
+static UID: LazyLock<Regex> = pattern!(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
+static TIME: LazyLock<Regex> = pattern!(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)");
+static TOO_OLD: LazyLock<Regex> = pattern!(r"too old resource version: \d+ \(\d+\)");
+static CURRENT: LazyLock<Regex> = pattern!(r"current: \d+");
+static AGE: LazyLock<Regex> = pattern!(r"^(<unknown>|<invalid>|\d+[smhd]|\d+[mhd]\d+[smh])$");
+static AGE_IN_TEXT: LazyLock<Regex> = pattern!(r"(?m)(^|[ (])(\d+m)?\d+s\b");
+static REVISION_IN_TEXT: LazyLock<Regex> = pattern!(r#"((?:resourceVersion"?: ?"|Resource Version: +))\d+"#);
+static DATE_IN_TEXT: LazyLock<Regex> =
+    pattern!(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}");
+static COLUMN_GAP: LazyLock<Regex> = pattern!(r" {2,}");
+
+#[allow(
+    clippy::expect_used,
+    reason = "the patterns are literals that the tests below compile"
+)]
+fn compile(pattern: &'static str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn normaliser() -> Normaliser {
+        Normaliser::new("x7k2", "2030-01-02T03:04:05Z".parse().unwrap())
+    }
+
+    #[test]
+    fn identities_are_numbered_by_first_appearance_and_stay_equal() {
+        let mut normaliser = normaliser();
+        let first = json!({"metadata": {"uid": "0c3e0b3a-0000-4000-8000-000000000001", "resourceVersion": "41",
+            "creationTimestamp": "2030-01-02T03:04:01Z", "name": "a-x7k2"}});
+        let again =
+            json!({"metadata": {"uid": "0c3e0b3a-0000-4000-8000-000000000001", "resourceVersion": "42"}});
+        let view = View::default();
+        assert_eq!(
+            normaliser.document(&first, &view),
+            json!({"metadata": {"uid": "<uid-1>", "resourceVersion": "<rv-1>", "creationTimestamp": "<time>",
+                "name": "a-RUN"}})
+        );
+        assert_eq!(
+            normaliser.document(&again, &view),
+            json!({"metadata": {"uid": "<uid-1>", "resourceVersion": "<rv-2>"}})
+        );
+    }
+
+    #[test]
+    fn times_that_a_transcript_chose_stay_visible() {
+        let mut normaliser = normaliser();
+        assert_eq!(normaliser.text("2001-02-03T04:05:06Z"), "2001-02-03T04:05:06Z");
+        assert_eq!(
+            normaliser.text("at 2030-01-02T03:04:05.123456Z"),
+            "at <micro-time>"
+        );
+    }
+
+    #[test]
+    fn the_revision_of_a_list_and_its_continue_token_are_hidden() {
+        let list = json!({"metadata": {"resourceVersion": "99", "continue": "abc", "remainingItemCount": 2}});
+        assert_eq!(
+            normaliser().document(&list, &View::default()),
+            json!({"metadata": {"resourceVersion": "<rv>", "continue": "<continue>", "remainingItemCount": 2}})
+        );
+    }
+
+    #[test]
+    fn generated_names_are_shown_with_their_length_and_recognised_later() {
+        let mut normaliser = normaliser();
+        let object = json!({"metadata": {"generateName": "job-", "name": "job-4fz9q"}});
+        let seen = normaliser.document(&object, &View::default());
+        assert_eq!(seen["metadata"]["name"], "job-<5 generated>");
+        assert_eq!(
+            normaliser.text("pods \"job-4fz9q\" not found"),
+            "pods \"job-<5 generated>\" not found"
+        );
+    }
+
+    #[test]
+    fn a_view_ignores_keeps_and_selects() {
+        let document =
+            json!({"resources": [{"name": "pods", "x": 1}, {"name": "secrets", "x": 2}], "other": 3});
+        let mut view = View {
+            ignore: vec!["/resources/*/x".into()],
+            ..View::default()
+        };
+        view.keep.insert(
+            "/resources".into(),
+            [("/name".to_owned(), vec!["pods".to_owned()])].into(),
+        );
+        assert_eq!(
+            normaliser().document(&document, &view),
+            json!({"resources": [{"name": "pods"}], "other": 3})
+        );
+        let view = View {
+            only: vec!["/other".into(), "/missing".into()],
+            ..View::default()
+        };
+        assert_eq!(
+            normaliser().document(&document, &view),
+            json!({"/other": 3, "/missing": null})
+        );
+    }
+
+    #[test]
+    fn columns_and_ages_of_printed_tables_do_not_depend_on_the_clock() {
+        let text = "NAME    STATUS   AGE\na-x7k2  Ready    12s\n  indented:   yes";
+        assert_eq!(
+            normaliser().output(text),
+            "NAME  STATUS  AGE\na-RUN  Ready  <age>\n  indented:  yes"
+        );
+    }
+}

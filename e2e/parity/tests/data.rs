@@ -1,0 +1,93 @@
+//! The transcripts and their golden answers belong together.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use mco_parity::golden;
+use mco_parity::transcript::Transcript;
+
+fn data(directory: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(directory)
+}
+
+fn transcripts() -> Vec<Transcript> {
+    Transcript::load_all(&data("transcripts")).unwrap()
+}
+
+fn checks(transcript: &Transcript) -> Vec<&str> {
+    transcript
+        .steps
+        .iter()
+        .filter_map(|step| step.check.as_deref())
+        .collect()
+}
+
+#[test]
+fn every_check_has_exactly_one_golden_answer_in_its_place() {
+    for transcript in transcripts() {
+        let recorded = golden::read(&data("golden"), &transcript.name).unwrap();
+        let recorded: Vec<&str> = recorded
+            .iter()
+            .map(|recording| recording.check.as_str())
+            .collect();
+        assert_eq!(
+            checks(&transcript),
+            recorded,
+            "{}: record it again",
+            transcript.name
+        );
+    }
+}
+
+#[test]
+fn no_golden_file_outlives_its_transcript() {
+    let known: BTreeSet<String> = transcripts()
+        .iter()
+        .map(|one| format!("{}.yaml", one.name))
+        .collect();
+    for entry in std::fs::read_dir(data("golden")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(known.contains(&name), "golden/{name} has no transcript");
+    }
+}
+
+#[test]
+fn a_sentence_names_one_check_of_a_transcript() {
+    for transcript in transcripts() {
+        let all = checks(&transcript);
+        let distinct: BTreeSet<&&str> = all.iter().collect();
+        assert_eq!(
+            distinct.len(),
+            all.len(),
+            "{} repeats a sentence",
+            transcript.name
+        );
+    }
+}
+
+#[test]
+fn golden_answers_are_answers_and_not_failures_of_the_suite() {
+    for transcript in transcripts() {
+        for recording in golden::read(&data("golden"), &transcript.name).unwrap() {
+            let (name, check) = (&transcript.name, &recording.check);
+            assert!(recording.answer.get("trouble").is_none(), "{name}: {check}");
+            let end = recording
+                .answer
+                .get("then")
+                .and_then(|end| end.as_str())
+                .unwrap_or_default();
+            assert!(
+                !end.ends_with("too early") && end != "one more event",
+                "{name}: {check}: {end}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_suite_is_as_large_as_promised() {
+    let all: usize = transcripts().iter().map(Transcript::checks).sum();
+    assert!(all >= 120, "{all} checks");
+}
