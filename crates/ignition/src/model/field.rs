@@ -71,7 +71,7 @@ impl Field for Option<String> {
         match value {
             Value::Null => None,
             Value::String(text) => Some(text.clone()),
-            other => reader.wrong_type("a string", other),
+            other => reader.wrong_type("a string", "put the value in quotes", other),
         }
     }
 }
@@ -85,7 +85,7 @@ impl Field for Option<bool> {
         match value {
             Value::Null => None,
             Value::Bool(flag) => Some(*flag),
-            other => reader.wrong_type("true or false", other),
+            other => reader.wrong_type("true or false", "write it without quotes", other),
         }
     }
 }
@@ -99,7 +99,11 @@ impl Field for Option<i64> {
         match value {
             Value::Null => None,
             Value::Number(number) if number.as_i64().is_some() => number.as_i64(),
-            other => reader.wrong_type("an integer", other),
+            other => reader.wrong_type(
+                "an integer",
+                "write a decimal number without quotes (mode 0644 is 420)",
+                other,
+            ),
         }
     }
 }

@@ -115,7 +115,8 @@ pub(crate) fn verdict(
 
 fn read_version(value: &Value) -> Result<SpecVersion, ParseError> {
     let wrong_type = |path: &str, message: &str| {
-        let errors = vec![Finding::new(path, message)];
+        let hint = "begin with {\"ignition\": {\"version\": \"3.5.0\"}}";
+        let errors = vec![Finding::new(path, message).with_hint(hint)];
         ParseError::Invalid {
             version: None,
             errors,

@@ -59,7 +59,9 @@ impl Reader {
                     }
                 }
             }
-            other => self.wrong_type::<()>("an object", other).unwrap_or_default(),
+            other => self
+                .wrong_type::<()>("an object", "write it as key: value pairs", other)
+                .unwrap_or_default(),
         }
     }
 
@@ -74,14 +76,17 @@ impl Reader {
                     self.place.leave(mark);
                 }
             }
-            other => self.wrong_type::<()>("a list", other).unwrap_or_default(),
+            other => self
+                .wrong_type::<()>("a list", "write it as a list, even with one entry", other)
+                .unwrap_or_default(),
         }
     }
 
     /// Reports the value at the current place; it is then read as absent.
-    pub(crate) fn wrong_type<T>(&mut self, expected: &str, found: &Value) -> Option<T> {
+    pub(crate) fn wrong_type<T>(&mut self, expected: &str, hint: &str, found: &Value) -> Option<T> {
         let message = format!("expected {expected}, found {}", kind(found));
-        self.errors.push(Finding::new(self.place.as_str(), message));
+        self.errors
+            .push(Finding::new(self.place.as_str(), message).with_hint(hint));
         None
     }
 

@@ -32,13 +32,19 @@ pub(super) fn deduplicate(mut config: Config) -> Deduplicated {
     }
     let mut units: Vec<(usize, Unit)> = Vec::new();
     let mut replaced_units = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut known: HashMap<String, (usize, HashSet<String>)> = HashMap::new();
     for (place, unit) in config.systemd.units.drain(..).enumerate().rev() {
-        if let Some(&index) = known.get(&unit.name) {
-            adopt_dropins(&mut units[index].1, &unit);
+        if let Some((index, dropins)) = known.get_mut(&unit.name) {
+            // Drop-ins of a replaced unit stay, unless the later unit has one of the same name.
+            let missing = unit
+                .dropins
+                .iter()
+                .filter(|dropin| dropins.insert(dropin.name.clone()));
+            units[*index].1.dropins.extend(missing.cloned());
             replaced_units.push((place, unit));
         } else {
-            known.insert(unit.name.clone(), units.len());
+            let dropins = unit.dropins.iter().map(|dropin| dropin.name.clone()).collect();
+            known.insert(unit.name.clone(), (units.len(), dropins));
             units.push((place, unit));
         }
     }
@@ -53,15 +59,6 @@ pub(super) fn deduplicate(mut config: Config) -> Deduplicated {
         units: unit_places,
         replaced_files,
         replaced_units,
-    }
-}
-
-/// Drop-ins of a replaced unit stay, unless the later unit has one of the same name.
-fn adopt_dropins(unit: &mut Unit, replaced: &Unit) {
-    for dropin in &replaced.dropins {
-        if !unit.dropins.iter().any(|known| known.name == dropin.name) {
-            unit.dropins.push(dropin.clone());
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Reading spec 2.0, 2.1 and 2.2 into the model.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::deduplicate::{Deduplicated, deduplicate};
@@ -27,13 +29,12 @@ pub(crate) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
             .iter_mut()
             .chain(&mut report.warnings)
             .for_each(rename);
-        errors.extend(own.errors.iter().cloned());
-        errors.extend(
-            report
-                .errors
-                .into_iter()
-                .filter(|finding| !own.errors.iter().any(|known| known.path == finding.path)),
-        );
+        let known: HashSet<&str> = own.errors.iter().map(|finding| finding.path.as_str()).collect();
+        report
+            .errors
+            .retain(|finding| !known.contains(finding.path.as_str()));
+        errors.extend(own.errors);
+        errors.extend(report.errors);
         warnings.extend(own.warnings);
         warnings.extend(report.warnings);
     }

@@ -1,11 +1,12 @@
 //! From JSON to the model: versions, keys, types, encodings.
 
 use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use mco_ignition::parse::MAX_CONFIG_BYTES;
-use mco_ignition::{ParseError, SpecVersion, parse, parse_bytes, parse_unvalidated};
+use mco_ignition::{ParseError, SpecVersion, merge, parse, parse_bytes, parse_unvalidated};
 use serde_json::{Value, json};
 
 use crate::sorted;
@@ -98,6 +99,7 @@ fn what_is_no_config_at_all_is_reported_where_it_is() {
         );
         let finding = &error.findings()[0];
         assert_eq!((finding.path.as_str(), finding.message.as_str()), (path, message));
+        assert!(finding.hint.is_some());
     }
 }
 
@@ -315,8 +317,12 @@ fn bytes_that_are_none_of_these_are_refused_with_the_reason() {
         (b"{}", "invalid version"),
     ];
     for (bytes, expected) in cases {
-        let error = parse_bytes(bytes).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
+        let error = parse_bytes(bytes).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(
+            error.findings().iter().all(|finding| finding.hint.is_some()),
+            "{error}"
+        );
     }
 }
 
@@ -335,6 +341,53 @@ fn nesting_without_end_and_bombs_are_refused_in_bounded_memory() {
         parse_bytes(&vec![b' '; MAX_CONFIG_BYTES + 1]),
         Err(ParseError::TooLarge { .. })
     ));
+}
+
+/// Each of these would take minutes or gigabytes if any part of the work grew with the square of the input.
+#[test]
+fn hostile_configs_are_judged_in_linear_time() {
+    const MANY: usize = 20_000;
+    let list = |entry: &dyn Fn(usize) -> Value| Value::from((0..MANY).map(entry).collect::<Vec<_>>());
+    let slashes = "/".repeat(MANY);
+    let long_name = "x".repeat(MANY);
+    let sections = [
+        json!({"storage": {"files": list(&|_| json!({"path": 5, "mode": "x"})), "directories": list(&|_| json!({"path": ""}))}}),
+        json!({"storage": {"links": list(&|_| json!({"path": "/l", "target": "t"})), "files": [{"path": slashes}]}}),
+        json!({"storage": {"disks": [{"device": "/dev/a", "partitions": list(&|index| json!({"number": index, "startMiB": 2 * index, "sizeMiB": 1}))}]}}),
+        json!({"systemd": {"units": [{"name": format!("{long_name}.service"), "dropins": list(&|index| json!({"name": format!("{index}.conf"), "contents": "[X]\n"}))}]},
+            "storage": {"files": [{"path": format!("/etc/systemd/system/{}", ".d/".repeat(MANY))}]}}),
+        json!({"systemd": {"units": list(&|index| json!({"name": if index == 0 { "t@.service".to_owned() } else { format!("t@{index}.service") }, "enabled": true, "contents": if index == 0 { Value::from("[Unit]\nA=b\n".repeat(MANY)) } else { Value::Null }}))}}),
+        json!({"passwd": {"users": [{"name": "a", "sshAuthorizedKeys": list(&|_| json!("k"))}]}, "kernelArguments": {"shouldExist": list(&|index| json!(index.to_string()))}}),
+    ];
+    let spec_2 = [
+        json!({"storage": {"files": list(&|_| json!({"path": "x"}))}}),
+        json!({"systemd": {"units": list(&|index| json!({"name": "a.service", "dropins": [{"name": format!("{index}.conf")}]}))}}),
+        json!({"passwd": {"users": list(&|index| json!({"name": "core", "sshAuthorizedKeys": [index.to_string()]}))}}),
+    ];
+    let documents = sections
+        .map(|sections| ("3.5.0", sections))
+        .into_iter()
+        .chain(spec_2.map(|sections| ("2.2.0", sections)));
+    for (version, mut document) in documents {
+        document["ignition"] = json!({"version": version});
+        let started = Instant::now();
+        let outcome = parse(&document);
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{:?} for {:.200}",
+            started.elapsed(),
+            document.to_string()
+        );
+        if let Ok(parsed) = outcome {
+            let _ = merge(parsed.config.clone(), parsed.config, &mut ());
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(40),
+            "{:?} for {:.200}",
+            started.elapsed(),
+            document.to_string()
+        );
+    }
 }
 
 #[test]
