@@ -272,6 +272,15 @@ pub(crate) fn built_in_pools() -> [MachineConfigPool; 2] {
             node_selector: selector(labels::node_role(name), ""),
             ..MachineConfigPoolSpec::default()
         };
-        MachineConfigPool::new(name, spec)
+        let mut pool = MachineConfigPool::new(name, spec);
+        let mut own = BTreeMap::from([
+            (labels::BUILT_IN.to_owned(), String::new()),
+            (labels::pool(name), String::new()),
+        ]);
+        if name == pools::MASTER {
+            own.insert(labels::REQUIRED_FOR_UPGRADE.to_owned(), String::new());
+        }
+        pool.metadata.labels = Some(own);
+        pool
     })
 }

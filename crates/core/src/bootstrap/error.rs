@@ -33,10 +33,11 @@ pub enum BootstrapError {
     #[error("{object}: invalid label selector: {source}")]
     Selector { object: String, source: SelectorError },
     #[error(
-        "error found multiple {kind}s targeting MachineConfigPool {pool}. Please apply only one {kind} manifest for each \
+        "error found multiple {several} targeting MachineConfigPool {pool}. Please apply only one {kind} manifest for each \
          pool during installation (here: {first:?} and {second:?})"
     )]
     Multiple {
+        several: &'static str,
         kind: &'static str,
         pool: String,
         first: String,

@@ -182,7 +182,12 @@ impl<'a> Pipeline<'a> {
             let selector = object.spec.machine_config_pool_selector.as_ref();
             for pool in self.selected(&described, selector) {
                 if let Some(first) = taken.insert(pool, name(&object.metadata)) {
-                    self.twice("ContainerConfig", pool, first, &object.metadata);
+                    self.twice(
+                        ("ContainerConfig", "ContainerConfig"),
+                        pool,
+                        first,
+                        &object.metadata,
+                    );
                     continue;
                 }
                 match self.container_runtime_of(object, pool) {
@@ -251,7 +256,12 @@ impl<'a> Pipeline<'a> {
             }
             for pool_name in selected {
                 if let Some(first) = taken.insert(pool_name, name(&object.metadata)) {
-                    self.twice("KubeletConfig", pool_name, first, &object.metadata);
+                    self.twice(
+                        ("KubeletConfigs", "KubeletConfig"),
+                        pool_name,
+                        first,
+                        &object.metadata,
+                    );
                     continue;
                 }
                 let Some(pool) = self.pools.iter().find(|pool| name(&pool.metadata) == pool_name) else {
@@ -415,8 +425,15 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn twice(&mut self, kind: &'static str, pool: &str, first: &str, second: &ObjectMeta) {
+    fn twice(
+        &mut self,
+        (several, kind): (&'static str, &'static str),
+        pool: &str,
+        first: &str,
+        second: &ObjectMeta,
+    ) {
         self.errors.push(BootstrapError::Multiple {
+            several,
             kind,
             pool: pool.to_owned(),
             first: first.to_owned(),

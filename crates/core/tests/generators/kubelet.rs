@@ -303,7 +303,7 @@ fn one_object_per_pool_and_selectors_that_select_nothing() {
     second["metadata"]["name"] = json!("other");
     let error = assemble(&[runtime_config(&json!({})), second], None).unwrap_err();
     assert!(
-        error.contains("error found multiple ContainerConfigs targeting MachineConfigPool worker"),
+        error.contains("error found multiple ContainerConfig targeting MachineConfigPool worker"),
         "{error}"
     );
     for selector in [json!({}), json!(null), json!({"matchLabels": {"pool": "nobody"}})] {
