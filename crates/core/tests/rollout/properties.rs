@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::fixtures::*;
-use crate::simulator::{BAD, BAD_LATE, Fleet};
+use crate::simulator::{BAD, BAD_LATE, Fleet, Machine};
 
 const POOLS: [&str; 3] = ["worker", "infra", "master"];
 
@@ -246,6 +246,11 @@ fn calm_down(fleet: &mut Fleet) {
     }
 }
 
+fn is_at_rest(machine: &Machine) -> bool {
+    let node = machine.view();
+    node.is_done() && node.current_config == "final" && !node.has_update_taint()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -265,6 +270,9 @@ proptest! {
         for _ in 0..(fleet.machines.len() + 2) * 16 {
             controlled_turn(&mut fleet)?;
             fleet.round();
+            if fleet.machines.values().all(is_at_rest) {
+                break;
+            }
         }
         for machine in fleet.machines.values() {
             let node = machine.view();
