@@ -9,7 +9,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cluster::Cluster;
 use crate::http::{self, App, Limits, Listener, TokenGuard, Transport};
@@ -67,6 +67,7 @@ pub async fn run(settings: Settings, backend: Backend) -> Result<(), RunError> {
     let tokens = settings.tokens.as_deref().map(TokenGuard::load).transpose()?;
     check(&backend)?;
     let app = Arc::new(App::new(tokens));
+    allow_descriptors(settings.limits.connections);
 
     // Binding first: a port that is taken is known before anything is watched.
     let mut listeners = vec![
@@ -128,6 +129,26 @@ pub async fn run(settings: Settings, backend: Backend) -> Result<(), RunError> {
     let _ = stop.send(true);
     while serving.join_next().await.is_some() {}
     Ok(())
+}
+
+/// One descriptor per connection, and some for files and the cluster. Shells start programs with far fewer.
+fn allow_descriptors(connections: usize) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    const OTHERS: u64 = 256;
+    let wanted = u64::try_from(connections)
+        .unwrap_or(u64::MAX)
+        .saturating_add(OTHERS);
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    limit.current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+    let possible = limit.current;
+    if let Err(problem) = setrlimit(Resource::Nofile, limit) {
+        warn!("cannot raise the limit of open files: {problem}");
+    } else if possible < Some(wanted) {
+        warn!("the limit of open files allows fewer than {connections} connections");
+    }
 }
 
 fn check(backend: &Backend) -> Result<(), RunError> {
