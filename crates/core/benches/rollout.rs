@@ -36,7 +36,11 @@ fn pools() -> Vec<MachineConfigPool> {
 
 fn nodes() -> Vec<Node> {
     let node = |index: usize| {
-        let current = if index / POOLS % 2 == 0 { "old" } else { "new" };
+        let current = if (index / POOLS).is_multiple_of(2) {
+            "old"
+        } else {
+            "new"
+        };
         from(json!({
             "metadata": {
                 "name": format!("node-{index}"),
@@ -64,7 +68,7 @@ fn rollout(criterion: &mut Criterion) {
         b.iter(|| View::new(black_box(&pools), black_box(&nodes)));
     });
     criterion.bench_function("plan 20 pools of 5,000 nodes", |b| {
-        b.iter(|| plan(black_box(&view)))
+        b.iter(|| plan(black_box(&view)));
     });
     criterion.bench_function("foretell 20 pools of 5,000 nodes", |b| {
         b.iter(|| waves(black_box(&view)));

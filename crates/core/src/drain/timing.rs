@@ -14,13 +14,13 @@ pub const ATTEMPT: Duration = Duration::from_secs(90);
 /// A budget is asked again after this long; budgets recover when a pod elsewhere becomes ready.
 pub const EVICTION_RETRY: Duration = Duration::from_secs(5);
 /// Between attempts, while a drain may still be merely slow.
-pub const RETRY: Duration = Duration::from_secs(60);
+pub const RETRY: Duration = Duration::from_mins(1);
 /// Between attempts, once it is clear that something blocks.
-pub const SLOW_RETRY: Duration = Duration::from_secs(5 * 60);
+pub const SLOW_RETRY: Duration = Duration::from_mins(5);
 /// From here on something blocks.
-pub const SLOW_AFTER: Duration = Duration::from_secs(10 * 60);
+pub const SLOW_AFTER: Duration = Duration::from_mins(10);
 /// From here on the daemon reports a failure, and so do we.
-pub const OVERDUE_AFTER: Duration = Duration::from_secs(60 * 60);
+pub const OVERDUE_AFTER: Duration = Duration::from_hours(1);
 
 /// How a drain goes that was tried and is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -196,13 +196,15 @@ fn applying(status: &'static str, applied: Applied) -> Statement {
 }
 
 fn post_actions_done(node: &str, actions: &[String]) -> Statement {
-    let mut statement = alone(type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE, String::new());
-    if actions.is_empty() {
-        reason::NONE.clone_into(&mut statement.parent.reason);
-        statement.parent.message = "Changes do not require a reboot".to_owned();
-    } else {
-        statement.parent.message = format!("Node {node} has done: {}", actions.join(", "));
-    }
+    let (reason, message) = match actions {
+        [] => (reason::NONE, "Changes do not require a reboot".to_owned()),
+        actions => (
+            type_::UPDATE_POST_ACTION_COMPLETE,
+            format!("Node {node} has done: {}", actions.join(", ")),
+        ),
+    };
+    let mut statement = alone(type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE, message);
+    reason.clone_into(&mut statement.parent.reason);
     statement
 }
 

@@ -44,7 +44,7 @@ fn what_a_node_asks_for() {
     };
     let (made, found) = (record("drain-b", 5, Made), record("drain-b", 5, Found));
     let fresh = |cordon| Decision::Cordon(record("drain-b", 9, cordon));
-    let cases = [
+    let cases = vec![
         ("nothing", asking("", "", false, None), Decision::Nothing),
         (
             "nothing more",

@@ -2,6 +2,13 @@
 //! live through random events.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    clippy::wildcard_imports,
+    clippy::needless_pass_by_value,
+    reason = "tables of cases are long, and read best with short words and values made in place"
+)]
 
 mod candidates;
 mod control_plane;

@@ -8,7 +8,7 @@ use mco_api::MachineConfigPool;
 use mco_core::drain::{self, Decision};
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{NodeView, Plan, View, plan};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::drain::merge;
 use crate::fixtures::*;
@@ -171,7 +171,8 @@ impl Machine {
     fn set_ready(&mut self, ready: bool) {
         let status = self.node.status.get_or_insert_default();
         for condition in status.conditions.iter_mut().flatten() {
-            condition.status = if ready { "True" } else { "False" }.to_owned();
+            let status = if ready { "True" } else { "False" };
+            status.clone_into(&mut condition.status);
         }
     }
 
