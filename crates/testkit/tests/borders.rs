@@ -13,7 +13,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
     ("mco-testkit", &[]),
-    ("mco", &["mco-ignition", "mco-api", "mco-core"]),
+    ("mco-host", &[]),
+    ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
+    ("mco", &["mco-ignition", "mco-api", "mco-core", "mco-host", "mco-daemon"]),
 ];
 
 /// Crates that decide and do not act: nothing below may be among their dependencies, however indirectly.

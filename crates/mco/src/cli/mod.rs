@@ -1,5 +1,7 @@
 //! The command line: names, options and the help that teaches them.
 
+pub mod daemon;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -21,6 +23,7 @@ pub enum Command {
     Validate(Validate),
     Diff(Diff),
     Explain(Explain),
+    Daemon(daemon::Daemon),
     Crds(Crds),
     Completions(Completions),
 }
