@@ -31,6 +31,8 @@ pub const NO_ORIGINAL_SUFFIX: &str = ".mcdnoorig";
 
 /// The transaction under way, or waiting for its proof. Ours alone.
 pub const JOURNAL: &str = "/etc/machine-config-daemon/transaction.json";
+/// The same transaction as it reads while being undone, written in advance. Ours alone.
+pub const UNDO_JOURNAL: &str = "/etc/machine-config-daemon/transaction-undo.json";
 /// Held by the one daemon that may change the machine. Ours alone.
 pub const LOCK: &str = "/run/machine-config-daemon/lock";
 

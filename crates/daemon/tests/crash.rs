@@ -209,7 +209,7 @@ fn old_config() -> NodeConfig {
     let units: Vec<Value> = (0..15).map(|index| unit(index, "old", index % 3 != 0)).collect();
     config_with(
         "old",
-        &body(files, units, &["a", "b", "c"], "$y$old"),
+        &body(&files, &units, &["a", "b", "c"], "$y$old"),
         &json!({"kernelArguments": ["old=1"]}),
     )
 }
@@ -227,7 +227,7 @@ fn new_config() -> NodeConfig {
     let keys = ["b", "c", "d", "e", "f"];
     config_with(
         "new",
-        &body(files, units, &keys, "$y$new"),
+        &body(&files, &units, &keys, "$y$new"),
         &json!({"kernelArguments": ["new=1"]}),
     )
 }
@@ -247,7 +247,7 @@ fn unit(index: usize, version: &str, enabled: bool) -> Value {
     json!({"name": format!("unit-{index}.service"), "enabled": enabled, "contents": contents, "dropins": dropins})
 }
 
-fn body(files: Vec<Value>, units: Vec<Value>, keys: &[&str], hash: &str) -> Value {
+fn body(files: &[Value], units: &[Value], keys: &[&str], hash: &str) -> Value {
     let keys: Vec<String> = keys.iter().map(|key| format!("ssh-ed25519 {key}")).collect();
     json!({
         "storage": {"files": files},

@@ -11,6 +11,7 @@ mod path;
 mod power;
 mod root;
 pub mod systemd;
+mod watch;
 
 pub use accounts::{AccountError, Accounts, User};
 pub use command::{CommandError, Commands, HostCommands, Output, shortened, succeed};
@@ -18,3 +19,4 @@ pub use machine::{Machine, MachineError};
 pub use path::{PathError, RootedPath};
 pub use power::{BootId, Power, PowerError, Reboot, SimulatedPower, SystemdPower, random_name};
 pub use root::{Attributes, Durability, Entry, FsError, Kind, Owner, Ownership, Root};
+pub use watch::{Seen, Watcher};

@@ -13,10 +13,11 @@ const DEFAULT_DIRECTORY_MODE: i64 = 0o755;
 /// Filesystems of the kernel's own making: nothing can be put there by renaming.
 const KERNEL_FILESYSTEMS: [&str; 2] = ["/proc", "/sys"];
 /// Files of the daemon itself. A config that wrote them would lie to the daemon about itself.
-const OWN_FILES: [&str; 5] = [
+const OWN_FILES: [&str; 6] = [
     paths::CURRENT_CONFIG,
     paths::CURRENT_IMAGE,
     paths::JOURNAL,
+    paths::UNDO_JOURNAL,
     paths::ORIGINALS,
     paths::NO_ORIGINALS,
 ];

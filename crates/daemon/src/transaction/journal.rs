@@ -139,11 +139,6 @@ impl Journal {
         })
     }
 
-    /// Remembers how far the change got, before its phase becomes that of undoing.
-    pub(super) fn note_progress(&mut self) {
-        self.swapping_began = self.phase != Phase::Staging;
-    }
-
     /// Whether new contents may be at their destinations.
     pub(super) fn may_have_swapped(&self) -> bool {
         self.swapping_began
@@ -204,8 +199,56 @@ impl Journal {
                 .root
                 .create_directories(&parent, Attributes::root(0o755))?;
         }
+        self.write(&machine.root, &path)
+    }
+
+    /// Writes the journal of undoing in advance, because undoing is needed most when the disk is full.
+    pub(super) fn prepare_undoing(
+        &self,
+        root: &Root,
+        checkpoints: &dyn Checkpoints,
+    ) -> Result<(), JournalError> {
+        checkpoints.reach("journal undoing in advance")?;
+        let undoing = Self {
+            phase: Phase::RollingBack,
+            swapping_began: true,
+            ..self.clone()
+        };
+        undoing.write(root, &undo_path()?)
+    }
+
+    /// From here on the change is undone, even if the machine stops in between.
+    pub(super) fn begin_undoing(
+        &mut self,
+        machine: &Machine,
+        because: &str,
+        checkpoints: &dyn Checkpoints,
+    ) -> Result<(), JournalError> {
+        match self.phase {
+            Phase::RollingBack => return Ok(()),
+            // While staging, undoing is what a stop would lead to anyway.
+            Phase::Staging => {
+                self.phase = Phase::RollingBack;
+                return Ok(());
+            }
+            Phase::Prepared | Phase::Swapped | Phase::AwaitingBoot => {}
+        }
+        self.swapping_began = true;
+        self.because = Some(because.to_owned());
+        let Err(error) = self.enter(machine, Phase::RollingBack, checkpoints) else {
+            return Ok(());
+        };
+        let (undo, journal) = (undo_path()?, journal_path()?);
+        if machine.root.entry(&undo)?.is_none() {
+            return Err(error);
+        }
+        machine.root.rename(&undo, &journal)?;
+        Ok(machine.root.sync_parent(&journal)?)
+    }
+
+    fn write(&self, root: &Root, path: &RootedPath) -> Result<(), JournalError> {
         let text = serde_json::to_vec(self).map_err(JournalError::Unreadable)?;
-        Ok(machine.root.write_atomically(&path, ATTRIBUTES, &text)?)
+        Ok(root.write_atomically(path, ATTRIBUTES, &text)?)
     }
 
     /// Removes the one journal there is.
@@ -213,6 +256,7 @@ impl Journal {
         checkpoints.reach("remove journal")?;
         let path = journal_path()?;
         root.remove_file(&path)?;
+        root.remove_file(&undo_path()?)?;
         root.sync_parent(&path)?;
         Ok(remove_empty_directory(root)?)
     }
@@ -242,6 +286,10 @@ pub fn read(root: &Root) -> Result<Option<Journal>, JournalError> {
 pub(super) fn remove_empty_directory(root: &Root) -> Result<(), FsError> {
     root.remove_directory(&RootedPath::new(paths::STATE_DIRECTORY)?)?;
     Ok(())
+}
+
+pub(super) fn undo_path() -> Result<RootedPath, FsError> {
+    Ok(RootedPath::new(paths::UNDO_JOURNAL)?)
 }
 
 pub(super) fn journal_path() -> Result<RootedPath, FsError> {

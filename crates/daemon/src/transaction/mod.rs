@@ -96,6 +96,7 @@ fn forward(
         checkpoints.reach("stage operating system")?;
         machine.os.stage(&machine.root, change)?;
     }
+    journal.prepare_undoing(&machine.root, checkpoints)?;
     journal.enter(machine, Phase::Prepared, checkpoints)?;
     swap::swap(machine, journal, checkpoints)?;
     journal.enter(machine, Phase::Swapped, checkpoints)?;

@@ -31,6 +31,9 @@ pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recov
     };
     remove_temporaries(&machine.root).map_err(|error| stuck(error.into()))?;
     let Some(mut journal) = journal::read(&machine.root).map_err(|error| stuck(error.into()))? else {
+        let leftover = journal::undo_path().and_then(|path| machine.root.remove_file(&path));
+        leftover.map_err(|error| stuck(error.into()))?;
+        journal::remove_empty_directory(&machine.root).map_err(|error| stuck(error.into()))?;
         return Ok(Recovered::Nothing);
     };
     match journal.phase {
@@ -82,11 +85,7 @@ pub fn roll_back(
     because: &str,
     checkpoints: &dyn Checkpoints,
 ) -> Result<(), Failure> {
-    if journal.phase != Phase::RollingBack {
-        journal.note_progress();
-        journal.because = Some(because.to_owned());
-        journal.enter(machine, Phase::RollingBack, checkpoints)?;
-    }
+    journal.begin_undoing(machine, because, checkpoints)?;
     if let Some(change) = &journal.os {
         checkpoints.reach("discard operating system")?;
         machine.os.discard(&machine.root, change)?;
@@ -97,8 +96,12 @@ pub fn roll_back(
 
 /// Files that were being written as a whole when the machine stopped.
 fn remove_temporaries(root: &Root) -> Result<(), FsError> {
-    for path in [journal::journal_path()?, RootedPath::new("/etc/shadow")?] {
+    for path in [
+        journal::journal_path()?,
+        journal::undo_path()?,
+        RootedPath::new("/etc/shadow")?,
+    ] {
         root.remove_file(&Root::temporary_of(&path)?)?;
     }
-    journal::remove_empty_directory(root)
+    Ok(())
 }

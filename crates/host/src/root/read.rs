@@ -115,6 +115,15 @@ impl Root {
         Ok(names)
     }
 
+    /// A directory, opened to be observed; none if there is no such directory.
+    pub(crate) fn open_for_watching(
+        &self,
+        path: &RootedPath,
+    ) -> Result<Option<std::os::fd::OwnedFd>, FsError> {
+        absent_as_none(self.open_at(path.as_str(), OFlags::PATH | OFlags::DIRECTORY))
+            .map_err(failed("open directory", path))
+    }
+
     /// Whether owners that differ from what is on disk can be told at all.
     pub fn tells_owners(&self) -> bool {
         self.ownership == Ownership::Enforced || self.can_note_owners()

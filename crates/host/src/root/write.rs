@@ -93,8 +93,14 @@ impl Root {
     ) -> Result<(), FsError> {
         let temporary = Self::temporary_of(path)?;
         self.remove_file(&temporary)?;
-        self.create_file(&temporary, attributes, contents, Some(path), Durability::Now)?;
-        self.rename(&temporary, path)?;
+        let written = self
+            .create_file(&temporary, attributes, contents, Some(path), Durability::Now)
+            .and_then(|()| self.rename(&temporary, path));
+        if written.is_err() {
+            // On a full disk every byte counts; that it could not be removed would be the lesser trouble to tell.
+            let _ = self.remove_file(&temporary);
+        }
+        written?;
         self.sync_parent(path)
     }
 
@@ -220,6 +226,20 @@ impl Root {
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(errno) => Err(failed("sync the directory of", path)(errno)),
         }
+    }
+
+    /// Makes everything on the filesystem that holds a path durable: one wait instead of one for each file.
+    pub fn sync_filesystem(&self, path: &RootedPath) -> Result<(), FsError> {
+        let sync = || rustix::fs::syncfs(self.parent_of(path)?);
+        sync().map_err(failed("sync the filesystem of", path))
+    }
+
+    /// Tells filesystems apart.
+    pub fn filesystem_of(&self, path: &RootedPath) -> Result<u64, FsError> {
+        let stat = || rustix::fs::fstat(self.parent_of(path)?);
+        stat()
+            .map(|stat| stat.st_dev)
+            .map_err(failed("stat the directory of", path))
     }
 
     /// Whether the filesystem at a path is one we may write to at all. Nothing is written to find out.

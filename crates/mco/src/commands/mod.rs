@@ -1,6 +1,7 @@
 //! One module per command: read, call the brain, print.
 
 mod crds;
+mod daemon;
 mod diff;
 mod explain;
 mod pointer;
@@ -22,6 +23,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
         Command::Pointer(arguments) => pointer::run(&arguments),

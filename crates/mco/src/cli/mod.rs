@@ -1,6 +1,7 @@
 //! The command line: names, options and the help that teaches them.
 
 mod server;
+pub mod daemon;
 
 use std::path::PathBuf;
 
@@ -25,6 +26,7 @@ pub enum Command {
     Validate(Validate),
     Diff(Diff),
     Explain(Explain),
+    Daemon(daemon::Daemon),
     Crds(Crds),
     Server(Box<Server>),
     Pointer(Pointer),
