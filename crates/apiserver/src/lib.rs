@@ -29,6 +29,7 @@ pub mod patch;
 pub mod present;
 pub mod protobuf;
 pub mod registry;
+mod rules;
 pub mod schema;
 pub mod selection;
 pub mod selector;

@@ -3,12 +3,14 @@
 //! Names are accepted or refused in the write itself, so a definition is established (and its resource served) by the
 //! time the client has its answer.
 
+mod rules;
 mod status;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
+pub(crate) use rules::check;
 pub(crate) use status::{default_names, establish, prepare, set_condition, terminate};
 
 use crate::catalog::{Catalog, CustomDefinition};

@@ -5,6 +5,7 @@
 mod body;
 mod discovery;
 mod documents;
+mod incoming;
 mod negotiate;
 mod path;
 mod query;

@@ -107,7 +107,7 @@ impl Registry {
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
             if let Some(problem) = decode::type_error(&changed, schema) {
-                return Err(ApiError::bad_request(problem));
+                return Err(ApiError::strict_patch(&patch.text(), &problem));
             }
             warnings = typed::conform(&mut changed, schema);
             if context.field_validation == FieldValidation::Strict && !warnings.is_empty() {

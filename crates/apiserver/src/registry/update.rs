@@ -68,9 +68,13 @@ impl Registry {
                 &[error],
             ));
         }
-        let mut updated = self
-            .mutate(target, context, create, &|_| Ok(object.clone()))
-            .await?;
+        let replace = |old: Option<&Object>| {
+            if let Some(old) = old {
+                require_identity(target, old, &object)?;
+            }
+            Ok(object.clone())
+        };
+        let mut updated = self.mutate(target, context, create, &replace).await?;
         updated.written.warnings.splice(0..0, warnings);
         Ok(updated)
     }
@@ -212,20 +216,24 @@ impl From<StoreError> for Collision {
     }
 }
 
-/// Checks the version and identity that the client says it changed.
+/// A replacement that names a UID is meant for that object only; a patch that does tries to change it.
+fn require_identity(target: &Target, current: &Object, new: &Object) -> Result<(), ApiError> {
+    let (uid, own) = (meta::uid(new), meta::uid(current));
+    if uid.is_empty() || uid == own {
+        return Ok(());
+    }
+    Err(ApiError::conflict(
+        target.definition.subject(&target.name),
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {own}",
+            target.key().registry_path()
+        ),
+    ))
+}
+
+/// Checks the version that the client says it changed.
 fn require_version(target: &Target, current: &Stored, new: &Object) -> Result<(), ApiError> {
     let subject = target.definition.subject(&target.name);
-    let uid = meta::uid(new);
-    if !uid.is_empty() && uid != current.head.uid {
-        return Err(ApiError::conflict(
-            subject,
-            &format!(
-                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                target.key().registry_path(),
-                current.head.uid
-            ),
-        ));
-    }
     let version = meta::resource_version(new);
     if version.is_empty() || version == "0" {
         return Ok(());

@@ -4,12 +4,14 @@ use serde_json::Value;
 
 use super::{Target, WriteContext, typed};
 use crate::catalog::{Definition, Source};
+use crate::crd;
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
-use crate::kinds::Scope;
+use crate::kinds::{Scope, Storage};
 use crate::meta::Object;
 use crate::object_meta::{self, NameRule};
+use crate::rules;
 
 /// Brings an object as a client sent it into the form of its type: fields without a place are dropped and, as the
 /// client asked, refused, reported or ignored; a custom resource also gets its defaults.
@@ -66,7 +68,7 @@ pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec
         Scope::Cluster
     };
     let mut errors = object_meta::validate_create(&value, scope, name_rule(definition));
-    errors.extend(kind_errors(definition, &value));
+    errors.extend(kind_errors(definition, &value, None));
     if let Source::Custom(version) = &definition.source {
         errors.extend(version.schema.validate(&value, None));
     }
@@ -84,7 +86,7 @@ pub(super) fn changed_object(
     let definition = &target.definition;
     let (old, value) = (Value::Object(old.clone()), Value::Object(object));
     let mut errors = object_meta::validate_update(&value, &old);
-    errors.extend(kind_errors(definition, &value));
+    errors.extend(kind_errors(definition, &value, Some(&old)));
     if let Source::Custom(version) = &definition.source {
         errors.extend(match target.subresource.as_str() {
             "status" => version.schema.validate_status(&value, &old),
@@ -103,12 +105,24 @@ fn into_object(value: Value) -> Result<Object, ApiError> {
     }
 }
 
-fn kind_errors(definition: &Definition, value: &Value) -> Vec<FieldError> {
-    if definition.group.is_empty() {
-        object_meta::unqualified_finalizers(value)
-    } else {
-        Vec::new()
+/// Rules of single kinds; those of custom resources are in their schemas.
+fn kind_errors(definition: &Definition, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let Source::BuiltIn(kind) = definition.source else {
+        return Vec::new();
+    };
+    let mut errors = Vec::new();
+    if kind.group.is_empty() {
+        errors.extend(object_meta::unqualified_finalizers(new));
     }
+    let group = match kind.storage {
+        Storage::SharedWith { group, .. } => group,
+        Storage::Own | Storage::Virtual => kind.group,
+    };
+    errors.extend(match (group, kind.kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd::check(new, old),
+        (group, kind) => rules::check(group, kind, new, old),
+    });
+    errors
 }
 
 fn warnings(definition: &Definition, value: &Value) -> Vec<String> {
