@@ -104,13 +104,10 @@ async fn record(options: &Options) -> Result<ExitCode> {
         if let Some(failure) = played.failures.first() {
             bail!("{failure}");
         }
-        for recording in &played.recordings {
-            let broken = recording.answer.get("trouble").is_some()
-                || recording.answer["then"]
-                    .as_str()
-                    .is_some_and(|end| end.ends_with("too early"));
-            if broken {
-                bail!("{}: {}: {}", transcript.name, recording.check, recording.answer);
+        let checks = transcript.steps.iter().filter(|step| step.check.is_some());
+        for (step, recording) in checks.zip(&played.recordings) {
+            if let Some(contradiction) = step.contradiction(&recording.answer) {
+                bail!("{}: {}: {contradiction}", transcript.name, recording.check);
             }
         }
         golden::write(&golden_directory(options), &transcript.name, &played.recordings)?;

@@ -22,6 +22,8 @@ pub struct Transcript {
 pub struct Step {
     /// A sentence that says what must be the same on every server; `None` for a step that only prepares.
     pub check: Option<String>,
+    /// The status code of a refusal, or the exit code of a failing line; success when absent.
+    pub refused: Option<i64>,
     /// Values taken from the answer by JSON pointer.
     pub save: BTreeMap<String, String>,
     pub view: View,
@@ -203,6 +205,37 @@ impl Transcript {
     }
 }
 
+impl Step {
+    /// Where an answer is not of the kind that the step is about, as a sentence.
+    ///
+    /// A golden answer says what a server did, not what the author meant; this keeps a slip of the author from
+    /// becoming the specification.
+    pub fn contradiction(&self, answer: &Value) -> Option<String> {
+        if let Some(trouble) = answer.get("trouble") {
+            return Some(format!("no answer: {trouble}"));
+        }
+        if let Some(end) = answer.get("then").and_then(Value::as_str)
+            && (end.ends_with("too early") || end == "one more event")
+        {
+            return Some(format!("the watch was {end}"));
+        }
+        let refusal = match (answer.get("status"), answer.get("exit")) {
+            (Some(status), _) => status.as_i64().filter(|code| *code >= 400),
+            (None, exit) => exit.and_then(Value::as_i64).filter(|code| *code != 0),
+        };
+        match (self.refused, refusal) {
+            (wanted, seen) if wanted == seen => None,
+            (None, Some(seen)) => Some(format!(
+                "refused with {seen}, which the transcript does not announce"
+            )),
+            (Some(wanted), seen) => Some(format!(
+                "the transcript announces {wanted}, the answer is {seen:?}"
+            )),
+            (None, None) => None,
+        }
+    }
+}
+
 impl Action {
     /// How the step is named in a recording.
     pub fn summary(&self) -> String {
@@ -222,6 +255,7 @@ impl Action {
 #[serde(deny_unknown_fields)]
 struct RawStep {
     check: Option<String>,
+    refused: Option<i64>,
     /// `METHOD PATH`
     r#do: Option<String>,
     body: Option<Value>,
@@ -271,6 +305,7 @@ impl RawStep {
         let action = self.action()?;
         Ok(Step {
             check: self.check,
+            refused: self.refused,
             save: self.save,
             view: View {
                 ignore: self.ignore,
