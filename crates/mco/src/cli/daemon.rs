@@ -15,9 +15,29 @@ pub struct Daemon {
 
 #[derive(Debug, Subcommand)]
 pub enum DaemonCommand {
+    Start(DaemonStart),
     OnceFrom(OnceFrom),
     Validate(DaemonValidate),
     Status(DaemonStatus),
+}
+
+/// Follow the Node object of this machine and bring the machine to what it asks for.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon start --node-name worker-1
+  mco daemon start --node-name worker-1 --kubeconfig node.kubeconfig --root /srv/nodes/worker-1
+
+Without --kubeconfig, the service account of the pod is used, or KUBECONFIG. Stopping waits until the step under way is done.")]
+pub struct DaemonStart {
+    /// The Node this machine is.
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node_name: String,
+    /// How to reach the cluster.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub machine: MachineOptions,
 }
 
 /// Apply a MachineConfig or an Ignition config without a cluster; repeat it as often as you like.
