@@ -1,7 +1,7 @@
 //! The command line: names, options and the help that teaches them.
 
-mod server;
 pub mod daemon;
+mod server;
 
 use std::path::PathBuf;
 

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// No exchange on the loopback interface takes this long.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_mins(1);
 
 pub struct Server {
     pub address: SocketAddr,
