@@ -107,7 +107,7 @@ impl FakeApi {
             let lines: String = history.borrow_and_update().0[after..]
                 .iter()
                 .filter(|(of, ..)| of == plural)
-                .map(|(_, event, object)| format!("{}\n", json!({"type": event, "object": object})))
+                .map(|(_, event, object)| json!({"type": event, "object": object}).to_string() + "\n")
                 .collect();
             if !lines.is_empty() {
                 return Response::new(Full::from(lines));
