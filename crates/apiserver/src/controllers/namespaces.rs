@@ -1,6 +1,6 @@
 //! The end of a namespace: everything in it first, then itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -17,12 +17,19 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
     let context = WriteContext::internal("namespace-controller");
     let mut news = [registry.store.subscribe(&Arc::from("namespaces"))];
     let mut pass = Pass::Again;
+    let mut unheld: BTreeSet<String> = BTreeSet::new();
     while woken(&mut news, pass, &mut stopped).await {
         pass = Pass::Done;
         for namespace in registry.store.list("namespaces", "").objects {
             if namespace.head.deletion_timestamp.is_none() {
                 continue;
             }
+            // Whoever took the finalizers away means to remove the namespace; only if they do not is it done for them.
+            if !is_held(&namespace) && unheld.insert(namespace.head.uid.clone()) {
+                pass = Pass::Again;
+                continue;
+            }
+            unheld.remove(&namespace.head.uid);
             match empty(&registry, &context, &namespace).await {
                 Ok(Pass::Done) => {}
                 Ok(Pass::Again) => pass = Pass::Again,
@@ -33,6 +40,14 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
             }
         }
     }
+}
+
+fn is_held(namespace: &Stored) -> bool {
+    let object = namespace.value().unwrap_or_default();
+    let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
+    finalizers
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
 }
 
 /// Deletes what is in a namespace; when nothing is left, lets the namespace itself go.

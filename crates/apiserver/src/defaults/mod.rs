@@ -159,7 +159,7 @@ fn stateful_set(object: &mut Value) {
             if strategy["type"] == "RollingUpdate" {
                 set(strategy, "rollingUpdate", json!({}));
                 within(strategy, "rollingUpdate", |rolling| {
-                    set(rolling, "partition", json!(0))
+                    set(rolling, "partition", json!(0));
                 });
             }
         });

@@ -100,7 +100,7 @@ fn volume(volume: &mut Value) {
     }
     for source in ["secret", "configMap", "downwardAPI", "projected"] {
         within(volume, source, |source| {
-            set(source, "defaultMode", json!(FILE_MODE))
+            set(source, "defaultMode", json!(FILE_MODE));
         });
     }
     within(volume, "hostPath", |path| set(path, "type", json!("")));
