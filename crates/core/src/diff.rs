@@ -10,6 +10,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::extensions::KernelType;
+use crate::hex;
 
 /// A file larger than this is compared by its source text instead of its decoded bytes.
 const LARGEST_CONTENTS: usize = 64 << 20;
@@ -92,6 +93,7 @@ pub struct Contents {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct UnitChange {
     pub name: String,
     pub kind: Kind,
@@ -226,10 +228,7 @@ fn file_change(path: &str, old: Option<&File>, new: Option<&File>) -> Option<Fil
 fn contents(file: &File) -> Contents {
     let bytes =
         file_bytes(file).unwrap_or_else(|| file.contents.source.clone().unwrap_or_default().into_bytes());
-    let sha256 = Sha256::digest(&bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let sha256 = hex::encode(&Sha256::digest(&bytes));
     Contents {
         size: bytes.len(),
         sha256,

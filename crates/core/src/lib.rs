@@ -5,18 +5,35 @@
 //! texts and times come in as values and decisions go out as values, so that the controller, the node daemon and
 //! the command line can never disagree.
 
+pub mod bootstrap;
+pub mod container_runtime;
 pub mod diff;
 pub mod disruption;
+pub mod drain;
 pub mod explain;
 pub mod extensions;
+pub mod feature_gates;
+pub mod generated;
 pub mod goyaml;
+pub mod hex;
+pub mod kubelet;
 pub mod manifest;
 pub mod merge;
+pub mod node_progress;
 pub mod offline;
+pub mod os_images;
+pub mod pool_status;
 pub mod pools;
 pub mod problem;
 pub mod provenance;
+pub mod quantity;
 pub mod reconcilable;
+pub mod registries;
 pub mod render;
+pub mod rollout;
+pub mod runtime_check;
 pub mod selector;
+pub mod skew;
+pub mod templates;
+pub mod tls_profile;
 pub mod validate;

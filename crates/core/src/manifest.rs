@@ -102,13 +102,14 @@ pub fn value(text: &str) -> Result<Value, String> {
 impl Manifest {
     /// The object as a type of ours; an error names the field that does not fit.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, ManifestError> {
-        self.decode_or_problem().map_err(|Problem { path, message, .. }| ManifestError::WrongShape {
-            origin: self.origin.clone(),
-            kind: self.kind.clone(),
-            name: self.name.clone(),
-            path,
-            message,
-        })
+        self.decode_or_problem()
+            .map_err(|Problem { path, message, .. }| ManifestError::WrongShape {
+                origin: self.origin.clone(),
+                kind: self.kind.clone(),
+                name: self.name.clone(),
+                path,
+                message,
+            })
     }
 
     /// Like [`Manifest::decode`], for a caller that reports problems of several objects.
@@ -128,7 +129,7 @@ fn options() -> Options {
             // A whole cluster in one file has some hundred thousand values.
             max_events: 8_000_000,
             max_nodes: 4_000_000,
-            max_documents: 100_000,
+            max_documents: 20_000,
             max_depth: 128,
             // Nobody repeats megabytes by reference in a manifest, except to exhaust memory.
             max_recorded_anchor_bytes: 1 << 20,
@@ -218,6 +219,8 @@ fn collect(origin: Origin, value: Value, manifests: &mut Vec<Manifest>) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use mco_api::MachineConfig;
     use serde_json::json;
 
@@ -306,7 +309,7 @@ mod tests {
         let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for i in 1..12 {
             let references = vec![format!("*a{}", i - 1); 10].join(", ");
-            text.push_str(&format!("a{i}: &a{i} [{references}]\n"));
+            let _ = writeln!(text, "a{i}: &a{i} [{references}]");
         }
         assert!(matches!(
             read("bomb.yaml", text.as_bytes()),

@@ -11,6 +11,8 @@ use thiserror::Error;
 
 use crate::manifest::{Manifest, ManifestError, Origin};
 use crate::merge::DefaultImages;
+use crate::os_images;
+use crate::os_images::UnknownStream;
 use crate::pools::{self, SelectError};
 use crate::problem::InvalidObject;
 use crate::render::{self, Identity, RenderError, Rendered};
@@ -71,6 +73,10 @@ pub enum PoolError {
     Inputs(Vec<InvalidObject>),
     #[error(transparent)]
     Render(#[from] RenderError),
+    #[error(transparent)]
+    Stream(#[from] UnknownStream),
+    #[error("{0}")]
+    Runtime(String),
 }
 
 fn join(invalid: &[InvalidObject]) -> String {
@@ -142,6 +148,15 @@ impl Inventory {
 
     /// Renders every pool. One that cannot be rendered does not stop the others.
     pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
+        self.render_with(identity, |_| Ok(None))
+    }
+
+    /// The same, with other default images for some pools.
+    pub(crate) fn render_with<'i>(
+        &'i self,
+        identity: Identity<'_>,
+        images: impl Fn(&MachineConfigPool) -> Result<Option<DefaultImages<'i>>, PoolError>,
+    ) -> Vec<PoolOutcome> {
         let checked: Vec<_> = self.configs.iter().map(validate::check).collect();
         let release = self.release_version();
         let identity = Identity {
@@ -159,7 +174,10 @@ impl Inventory {
         pools
             .into_iter()
             .map(|pool| {
-                let result = self.render_pool(&pool, &checked, identity);
+                let result = images(&pool).and_then(|images| {
+                    let images = images.unwrap_or_else(|| self.default_images());
+                    self.render_pool(&pool, &checked, images, identity)
+                });
                 PoolOutcome { pool, result }
             })
             .collect()
@@ -178,6 +196,7 @@ impl Inventory {
         &self,
         pool: &MachineConfigPool,
         checked: &[Result<CheckedConfig<'_>, InvalidObject>],
+        images: DefaultImages<'_>,
         identity: Identity<'_>,
     ) -> Result<Rendered, PoolError> {
         let selector = pools::config_selector(pool)?;
@@ -197,16 +216,14 @@ impl Inventory {
         if !invalid.is_empty() {
             return Err(PoolError::Inputs(invalid));
         }
-        Ok(render::render(pool, &usable, self.default_images(), identity)?)
+        Ok(render::render(pool, &usable, images, identity)?)
     }
 
     fn default_images(&self) -> DefaultImages<'_> {
         self.controller_config
             .as_ref()
-            .map_or_else(DefaultImages::default, |config| DefaultImages {
-                os: &config.spec.base_os_container_image,
-                extensions: &config.spec.base_os_extensions_container_image,
-            })
+            .map(os_images::from_controller_config)
+            .unwrap_or_default()
     }
 
     fn release_version(&self) -> Option<&str> {
@@ -217,10 +234,20 @@ impl Inventory {
 
 /// The pool as it stands after its config was rendered: it targets and reports that config.
 pub fn with_target(pool: &MachineConfigPool, rendered: &Rendered) -> MachineConfigPool {
-    let sources = rendered.provenance.sources().iter().map(|name| {
+    let sources = rendered.provenance.sources().iter().map(String::as_str);
+    with_target_from(pool, rendered.name(), sources)
+}
+
+/// The same, with the given sources.
+pub(crate) fn with_target_from<'n>(
+    pool: &MachineConfigPool,
+    rendered: &str,
+    sources: impl Iterator<Item = &'n str>,
+) -> MachineConfigPool {
+    let sources = sources.map(|name| {
         json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "name": name})
     });
-    let configuration = json!({"name": rendered.name(), "source": sources.collect::<Vec<_>>()});
+    let configuration = json!({"name": rendered, "source": sources.collect::<Vec<_>>()});
     let mut pool = pool.clone();
     if let Ok(configuration) =
         serde_json::from_value::<mco_api::machine_config_pool::MachineConfigPoolConfiguration>(configuration)
@@ -236,7 +263,7 @@ fn decode<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, ManifestError> 
 }
 
 /// The pools every cluster has, for manifests that bring none.
-fn built_in_pools() -> [MachineConfigPool; 2] {
+pub(crate) fn built_in_pools() -> [MachineConfigPool; 2] {
     [pools::MASTER, pools::WORKER].map(|name| {
         let selector =
             |key: String, value: &str| serde_json::from_value(json!({"matchLabels": {key: value}})).ok();
@@ -245,6 +272,15 @@ fn built_in_pools() -> [MachineConfigPool; 2] {
             node_selector: selector(labels::node_role(name), ""),
             ..MachineConfigPoolSpec::default()
         };
-        MachineConfigPool::new(name, spec)
+        let mut pool = MachineConfigPool::new(name, spec);
+        let mut own = BTreeMap::from([
+            (labels::BUILT_IN.to_owned(), String::new()),
+            (labels::pool(name), String::new()),
+        ]);
+        if name == pools::MASTER {
+            own.insert(labels::REQUIRED_FOR_UPGRADE.to_owned(), String::new());
+        }
+        pool.metadata.labels = Some(own);
+        pool
     })
 }

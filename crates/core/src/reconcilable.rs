@@ -1,5 +1,6 @@
 //! May a running node be taken from one config to another, or would it have to be installed anew?
 
+use mco_api::machine_configuration::{IrreconcilableValidationOverrides, StorageSection};
 use mco_ignition::Config;
 use mco_ignition::model::PasswdUser;
 
@@ -15,6 +16,17 @@ pub struct Overrides {
     pub disks: bool,
     pub filesystems: bool,
     pub raid: bool,
+}
+
+impl From<&IrreconcilableValidationOverrides> for Overrides {
+    fn from(overrides: &IrreconcilableValidationOverrides) -> Self {
+        let lifts = |section: &StorageSection| overrides.storage.contains(section);
+        Self {
+            disks: lifts(&StorageSection::Disks),
+            filesystems: lifts(&StorageSection::FileSystems),
+            raid: lifts(&StorageSection::Raid),
+        }
+    }
 }
 
 /// The parts of a MachineConfig that decide whether a change can be applied in place.
@@ -183,12 +195,13 @@ fn files(new: &Config, problems: &mut Vec<Problem>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::too_many_lines, reason = "tables of cases are long")]
 mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn config(body: Value) -> Config {
+    fn config(body: &Value) -> Config {
         let mut value = json!({"ignition": {"version": "3.5.0"}});
         value
             .as_object_mut()
@@ -197,7 +210,7 @@ mod tests {
         mco_ignition::parse(&value).unwrap().config
     }
 
-    fn messages(old: Value, new: Value, overrides: Overrides) -> Vec<String> {
+    fn messages(old: &Value, new: &Value, overrides: Overrides) -> Vec<String> {
         let (old, new) = (config(old), config(new));
         let sides = [&old, &new].map(|ignition| Side {
             ignition,
@@ -306,7 +319,7 @@ mod tests {
             ),
         ];
         for (name, old, new, expected) in cases {
-            let found = messages(old, new, Overrides::default());
+            let found = messages(&old, &new, Overrides::default());
             match expected {
                 "" => assert_eq!(found, Vec::<String>::new(), "{name}"),
                 text => assert!(found.len() == 1 && found[0].contains(text), "{name}: {found:?}"),
@@ -314,8 +327,8 @@ mod tests {
         }
         assert!(
             messages(
-                json!({}),
-                disk,
+                &json!({}),
+                &disk,
                 Overrides {
                     disks: true,
                     ..Overrides::default()

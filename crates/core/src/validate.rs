@@ -35,20 +35,50 @@ impl CheckedConfig<'_> {
 
 /// Checks a MachineConfig as far as rendering needs it. Whatever the compatible system renders passes.
 pub fn check(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject> {
-    let mut problems = Vec::new();
-    let mut warnings = Vec::new();
-    check_metadata(config, &mut problems);
-    check_kernel_type(config, &mut problems);
-    let ignition = check_ignition(config, &mut problems, &mut warnings);
-    match check_extensions(config) {
-        // Without an Ignition config nobody has ever checked extensions, and clusters that rely on it must go on.
-        Some(problem) if config.spec.config.is_none() => warnings.push(problem),
-        Some(problem) => problems.push(problem),
-        None => {}
-    }
-    if let Some(ignition) = &ignition {
-        warnings.extend(unusable_on_a_running_node(ignition));
-    }
+    let Inspection {
+        ignition,
+        problems,
+        mut warnings,
+        unusable,
+    } = Inspection::of(config);
+    warnings.extend(unusable);
+    verdict(config, ignition, problems, warnings)
+}
+
+/// Reads what a machine is to be given. Labels choose pools and mean nothing on a machine, so that rendered configs,
+/// which have none, are as good as any.
+pub fn check_applicable(config: &MachineConfig) -> Result<Config, InvalidObject> {
+    let mut inspection = Inspection::default();
+    check_kernel_type(config, &mut inspection.problems);
+    inspection.check_ignition(config);
+    let Inspection {
+        ignition,
+        problems,
+        warnings,
+        ..
+    } = inspection;
+    verdict(config, ignition, problems, warnings).map(|checked| checked.ignition.unwrap_or_default())
+}
+
+/// Checks a MachineConfig that somebody is about to write: like [`check`], and also refuses what would render but
+/// could never be applied to a node.
+pub fn admit(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject> {
+    let Inspection {
+        ignition,
+        mut problems,
+        warnings,
+        unusable,
+    } = Inspection::of(config);
+    problems.extend(unusable);
+    verdict(config, ignition, problems, warnings)
+}
+
+fn verdict(
+    config: &MachineConfig,
+    ignition: Option<Config>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+) -> Result<CheckedConfig<'_>, InvalidObject> {
     if problems.is_empty() {
         Ok(CheckedConfig {
             source: config,
@@ -64,21 +94,54 @@ pub fn check(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject>
     }
 }
 
-/// Checks a MachineConfig that somebody is about to write: like [`check`], and also refuses what would render but
-/// could never be applied to a node.
-pub fn admit(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject> {
-    let mut checked = check(config)?;
-    let mut problems: Vec<Problem> = check_extensions(config).into_iter().collect();
-    problems.extend(checked.ignition.iter().flat_map(unusable_on_a_running_node));
-    if problems.is_empty() {
-        return Ok(checked);
+/// Everything there is to say about one MachineConfig.
+#[derive(Default)]
+struct Inspection {
+    ignition: Option<Config>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+    /// What passes every check on the way to a node and then fails there.
+    unusable: Vec<Problem>,
+}
+
+impl Inspection {
+    fn of(config: &MachineConfig) -> Self {
+        let mut inspection = Self::default();
+        check_metadata(config, &mut inspection.problems);
+        check_kernel_type(config, &mut inspection.problems);
+        inspection.check_ignition(config);
+        match check_extensions(config) {
+            // Without an Ignition config nobody has ever checked extensions, and clusters that rely on it must go on.
+            Some(problem) if config.spec.config.is_none() => inspection.unusable.push(problem),
+            problem => inspection.problems.extend(problem),
+        }
+        inspection
     }
-    checked.warnings.clear();
-    Err(InvalidObject {
-        kind: "MachineConfig".to_owned(),
-        name: name_of(config),
-        problems,
-    })
+
+    fn check_ignition(&mut self, config: &MachineConfig) {
+        let Some(raw) = config.spec.config.as_ref().filter(|value| !value.is_null()) else {
+            return;
+        };
+        match mco_ignition::parse(raw) {
+            Ok(parsed) => {
+                self.warnings.extend(
+                    parsed
+                        .warnings
+                        .iter()
+                        .map(|finding| Problem::in_config(finding, raw)),
+                );
+                self.unusable.extend(unusable_on_a_running_node(&parsed.config));
+                self.ignition = Some(parsed.config);
+            }
+            Err(error) => self.problems.extend(ignition_problems(&error, raw)),
+        }
+        // Read from the document as written, so that these are reported beside whatever else is wrong in it.
+        for problem in special_mode_bits(raw) {
+            if self.problems.iter().all(|other| other.path != problem.path) {
+                self.problems.push(problem);
+            }
+        }
+    }
 }
 
 /// Checks a pool that somebody is about to write.
@@ -202,30 +265,6 @@ fn check_extensions(config: &MachineConfig) -> Option<Problem> {
     })
 }
 
-fn check_ignition(
-    config: &MachineConfig,
-    problems: &mut Vec<Problem>,
-    warnings: &mut Vec<Problem>,
-) -> Option<Config> {
-    let raw = config.spec.config.as_ref().filter(|value| !value.is_null())?;
-    match mco_ignition::parse(raw) {
-        Ok(parsed) => {
-            warnings.extend(
-                parsed
-                    .warnings
-                    .iter()
-                    .map(|finding| Problem::in_config(finding, raw)),
-            );
-            problems.extend(special_mode_bits(&parsed.config));
-            Some(parsed.config)
-        }
-        Err(error) => {
-            problems.extend(ignition_problems(&error, raw));
-            None
-        }
-    }
-}
-
 fn ignition_problems(error: &ParseError, raw: &Value) -> Vec<Problem> {
     if !error.findings().is_empty() {
         return error
@@ -243,22 +282,40 @@ fn ignition_problems(error: &ParseError, raw: &Value) -> Vec<Problem> {
     vec![Problem::new(path, error.to_string()).with_hint(hint)]
 }
 
-fn special_mode_bits(config: &Config) -> impl Iterator<Item = Problem> {
-    config.storage.files.iter().enumerate().filter_map(|(index, file)| {
-        let mode = file.mode.filter(|mode| *mode > HIGHEST_FILE_MODE)?;
+fn special_mode_bits(config: &Value) -> Vec<Problem> {
+    let files = config.pointer("/storage/files").and_then(Value::as_array);
+    let problem = |(index, file): (usize, &Value)| {
+        let mode = file
+            .get("mode")
+            .and_then(Value::as_i64)
+            .filter(|mode| *mode > HIGHEST_FILE_MODE)?;
+        let path = file.get("path").and_then(Value::as_str).unwrap_or_default();
         let hint = octal_written_as_decimal(mode).map_or_else(
-            || "use a mode up to 0777 (511 in decimal); setuid, setgid and sticky bits are not allowed".to_owned(),
-            |meant| format!("modes are decimal here: if octal {mode} was meant, write {meant} (or 0{mode} in YAML)"),
+            || {
+                "use a mode up to 0777 (511 in decimal); setuid, setgid and sticky bits are not allowed"
+                    .to_owned()
+            },
+            |meant| {
+                format!(
+                    "modes are decimal here: if octal {mode} was meant, write {meant} (or 0{mode} in YAML)"
+                )
+            },
         );
         Some(
             Problem::new(
                 format!("spec.config.storage.files[{index}].mode"),
-                format!("invalid mode {} for {}, cannot exceed 0777", go_octal(mode), file.path),
+                format!("invalid mode {} for {path}, cannot exceed 0777", go_octal(mode)),
             )
-            .about(file.path.clone())
+            .about(path)
             .with_hint(hint),
         )
-    })
+    };
+    files
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .filter_map(problem)
+        .collect()
 }
 
 /// Go's `%#o`.
@@ -273,7 +330,6 @@ fn octal_written_as_decimal(mode: i64) -> Option<i64> {
         .filter(|meant| *meant <= HIGHEST_FILE_MODE)
 }
 
-/// What passes every check on the way to a node and then fails there.
 fn unusable_on_a_running_node(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, file) in config.storage.files.iter().enumerate() {
@@ -358,6 +414,30 @@ mod tests {
                 "spec.kernelType: kernelType=turbo is invalid",
                 "spec.config.storage.files[1].mode: invalid mode 04755 for /etc/suid, cannot exceed 0777",
                 "spec.extensions: invalid extensions found: [bogus]",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_document_does_not_hide_other_problems() {
+        let config = machine_config(
+            &json!({"kernelType": "turbo", "config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "relative", "contents": {"source": "data:,"}},
+                {"path": "/etc/suid", "mode": 0o4755, "contents": {"source": "data:,"}},
+            ]}}}),
+        );
+        let paths: Vec<_> = check(&config)
+            .unwrap_err()
+            .problems
+            .into_iter()
+            .map(|problem| problem.path)
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "spec.kernelType",
+                "spec.config.storage.files[0].path",
+                "spec.config.storage.files[1].mode"
             ]
         );
     }

@@ -101,3 +101,8 @@ fn recorded_results_are_reproduced() {
         check_file(&path);
     }
 }
+
+#[test]
+fn our_own_results_stay_as_they_are() {
+    check_file(Path::new("tests/data/merge.jsonl"));
+}

@@ -46,6 +46,45 @@ impl SpecVersion {
     }
 }
 
+/// Why a text is not a version that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unrecognised {
+    /// It is no semantic version at all.
+    Malformed,
+    /// It is a version, but not one of ours.
+    Unsupported,
+}
+
+impl SpecVersion {
+    /// The version that a text means. Leading zeros do not matter; everything else does.
+    pub(crate) fn recognise(text: &str) -> Result<Self, Unrecognised> {
+        let (text, build) = text.split_once('+').unwrap_or((text, ""));
+        let (numbers, pre_release) = text.split_once('-').unwrap_or((text, ""));
+        let mut numbers = numbers.splitn(3, '.').map(str::parse::<i64>);
+        let mut next = || numbers.next().and_then(Result::ok).ok_or(Unrecognised::Malformed);
+        let (major, minor, patch) = (next()?, next()?, next()?);
+        if !is_identifier(build) || !is_identifier(pre_release) {
+            return Err(Unrecognised::Malformed);
+        }
+        let plain = format!("{major}.{minor}.{patch}");
+        Self::ALL
+            .into_iter()
+            .find(|known| known.as_str() == plain && build.is_empty() && pre_release.is_empty())
+            .ok_or(Unrecognised::Unsupported)
+    }
+}
+
+/// Nothing, or parts of letters, digits and hyphens between dots.
+fn is_identifier(text: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    text.is_empty() || text.split('.').all(is_part)
+}
+
 impl fmt::Display for SpecVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

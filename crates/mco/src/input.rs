@@ -4,10 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use mco_core::bootstrap::{self, Cluster, Settings};
 use mco_core::manifest::{self, LARGEST_FILE, Manifest};
 use mco_core::offline::Inventory;
+use mco_core::templates::TemplateTree;
 
+use crate::cli::Base;
+use crate::commands::VERSION;
 use crate::output;
 
 /// Files with other endings in a directory are not manifests.
@@ -37,24 +41,77 @@ pub fn manifests(paths: &[PathBuf]) -> anyhow::Result<Manifests> {
     Ok(manifests)
 }
 
-/// Reads a directory as a cluster. Anything that cannot be understood is an error; unknown kinds are only named.
-pub fn inventory(path: &Path) -> anyhow::Result<Inventory> {
+/// Reads a directory as a cluster and completes it with everything that is generated from its objects. Anything that
+/// cannot be understood is an error; unknown kinds are only named.
+pub fn cluster(path: &Path, base: &Base) -> anyhow::Result<Cluster> {
     let manifests = manifests(&[path.to_owned()])?;
-    let unreadable = manifests.unreadable;
-    let gathered = Inventory::gather(manifests.read);
-    let errors = gathered.as_ref().err().map_or(0, Vec::len);
-    for error in gathered.as_ref().err().into_iter().flatten() {
-        output::problem(error);
+    if manifests.unreadable > 0 {
+        bail!(
+            "{}: {} cannot be used",
+            path.display(),
+            count(manifests.unreadable, "manifest")
+        );
     }
-    if unreadable + errors > 0 {
-        bail!("{}: {} cannot be used", path.display(), count(unreadable + errors, "manifest"));
+    let templates = base.templates.as_deref().map(template_tree).transpose()?;
+    let pull_secret = base.pull_secret.as_deref().map(pull_secret).transpose()?;
+    let settings = Settings {
+        templates: templates.as_ref(),
+        pull_secret: pull_secret.as_deref(),
+        controller_version: VERSION,
+        payload_version: base.payload_version.as_deref(),
+    };
+    let cluster = bootstrap::assemble(manifests.read, &settings).map_err(|errors| {
+        for error in &errors {
+            output::problem(error);
+        }
+        anyhow!(
+            "{}: {} cannot be used",
+            path.display(),
+            count(errors.len(), "manifest")
+        )
+    })?;
+    warn_about_skipped(&cluster.inventory);
+    for warning in &cluster.warnings {
+        output::warning(warning);
     }
-    let inventory = gathered.unwrap_or_default();
-    warn_about_skipped(&inventory);
-    if inventory.configs.is_empty() {
-        bail!("{}: no MachineConfig found; is this the right directory?", path.display());
+    if cluster.inventory.configs.is_empty() {
+        bail!(
+            "{}: no MachineConfig found; is this the right directory?",
+            path.display()
+        );
     }
-    Ok(inventory)
+    Ok(cluster)
+}
+
+fn pull_secret(path: &Path) -> anyhow::Result<String> {
+    let bytes = File::open(path)
+        .and_then(bounded)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(bootstrap::pull_secret(&path.display().to_string(), &bytes)?)
+}
+
+fn template_tree(root: &Path) -> anyhow::Result<TemplateTree> {
+    let mut tree = TemplateTree::default();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let entries = fs::read_dir(&directory)
+            .with_context(|| format!("cannot read template directory {}", directory.display()))?;
+        for entry in entries {
+            let path = entry
+                .with_context(|| format!("cannot read template directory {}", directory.display()))?
+                .path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let bytes = File::open(&path)
+                .and_then(bounded)
+                .with_context(|| format!("cannot read template {}", path.display()))?;
+            let relative = path.strip_prefix(root).unwrap_or(&path);
+            tree.insert(&relative.to_string_lossy(), bytes);
+        }
+    }
+    Ok(tree)
 }
 
 pub fn warn_about_skipped(inventory: &Inventory) {
@@ -76,14 +133,22 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(path).with_context(|| format!("cannot read directory {}", path.display()))? {
-        let file = entry.with_context(|| format!("cannot read directory {}", path.display()))?.path();
-        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let file = entry
+            .with_context(|| format!("cannot read directory {}", path.display()))?
+            .path();
+        let ending = file
+            .extension()
+            .and_then(|ending| ending.to_str())
+            .unwrap_or_default();
         if file.is_file() && ENDINGS.contains(&ending) {
             files.push(file);
         }
     }
     if files.is_empty() {
-        bail!("{}: no .yaml, .yml or .json file in this directory", path.display());
+        bail!(
+            "{}: no .yaml, .yml or .json file in this directory",
+            path.display()
+        );
     }
     files.sort();
     Ok(files)
@@ -91,10 +156,16 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     let (name, bytes) = if path == Path::new("-") {
-        ("standard input".to_owned(), bounded(io::stdin().lock()).context("cannot read standard input")?)
+        (
+            "standard input".to_owned(),
+            bounded(io::stdin().lock()).context("cannot read standard input")?,
+        )
     } else {
         let open = || File::open(path).and_then(bounded);
-        (path.display().to_string(), open().with_context(|| format!("cannot read {}", path.display()))?)
+        (
+            path.display().to_string(),
+            open().with_context(|| format!("cannot read {}", path.display()))?,
+        )
     };
     Ok(manifest::read(&name, &bytes)?)
 }

@@ -34,7 +34,9 @@ impl From<Outcome> for ExitCode {
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to standard output"),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
         _ => Ok(()),
     }
 }
@@ -74,7 +76,9 @@ pub fn harmless(text: &str) -> String {
         .flat_map(|c| {
             let escape = c.is_control() && !matches!(c, '\n' | '\t');
             let plain = (!escape).then_some(c);
-            plain.into_iter().chain(escape.then(|| c.escape_debug()).into_iter().flatten())
+            plain
+                .into_iter()
+                .chain(escape.then(|| c.escape_debug()).into_iter().flatten())
         })
         .collect()
 }

@@ -13,13 +13,30 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
     ("mco-testkit", &[]),
+    ("mco-host", &[]),
+    ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
+    ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
+    ("mco-apiserver", &[]),
     ("mco-parity", &[]),
-    ("mco", &["mco-ignition", "mco-api", "mco-core"]),
+    (
+        "mco",
+        &[
+            "mco-ignition",
+            "mco-api",
+            "mco-core",
+            "mco-server",
+            "mco-host",
+            "mco-daemon",
+            "mco-apiserver",
+        ],
+    ),
 ];
 
 /// Crates that decide and do not act: nothing below may be among their dependencies, however indirectly.
 const PURE: &[&str] = &["mco-ignition", "mco-api", "mco-core"];
-const ACTING: &[&str] = &["tokio", "hyper", "reqwest", "axum", "redb", "notify", "rustls", "tempfile", "walkdir", "rand"];
+const ACTING: &[&str] = &[
+    "tokio", "hyper", "reqwest", "axum", "redb", "notify", "rustls", "tempfile", "walkdir", "rand",
+];
 
 fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
@@ -27,12 +44,17 @@ fn cargo(arguments: &[&str]) -> String {
         .current_dir(mco_testkit::repository_root())
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "cargo {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn known_by_each() -> BTreeMap<String, BTreeSet<String>> {
-    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--no-deps"])).unwrap();
+    let metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--no-deps"])).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
     let ours: BTreeSet<String> = packages.iter().map(name).collect();
@@ -40,7 +62,11 @@ fn known_by_each() -> BTreeMap<String, BTreeSet<String>> {
         .iter()
         .map(|package| {
             let dependencies = package["dependencies"].as_array().unwrap();
-            let real = dependencies.iter().filter(|one| one["kind"] != "dev").map(name).filter(|one| ours.contains(one));
+            let real = dependencies
+                .iter()
+                .filter(|one| one["kind"] != "dev")
+                .map(name)
+                .filter(|one| ours.contains(one));
             (name(package), real.collect())
         })
         .collect()
@@ -48,10 +74,14 @@ fn known_by_each() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn no_crate_knows_more_than_it_may() {
-    let allowed: BTreeMap<&str, BTreeSet<&str>> =
-        MAY_KNOW.iter().map(|(name, known)| (*name, known.iter().copied().collect())).collect();
+    let allowed: BTreeMap<&str, BTreeSet<&str>> = MAY_KNOW
+        .iter()
+        .map(|(name, known)| (*name, known.iter().copied().collect()))
+        .collect();
     for (name, known) in known_by_each() {
-        let allowed = allowed.get(name.as_str()).unwrap_or_else(|| panic!("crate {name} has no border in this test"));
+        let allowed = allowed
+            .get(name.as_str())
+            .unwrap_or_else(|| panic!("crate {name} has no border in this test"));
         for other in known {
             assert!(allowed.contains(other.as_str()), "{name} must not know {other}");
         }
@@ -61,8 +91,21 @@ fn no_crate_knows_more_than_it_may() {
 #[test]
 fn what_decides_does_not_act() {
     for name in PURE {
-        let tree = cargo(&["tree", "--package", name, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
-        let used: BTreeSet<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        let tree = cargo(&[
+            "tree",
+            "--package",
+            name,
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+        ]);
+        let used: BTreeSet<&str> = tree
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
         for acting in ACTING {
             assert!(!used.contains(acting), "{name} depends on {acting}");
         }
@@ -71,6 +114,7 @@ fn what_decides_does_not_act() {
 
 #[test]
 fn the_entry_point_stays_small() {
-    let text = std::fs::read_to_string(mco_testkit::repository_root().join("crates/mco/src/main.rs")).unwrap();
+    let text =
+        std::fs::read_to_string(mco_testkit::repository_root().join("crates/mco/src/main.rs")).unwrap();
     assert!(text.lines().count() < 50, "main.rs only parses, calls and exits");
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Extra;
 use crate::schema;
 use crate::wire::{is_default, null_is_default};
 
@@ -39,6 +40,10 @@ pub struct TlsSecurityProfile {
     )]
     #[schemars(extend("enum" = ["Old", "Intermediate", "Modern", "Custom"]))]
     pub type_: String,
+
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub extra: Extra,
 }
 
 /// The user's own TLS versions and ciphers.
@@ -58,4 +63,8 @@ pub struct CustomTlsProfile {
     )]
     #[schemars(extend("enum" = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"]))]
     pub min_tls_version: String,
+
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub extra: Extra,
 }

@@ -215,4 +215,5 @@ fn drain(actions: &[Action], causes: &[Cause], registries: &RegistriesChange) ->
 }
 
 #[cfg(test)]
+#[allow(clippy::too_many_lines, reason = "tables of cases are long")]
 mod tests;

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use mco_api::machine_configuration::{
+    DisruptionAction, DisruptionActionType, NodeDisruptionPolicies, ServiceName,
+};
 use serde::{Serialize, Serializer};
 
 use super::Level;
@@ -27,6 +30,22 @@ impl Action {
             Self::Restart(_) => Level::Restart,
             Self::Drain => Level::Drain,
             Self::Reboot => Level::Reboot,
+        }
+    }
+}
+
+impl From<&DisruptionAction> for Action {
+    /// An action this version does not know, or one without its service, is met with the safest answer.
+    fn from(action: &DisruptionAction) -> Self {
+        let service = |name: &Option<ServiceName>| name.as_ref().map(|name| name.service_name.clone());
+        match action.type_ {
+            DisruptionActionType::None => Self::None,
+            DisruptionActionType::Drain => Self::Drain,
+            DisruptionActionType::DaemonReload => Self::DaemonReload,
+            DisruptionActionType::Special => Self::Special,
+            DisruptionActionType::Reload => service(&action.reload).map_or(Self::Reboot, Self::Reload),
+            DisruptionActionType::Restart => service(&action.restart).map_or(Self::Reboot, Self::Restart),
+            DisruptionActionType::Reboot | DisruptionActionType::Other(_) => Self::Reboot,
         }
     }
 }
@@ -136,6 +155,24 @@ impl Policy {
             self.ssh_key = actions;
         }
         self
+    }
+
+    /// The built-in rules with those an administrator wrote into the cluster's MachineConfiguration.
+    #[must_use]
+    pub fn with_cluster_policies(self, policies: &NodeDisruptionPolicies) -> Self {
+        let actions = |actions: &[DisruptionAction]| actions.iter().map(Action::from).collect::<Vec<_>>();
+        let files = policies.files.iter();
+        let files = files.map(|file| Rule {
+            subject: file.path.clone(),
+            actions: actions(&file.actions),
+        });
+        let units = policies.units.iter();
+        let units = units.map(|unit| Rule {
+            subject: unit.name.clone(),
+            actions: actions(&unit.actions),
+        });
+        let ssh_key = policies.sshkey.as_ref().map(|ssh_key| actions(&ssh_key.actions));
+        self.with(files.collect(), units.collect(), ssh_key)
     }
 
     /// The rule for the longest path that is the file or one of its parent directories. `/` covers nothing, because

@@ -63,7 +63,7 @@ impl Registries {
         let tables = tables(document.get("registry"));
         let by_name = tables
             .into_iter()
-            .map(|table| Registry::read(table))
+            .map(Registry::read)
             .map(|registry| (registry.name().to_owned(), registry))
             .collect();
         Ok(Self { search, by_name })
@@ -109,10 +109,10 @@ impl Registry {
     }
 
     fn serves_digests_only(&self) -> bool {
-        match self.mirrors.is_empty() {
-            true => self.mirror_by_digest_only,
-            false => self.mirrors.values().all(|pull| pull == DIGEST_ONLY),
+        if self.mirrors.is_empty() {
+            return self.mirror_by_digest_only;
         }
+        self.mirrors.values().all(|pull| pull == DIGEST_ONLY)
     }
 }
 

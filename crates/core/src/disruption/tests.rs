@@ -217,3 +217,31 @@ fn a_safe_registries_change_needs_no_drain() {
     assert_eq!(cost.drain, Drain::NotNeeded);
     assert_eq!(cost.level(), Level::Reload);
 }
+
+#[test]
+fn an_administrators_policy_is_read_from_the_cluster() {
+    let policies = serde_json::from_value(json!({
+        "files": [
+            {"path": "/etc/app", "actions": [{"type": "DaemonReload"}, {"type": "Restart", "restart": {"serviceName": "app.service"}}]},
+            {"path": "/etc/future", "actions": [{"type": "Teleport"}]},
+        ],
+        "units": [{"name": "app.service", "actions": [{"type": "Reload", "reload": {"serviceName": "app.service"}}]}],
+        "sshkey": {"actions": [{"type": "Drain"}]},
+    }))
+    .unwrap();
+    let policy = Policy::default().with_cluster_policies(&policies);
+    assert_eq!(
+        policy.for_file("/etc/app/x").unwrap().actions,
+        [Action::DaemonReload, restart("app.service")]
+    );
+    assert_eq!(
+        policy.for_file("/etc/future").unwrap().actions,
+        [Action::Reboot],
+        "unknown actions are met with a reboot"
+    );
+    assert_eq!(
+        policy.for_unit("app.service").unwrap().actions,
+        [Action::Reload("app.service".to_owned())]
+    );
+    assert_eq!(policy.ssh_key(), [Action::Drain]);
+}

@@ -19,4 +19,5 @@ pub fn to_string(value: &Value) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::too_many_lines, reason = "tables of cases are long")]
 mod tests;

@@ -48,6 +48,10 @@ pub(super) fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four independent answers about one text"
+)]
 struct Allowed {
     multiline: bool,
     plain: bool,

@@ -1,6 +1,7 @@
 //! Lists that share one key space: an entry in one list of the child removes its namesake from the other lists of the
 //! parent.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::keyed::Keyed;
@@ -20,11 +21,9 @@ pub(super) fn nodes(parent: &mut Storage, child: &Storage, trail: &mut Trail<'_>
 /// A kernel argument is wanted or unwanted, never both.
 pub(super) fn kernel_arguments(parent: &mut KernelArguments, child: &KernelArguments, trail: &mut Trail<'_>) {
     let mut remove = |list: &mut Vec<String>, displacing: &[String], kind| {
-        if displacing.is_empty() {
-            return;
-        }
+        let displacing: HashSet<&str> = displacing.iter().map(String::as_str).collect();
         list.retain(|argument| {
-            let displaced = displacing.contains(argument);
+            let displaced = displacing.contains(argument.as_str());
             if displaced {
                 let item = Item::KernelArgument {
                     list: kind,
@@ -47,11 +46,11 @@ pub(super) fn kernel_arguments(parent: &mut KernelArguments, child: &KernelArgum
     );
 }
 
-fn paths<T: Keyed>(nodes: &[T]) -> HashSet<String> {
-    nodes.iter().map(|node| node.key().into_owned()).collect()
+fn paths<T: Keyed>(nodes: &[T]) -> HashSet<Cow<'_, str>> {
+    nodes.iter().map(Keyed::key).collect()
 }
 
-fn remove<T: Keyed>(nodes: &mut Vec<T>, displacing: &[&HashSet<String>], trail: &mut Trail<'_>) {
+fn remove<T: Keyed>(nodes: &mut Vec<T>, displacing: &[&HashSet<Cow<'_, str>>], trail: &mut Trail<'_>) {
     if displacing.iter().all(|paths| paths.is_empty()) {
         return;
     }

@@ -130,43 +130,43 @@ struct Pairing<T> {
 /// Keys repeat only in configs that were not validated. Then the child's last entry of a key counts, for every entry of
 /// the parent that has the key.
 fn pair<T: Keyed + Clone>(parent: &[T], child: Vec<T>) -> Pairing<T> {
-    if child.is_empty() {
+    let mut last_with: HashMap<String, usize> = HashMap::with_capacity(child.len());
+    let lasts = |last_with: &HashMap<String, usize>, entry: &T| last_with.get(entry.key().as_ref()).copied();
+    for (place, entry) in child.iter().enumerate() {
+        last_with.insert(entry.key().into_owned(), place);
+    }
+    if last_with.is_empty() {
         return Pairing {
             pairs: Vec::new(),
             added: Vec::new(),
         };
     }
-    let last_with: HashMap<String, usize> = child
-        .iter()
-        .enumerate()
-        .map(|(place, entry)| (entry.key().into_owned(), place))
-        .collect();
     let matches: Vec<(usize, usize)> = parent
         .iter()
         .enumerate()
-        .filter_map(|(place, entry)| last_with.get(entry.key().as_ref()).map(|&last| (place, last)))
+        .filter_map(|(place, entry)| Some((place, lasts(&last_with, entry)?)))
         .collect();
-    let mut uses: HashMap<usize, usize> = HashMap::new();
+    let mut uses = vec![0_usize; child.len()];
     for (_, last) in &matches {
-        *uses.entry(*last).or_default() += 1;
+        uses[*last] += 1;
     }
     let mut added = Vec::new();
-    let mut overriding: HashMap<usize, T> = HashMap::new();
-    for (place, entry) in child.into_iter().enumerate() {
-        let last = last_with.get(entry.key().as_ref()).copied().unwrap_or(place);
-        if !uses.contains_key(&last) {
+    let mut overriding: Vec<Option<T>> = Vec::with_capacity(child.len());
+    for entry in child {
+        let is_matched = lasts(&last_with, &entry).is_some_and(|last| uses[last] > 0);
+        if is_matched {
+            overriding.push(Some(entry));
+        } else {
+            overriding.push(None);
             added.push(entry);
-        } else if place == last {
-            overriding.insert(place, entry);
         }
     }
     let mut take = |last: usize| {
-        let left = uses.get_mut(&last)?;
-        *left -= 1;
-        if *left == 0 {
-            overriding.remove(&last)
+        uses[last] -= 1;
+        if uses[last] == 0 {
+            overriding[last].take()
         } else {
-            overriding.get(&last).cloned()
+            overriding[last].clone()
         }
     };
     let pairs = matches
@@ -211,18 +211,17 @@ fn unite(
     trail: &mut Trail<'_>,
     report: impl Fn(&str, Change, &mut Trail<'_>),
 ) {
-    if child.is_empty() {
-        return;
-    }
-    let present: HashSet<String> = parent.iter().cloned().collect();
+    let present: HashSet<&str> = parent.iter().map(String::as_str).collect();
+    let mut added = Vec::with_capacity(child.len());
     for entry in child {
-        if present.contains(&entry) {
+        if present.contains(entry.as_str()) {
             report(&entry, Change::Repeated, trail);
         } else {
             report(&entry, Change::Added, trail);
-            parent.push(entry);
+            added.push(entry);
         }
     }
+    parent.extend(added);
 }
 
 impl Strategy<Vec<String>> for Set {

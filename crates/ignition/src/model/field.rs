@@ -14,6 +14,34 @@ pub(crate) trait Field: Default {
     fn read(value: &Value, reader: &mut Reader) -> Self;
 }
 
+/// A field that is itself an object of fields.
+pub(crate) trait Object: Field {}
+
+/// An object whose presence says something even when it is empty.
+impl<T: Object> Field for Option<T> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        if value.is_null() {
+            None
+        } else {
+            Some(T::read(value, reader))
+        }
+    }
+}
+
+impl Field for bool {
+    fn is_absent(&self) -> bool {
+        !self
+    }
+
+    fn read(value: &Value, reader: &mut Reader) -> Self {
+        Option::<bool>::read(value, reader).unwrap_or_default()
+    }
+}
+
 impl Field for String {
     fn is_absent(&self) -> bool {
         self.is_empty()
@@ -43,7 +71,7 @@ impl Field for Option<String> {
         match value {
             Value::Null => None,
             Value::String(text) => Some(text.clone()),
-            other => reader.wrong_type("a string", other),
+            other => reader.wrong_type("a string", "put the value in quotes", other),
         }
     }
 }
@@ -57,7 +85,7 @@ impl Field for Option<bool> {
         match value {
             Value::Null => None,
             Value::Bool(flag) => Some(*flag),
-            other => reader.wrong_type("true or false", other),
+            other => reader.wrong_type("true or false", "write it without quotes", other),
         }
     }
 }
@@ -71,7 +99,11 @@ impl Field for Option<i64> {
         match value {
             Value::Null => None,
             Value::Number(number) if number.as_i64().is_some() => number.as_i64(),
-            other => reader.wrong_type("an integer", other),
+            other => reader.wrong_type(
+                "an integer",
+                "write a decimal number without quotes (mode 0644 is 420)",
+                other,
+            ),
         }
     }
 }

@@ -11,8 +11,8 @@ pub(crate) mod record;
 mod storage;
 mod systemd;
 
-pub(crate) use field::Field;
 pub use field::SpecStamp;
+pub(crate) use field::{Field, Object};
 pub use ignition::{
     Config, HttpHeader, Ignition, IgnitionConfig, KernelArguments, Proxy, Resource, Security, Timeouts, Tls,
     Verification,

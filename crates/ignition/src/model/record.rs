@@ -1,5 +1,5 @@
-//! One table per object: the `record!` macro turns a list of fields into the struct, its canonical JSON form, its
-//! reader and its merge, so that the four can never disagree. It knows nothing about what a field means.
+//! One table per object: these macros turn a list of fields into the struct, its canonical JSON form, its reader and
+//! its merge, so that the four can never disagree. They know nothing about what a field means.
 
 /// Declares an Ignition object.
 ///
@@ -7,8 +7,7 @@
 /// - `required`: written even when empty (all other fields vanish from the JSON when they hold nothing);
 /// - `since(V3_2)`: unknown to older spec versions, which ignore it with a warning;
 /// - `plain_before(V3_3)`: could not be absent in older spec versions, which read its absence as the empty string;
-/// - a merge strategy of [`crate::merge::strategy`], for lists: `ByKey`, `Set`, `Append`, ...
-macro_rules! record {
+macro_rules! object {
     (
         $(#[$doc:meta])*
         pub struct $name:ident {
@@ -52,6 +51,26 @@ macro_rules! record {
                     }
                 )*
                 map.end()
+            }
+        }
+
+        impl $crate::model::Object for $name {}
+    };
+}
+
+/// Declares an Ignition object that can be merged. In addition to those of `object!`, its flags may name
+/// - a merge strategy of [`crate::merge::strategy`], for lists: `ByKey`, `Set`, `Append`, ...
+macro_rules! record {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident {
+            $( $(#[$field_doc:meta])* $json:literal $field:ident : $ty:ty $([ $($flag:tt)* ])? ; )*
+        }
+    ) => {
+        $crate::model::record::object! {
+            $(#[$doc])*
+            pub struct $name {
+                $( $(#[$field_doc])* $json $field : $ty $([ $($flag)* ])? ; )*
             }
         }
 
@@ -110,4 +129,4 @@ macro_rules! strategy {
     ($strategy:ident $($rest:tt)*) => { $crate::merge::strategy::$strategy };
 }
 
-pub(crate) use {fill, record, required, since, strategy};
+pub(crate) use {fill, object, record, required, since, strategy};

@@ -51,7 +51,17 @@ impl ParseError {
                 &format!("unknown version. Supported spec versions: {SUPPORTED}"),
                 "write the config in one of the supported versions, with .0 at the end",
             ),
-            other => vec![Finding::new("", other.to_string())],
+            Self::Empty => {
+                vec![Finding::new("", "not a config (empty)").with_hint(
+                    "leave the config out, or begin with {\"ignition\": {\"version\": \"3.5.0\"}}",
+                )]
+            }
+            Self::TooLarge { .. } => {
+                vec![Finding::new("", self.to_string()).with_hint("fetch large files from a server instead")]
+            }
+            Self::NotJson(message) => {
+                vec![Finding::new("", message).with_hint("give JSON, or gzip of JSON, or base64 of that")]
+            }
         }
     }
 }

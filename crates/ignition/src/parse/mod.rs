@@ -4,18 +4,22 @@ mod error;
 mod reader;
 mod v3;
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::finding::Finding;
 use crate::model::Config;
 use crate::resource;
-use crate::version::SpecVersion;
+use crate::v2;
+use crate::version::{SpecVersion, Unrecognised};
 
 pub use error::ParseError;
 pub(crate) use reader::{Key, Reader};
 
-/// More than any machine takes (a rendered config fits into 1.5 MiB), and little enough to hold in memory.
-pub const MAX_CONFIG_BYTES: usize = 32 << 20;
+/// A rendered config has at most 1.5 MiB, and the document served to a machine holds it three times, twice
+/// percent-encoded; more than this is no config.
+pub const MAX_CONFIG_BYTES: usize = 16 << 20;
 
 /// A config that was read and found valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +35,24 @@ pub struct Parsed {
 /// Reads and validates a config that is already JSON.
 pub fn parse(value: &Value) -> Result<Parsed, ParseError> {
     let version = read_version(value)?;
-    v3::parse(value, version)
+    if version < SpecVersion::V3_0 {
+        v2::parse(value, version)
+    } else {
+        v3::parse(value, version)
+    }
 }
 
-/// Reads a config without judging it: keys and types are checked, the rules are not.
-pub fn parse_unvalidated(value: &Value) -> Result<Config, ParseError> {
-    v3::read(value, read_version(value)?).map(|parsed| parsed.config)
+/// Reads a config without judging it: keys and types are checked, the rules of spec 3 are not. For configs that are
+/// already in use and must be shown or compared even if they should never have been accepted.
+///
+/// Spec 2 cannot be translated without applying its rules, and is parsed in full.
+pub fn parse_unvalidated(value: &Value) -> Result<Parsed, ParseError> {
+    let version = read_version(value)?;
+    if version < SpecVersion::V3_0 {
+        v2::parse(value, version)
+    } else {
+        v3::read(value, version)
+    }
 }
 
 /// Reads and validates a config from bytes: JSON, or gzip of it, or base64 of that gzip.
@@ -50,13 +66,13 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
         });
     }
     let text = match compressed(bytes) {
-        Some(compressed) => {
-            resource::decompress(&compressed, MAX_CONFIG_BYTES).map_err(|error| match error {
+        Some(compressed) => Cow::Owned(resource::decompress(&compressed, MAX_CONFIG_BYTES).map_err(
+            |error| match error {
                 resource::DecodeError::TooLarge { limit } => ParseError::TooLarge { limit },
                 other => ParseError::NotJson(other.to_string()),
-            })?
-        }
-        None => bytes.to_vec(),
+            },
+        )?),
+        None => Cow::Borrowed(bytes),
     };
     let value: Value =
         serde_json::from_slice(&text).map_err(|error| ParseError::NotJson(format!("not JSON: {error}")))?;
@@ -64,19 +80,43 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
 }
 
 /// The gzip stream in `bytes`, plain or in base64, if there is one.
-fn compressed(bytes: &[u8]) -> Option<Vec<u8>> {
+fn compressed(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     const MAGIC: [u8; 2] = [0x1f, 0x8b];
     if bytes.starts_with(&MAGIC) {
-        return Some(bytes.to_vec());
+        return Some(Cow::Borrowed(bytes));
     }
     resource::decode_base64(bytes.trim_ascii())
         .ok()
         .filter(|decoded| decoded.starts_with(&MAGIC))
+        .map(Cow::Owned)
+}
+
+/// A config without errors is parsed; one with errors is not.
+pub(crate) fn verdict(
+    config: Config,
+    version: SpecVersion,
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+) -> Result<Parsed, ParseError> {
+    if errors.is_empty() {
+        Ok(Parsed {
+            config,
+            version,
+            warnings,
+        })
+    } else {
+        Err(ParseError::Invalid {
+            version: Some(version),
+            errors,
+            warnings,
+        })
+    }
 }
 
 fn read_version(value: &Value) -> Result<SpecVersion, ParseError> {
     let wrong_type = |path: &str, message: &str| {
-        let errors = vec![Finding::new(path, message)];
+        let hint = "begin with {\"ignition\": {\"version\": \"3.5.0\"}}";
+        let errors = vec![Finding::new(path, message).with_hint(hint)];
         ParseError::Invalid {
             version: None,
             errors,
@@ -95,7 +135,10 @@ fn read_version(value: &Value) -> Result<SpecVersion, ParseError> {
     };
     match version {
         None | Some(Value::Null) => Err(ParseError::InvalidVersion),
-        Some(Value::String(text)) => SpecVersion::recognise(text),
+        Some(Value::String(text)) => SpecVersion::recognise(text).map_err(|error| match error {
+            Unrecognised::Malformed => ParseError::InvalidVersion,
+            Unrecognised::Unsupported => ParseError::UnknownVersion,
+        }),
         Some(_) => Err(wrong_type("ignition.version", "expected a string")),
     }
 }
@@ -109,28 +152,4 @@ fn member<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
             .rfind(|(key, _)| reader::same_key(key, name))
             .map(|(_, value)| value)
     })
-}
-
-impl SpecVersion {
-    /// The version that a text means. Leading zeros do not matter; everything else does.
-    fn recognise(text: &str) -> Result<Self, ParseError> {
-        let invalid = || ParseError::InvalidVersion;
-        let is_identifier = |text: &str| {
-            text.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
-        };
-        let (text, build) = text.split_once('+').unwrap_or((text, ""));
-        let (numbers, pre_release) = text.split_once('-').unwrap_or((text, ""));
-        let mut parts = numbers.splitn(3, '.').map(str::parse::<i64>);
-        let mut next = || parts.next().and_then(Result::ok).ok_or_else(invalid);
-        let (major, minor, patch) = (next()?, next()?, next()?);
-        if !is_identifier(build) || !is_identifier(pre_release) {
-            return Err(invalid());
-        }
-        let plain = format!("{major}.{minor}.{patch}");
-        Self::ALL
-            .into_iter()
-            .find(|known| known.as_str() == plain && build.is_empty() && pre_release.is_empty())
-            .ok_or(ParseError::UnknownVersion)
-    }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(version: SpecVersion) -> Self {
+    pub(crate) fn new(version: SpecVersion) -> Self {
         Self {
             version,
             place: Place::default(),
@@ -32,7 +32,7 @@ impl Reader {
     }
 
     /// Errors, then warnings.
-    pub(super) fn finish(self) -> (Vec<Finding>, Vec<Finding>) {
+    pub(crate) fn finish(self) -> (Vec<Finding>, Vec<Finding>) {
         (self.errors, self.warnings)
     }
 
@@ -59,7 +59,9 @@ impl Reader {
                     }
                 }
             }
-            other => self.wrong_type::<()>("an object", other).unwrap_or_default(),
+            other => self
+                .wrong_type::<()>("an object", "write it as key: value pairs", other)
+                .unwrap_or_default(),
         }
     }
 
@@ -74,14 +76,17 @@ impl Reader {
                     self.place.leave(mark);
                 }
             }
-            other => self.wrong_type::<()>("a list", other).unwrap_or_default(),
+            other => self
+                .wrong_type::<()>("a list", "write it as a list, even with one entry", other)
+                .unwrap_or_default(),
         }
     }
 
     /// Reports the value at the current place; it is then read as absent.
-    pub(crate) fn wrong_type<T>(&mut self, expected: &str, found: &Value) -> Option<T> {
+    pub(crate) fn wrong_type<T>(&mut self, expected: &str, hint: &str, found: &Value) -> Option<T> {
         let message = format!("expected {expected}, found {}", kind(found));
-        self.errors.push(Finding::new(self.place.as_str(), message));
+        self.errors
+            .push(Finding::new(self.place.as_str(), message).with_hint(hint));
         None
     }
 

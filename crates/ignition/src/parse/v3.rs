@@ -1,9 +1,11 @@
 //! Spec 3.0 to 3.5. The model has every field of every one of them, so that reading an older version is reading fewer
 //! keys, and converting up is nothing at all.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
-use super::{ParseError, Parsed, Reader};
+use super::{ParseError, Parsed, Reader, verdict};
 use crate::finding::Finding;
 use crate::model::{Config, Field};
 use crate::validate::validate_as;
@@ -14,19 +16,7 @@ pub(super) fn read(value: &Value, version: SpecVersion) -> Result<Parsed, ParseE
     let mut reader = Reader::new(version);
     let config = Config::read(value, &mut reader);
     let (errors, warnings) = reader.finish();
-    if errors.is_empty() {
-        Ok(Parsed {
-            config,
-            version,
-            warnings,
-        })
-    } else {
-        Err(ParseError::Invalid {
-            version: Some(version),
-            errors,
-            warnings,
-        })
-    }
+    verdict(config, version, errors, warnings)
 }
 
 pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
@@ -34,34 +24,16 @@ pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
     let config = Config::read(value, &mut reader);
     let (mut errors, mut warnings) = reader.finish();
     let report = validate_as(&config, version);
-    let misread = errors.clone();
-    errors.extend(
-        report
-            .errors
-            .into_iter()
-            .filter(|finding| !follows_from(finding, &misread)),
-    );
+    let misread: HashSet<&str> = errors.iter().map(|finding| entry(&finding.path)).collect();
+    // What lies in the same entry may be wrong only because a value of the wrong type was read as absent.
+    let independent: Vec<Finding> = report
+        .errors
+        .into_iter()
+        .filter(|finding| !misread.contains(entry(&finding.path)))
+        .collect();
+    errors.extend(independent);
     warnings.extend(report.warnings);
-    if errors.is_empty() {
-        Ok(Parsed {
-            config,
-            version,
-            warnings,
-        })
-    } else {
-        Err(ParseError::Invalid {
-            version: Some(version),
-            errors,
-            warnings,
-        })
-    }
-}
-
-/// Whether a finding may only be there because a value in the same entry had the wrong type and was read as absent.
-fn follows_from(finding: &Finding, misread: &[Finding]) -> bool {
-    misread
-        .iter()
-        .any(|cause| entry(&cause.path) == entry(&finding.path))
+    verdict(config, version, errors, warnings)
 }
 
 /// The outermost list entry around a place, or the section it is in.

@@ -47,8 +47,8 @@ pub(crate) enum DataUrlError {
     Base64(usize),
 }
 
-/// Media types that are accepted, by the beginning of their name; `x-` is, too.
-const MEDIA_TYPES: [&str; 7] = [
+/// Media types that are accepted, by the beginning of their name.
+const MEDIA_TYPES: [&str; 9] = [
     "text",
     "image",
     "audio",
@@ -56,6 +56,8 @@ const MEDIA_TYPES: [&str; 7] = [
     "application",
     "multipart",
     "message",
+    "x-",
+    "X-",
 ];
 
 /// Whether a data URL can be decoded, without producing its contents.
@@ -107,20 +109,21 @@ fn split(url: &str) -> Result<Body<'_>, DataUrlError> {
 
 /// Skips `type/subtype`; what remains begins with a comma or a semicolon.
 fn skip_media_type(text: &str) -> Result<&str, DataUrlError> {
-    let end = text
+    // After an x, which should begin `x-`, the next character is taken as it is.
+    let unchecked = match text.strip_prefix(['x', 'X']) {
+        Some(rest) => 1 + rest.chars().next().map_or(0, char::len_utf8),
+        None => 0,
+    };
+    let end = text[unchecked..]
         .bytes()
         .position(|byte| !is_token(byte))
-        .ok_or(DataUrlError::NoSlash)?;
+        .ok_or(DataUrlError::NoSlash)?
+        + unchecked;
     let media_type = &text[..end];
-    if media_type.starts_with(['x', 'X']) && !media_type[1..].starts_with('-') {
-        return Err(DataUrlError::MediaType);
-    }
     if text.as_bytes()[end] != b'/' {
         return Err(DataUrlError::MediaType);
     }
-    let known =
-        MEDIA_TYPES.iter().any(|known| media_type.starts_with(known)) || media_type.starts_with(['x', 'X']);
-    if !known {
+    if !MEDIA_TYPES.iter().any(|known| media_type.starts_with(known)) {
         return Err(DataUrlError::UnknownMediaType);
     }
     let subtype = &text[end + 1..];

@@ -83,10 +83,13 @@ fn colliding_number(partitions: &[Partition]) -> Option<usize> {
     collisions.into_iter().min().map(|(_, second)| second)
 }
 
+/// More partitions than any table holds; beyond it, pairs are no longer compared one by one.
+const MOST_COMPARED: usize = 2048;
+
 /// The first partition that shares room with another one. A size of 0 counts for the place where it starts; sizes below 0
 /// make no sense, and are compared as Ignition does.
 fn overlapping(partitions: &[Partition]) -> Option<usize> {
-    let placed: Vec<(usize, i64, i64)> = partitions
+    let mut placed: Vec<(usize, i64, i64)> = partitions
         .iter()
         .enumerate()
         .filter_map(
@@ -97,6 +100,13 @@ fn overlapping(partitions: &[Partition]) -> Option<usize> {
             },
         )
         .collect();
+    if placed.len() > MOST_COMPARED {
+        placed.sort_by_key(|&(_, start, _)| start);
+        return placed
+            .windows(2)
+            .find(|pair| pair[1].1 <= pair[0].2)
+            .map(|pair| pair[1].0);
+    }
     placed.iter().find_map(|&(index, start, end)| {
         placed.iter().find_map(|&(other, other_start, other_end)| {
             let within_other = |place: i64| (other_start..=other_end).contains(&place);

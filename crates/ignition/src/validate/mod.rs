@@ -8,7 +8,7 @@ mod duplicates;
 mod luks;
 mod nodes;
 mod resources;
-mod rule;
+pub(crate) mod rule;
 mod unit_text;
 mod units;
 pub(crate) mod url;
@@ -18,6 +18,7 @@ use crate::model::{Config, Ignition, Passwd};
 use crate::place::Place;
 use crate::version::SpecVersion;
 
+pub(crate) use nodes::simplified;
 use rule::Rule;
 
 /// Applies every rule of spec 3.5 to a config.

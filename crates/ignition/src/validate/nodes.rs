@@ -1,6 +1,6 @@
 //! Files, directories and links, and how they get in each other's way.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::rule::{self, Rule};
 use super::{Checker, duplicates, resources};
@@ -10,13 +10,16 @@ use crate::version::SpecVersion;
 /// Where Ignition writes units and drop-ins.
 const UNIT_DIRECTORY: &str = "/etc/systemd/system/";
 
+/// More than any path to a drop-in has; without a limit, a hostile path would be compared piece by piece.
+const MOST_SEPARATORS: usize = 8;
+
 /// Permission bits proper, without setuid, setgid and sticky.
 const PERMISSIONS: i64 = 0o777;
 const SPECIAL_BITS: i64 = 0o7000;
 
 pub(super) fn nodes(storage: &Storage, check: &mut Checker) {
     duplicates::paths(storage, check);
-    let links: HashSet<&str> = storage.links.iter().map(|link| link.path.as_str()).collect();
+    let links = PathTree::of(storage.links.iter().map(|link| link.path.as_str()));
     let directories: HashSet<&str> = storage
         .directories
         .iter()
@@ -41,19 +44,33 @@ pub(super) fn nodes(storage: &Storage, check: &mut Checker) {
 
 /// A unit and a file of the same path would overwrite each other.
 pub(super) fn conflicts_with_units(config: &Config, check: &mut Checker) {
-    let mut unit_paths = HashSet::new();
     let is_written =
         |contents: &Option<String>| contents.as_deref().is_some_and(|contents| !contents.is_empty());
+    let mut units = HashSet::new();
+    let mut dropins: HashMap<&str, HashSet<&str>> = HashMap::new();
     for unit in &config.systemd.units {
         if is_written(&unit.contents) {
-            unit_paths.insert(format!("{UNIT_DIRECTORY}{}", unit.name));
+            units.insert(unit.name.as_str());
         }
-        for dropin in unit.dropins.iter().filter(|dropin| is_written(&dropin.contents)) {
-            unit_paths.insert(format!("{UNIT_DIRECTORY}{}.d/{}", unit.name, dropin.name));
-        }
+        let written = unit.dropins.iter().filter(|dropin| is_written(&dropin.contents));
+        dropins
+            .entry(&unit.name)
+            .or_default()
+            .extend(written.map(|dropin| dropin.name.as_str()));
     }
     let report = |path: &str, check: &mut Checker| {
-        if unit_paths.contains(path) {
+        let Some(name) = path.strip_prefix(UNIT_DIRECTORY) else {
+            return;
+        };
+        // Names of units may contain the separator, though never in earnest.
+        let is_dropin = name
+            .match_indices(".d/")
+            .take(MOST_SEPARATORS)
+            .any(|(at, separator)| {
+                let of_unit = dropins.get(&name[..at]);
+                of_unit.is_some_and(|names| names.contains(&name[at + separator.len()..]))
+            });
+        if is_dropin || units.contains(name) {
             check.error_at("path", rule::PATH_OF_UNIT);
         }
     };
@@ -139,15 +156,51 @@ fn link(link: &Link, directories: &HashSet<&str>, check: &mut Checker) {
     }
 }
 
-fn below_link(path: &str, links: &HashSet<&str>, fault: Rule, check: &mut Checker) {
-    if links.is_empty() {
-        return;
-    }
-    if path
-        .match_indices('/')
-        .any(|(slash, _)| links.contains(&path[..slash]))
-    {
+fn below_link(path: &str, links: &PathTree<'_>, fault: Rule, check: &mut Checker) {
+    if links.has_above(path) {
         check.error(fault);
+    }
+}
+
+/// Paths by their segments, so that all paths above a given one are found in a single walk.
+struct PathTree<'a> {
+    /// From a node and a segment to the node below; the root is 0.
+    children: HashMap<(usize, &'a str), usize>,
+    /// Nodes at which a path ends.
+    ends: HashSet<usize>,
+}
+
+impl<'a> PathTree<'a> {
+    fn of(paths: impl Iterator<Item = &'a str>) -> Self {
+        let mut tree = Self {
+            children: HashMap::new(),
+            ends: HashSet::new(),
+        };
+        for path in paths {
+            let mut node = 0;
+            for segment in path.split('/') {
+                let next = tree.children.len() + 1;
+                node = *tree.children.entry((node, segment)).or_insert(next);
+            }
+            tree.ends.insert(node);
+        }
+        tree
+    }
+
+    /// Whether a path of the tree is a directory above `path`.
+    fn has_above(&self, path: &str) -> bool {
+        let mut node = 0;
+        let mut segments = path.split('/').peekable();
+        while let Some(segment) = segments.next() {
+            match self.children.get(&(node, segment)) {
+                Some(next) if segments.peek().is_some() => node = *next,
+                _ => return false,
+            }
+            if self.ends.contains(&node) {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -161,7 +214,7 @@ fn hard_link_target(link: &str, target: &str) -> String {
 }
 
 /// The path without `.`, `..` and superfluous slashes.
-fn simplified(path: &str) -> String {
+pub(crate) fn simplified(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {

@@ -104,9 +104,10 @@ pub(super) fn proxy(proxy: &Proxy, check: &mut Checker) {
 fn source_url(source: &str, version: SpecVersion) -> Result<(), Rule> {
     let url = url::parse(source).map_err(|url::Unparsable| rule::URL_UNPARSABLE)?;
     match url.scheme.as_str() {
-        "http" | "https" | "tftp" => Ok(()),
+        "http" | "https" => Ok(()),
+        "tftp" if version >= SpecVersion::V2_1 => Ok(()),
         "gs" if version >= SpecVersion::V3_2 => Ok(()),
-        "s3" => s3_version(&url),
+        "s3" if version >= SpecVersion::V2_1 => s3_version(&url),
         "arn" if version >= SpecVersion::V3_4 => {
             if !url::is_s3_object_arn(&url) {
                 return Err(rule::S3_ARN);

@@ -17,6 +17,10 @@ impl Rule {
         }
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// A rule whose message depends on the config.
     pub(super) fn about(message: String, hint: &'static str) -> Self {
         Self {

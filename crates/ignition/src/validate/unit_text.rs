@@ -121,17 +121,18 @@ impl Lexer<'_> {
                 Some(_) => next = self.rest.next(),
             }
         }
-        let mut previous = '=';
+        self.skip_line();
+        Ok(())
+    }
+
+    /// Skips the rest of a line, and the lines that a backslash at its end adds to it. Comments continue, too.
+    fn skip_line(&mut self) {
+        let mut previous = '\n';
         for character in self.rest.by_ref() {
             if character == '\n' && previous != '\\' {
                 break;
             }
             previous = character;
         }
-        Ok(())
-    }
-
-    fn skip_line(&mut self) {
-        let _ = self.rest.by_ref().find(|character| *character == '\n');
     }
 }

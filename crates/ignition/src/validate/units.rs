@@ -24,10 +24,13 @@ const UNIT_TYPES: [&str; 12] = [
 
 pub(super) fn units(units: &[Unit], check: &mut Checker) {
     check.field("units", |check| duplicates::by_key(units, check));
-    let templates: HashMap<&str, &Unit> = units
+    // Each template is read once, however many instances it has.
+    let templates: HashMap<&str, bool> = units
         .iter()
         .filter(|unit| unit.name.contains("@."))
-        .map(|unit| (unit.name.as_str(), unit))
+        .filter_map(|unit| Some((unit.name.as_str(), unit.contents.as_deref()?)))
+        .filter(|(_, contents)| !contents.is_empty())
+        .filter_map(|(name, contents)| Some((name, unit_text::parse(contents).ok()?.installs)))
         .collect();
     check.each("units", units, |unit, check| {
         self::unit(unit, check);
@@ -90,8 +93,8 @@ fn contents_of_unit(contents: &str, check: &mut Checker) -> Option<UnitText> {
     }
 }
 
-/// An enabled instance takes its `[Install]` section from its template.
-fn template(unit: &Unit, templates: &HashMap<&str, &Unit>, check: &mut Checker) {
+/// An enabled instance takes its `[Install]` section from its template, if `templates` says that it has one.
+fn template(unit: &Unit, templates: &HashMap<&str, bool>, check: &mut Checker) {
     let Some((name, instance)) = unit.name.split_once('@') else {
         return;
     };
@@ -102,13 +105,7 @@ fn template(unit: &Unit, templates: &HashMap<&str, &Unit>, check: &mut Checker) 
         return;
     }
     let template_name = format!("{name}@.{extension}");
-    let contents = templates
-        .get(template_name.as_str())
-        .and_then(|template| template.contents.as_deref());
-    let Some(contents) = contents.filter(|contents| !contents.is_empty()) else {
-        return;
-    };
-    if unit_text::parse(contents).is_ok_and(|text| !text.installs) {
+    if templates.get(template_name.as_str()) == Some(&false) {
         let message = format!(
             "template unit {template_name:?} for {:?} doesn't have Install section",
             unit.name

@@ -40,10 +40,10 @@ impl Url {
 }
 
 pub(crate) fn parse(text: &str) -> Result<Url, Unparsable> {
-    if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
+    let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
+    if text.bytes().any(|byte| byte.is_ascii_control()) {
         return Err(Unparsable);
     }
-    let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
     check_escapes(fragment)?;
     let (scheme, rest) = split_scheme(text)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -87,10 +87,13 @@ pub(crate) fn is_s3_object_arn(url: &Url) -> bool {
     if service != "s3" {
         return false;
     }
-    match resource.strip_prefix("accesspoint/") {
-        Some(point) => point.split('/').nth(1) == Some("object") && point.split('/').count() > 2,
-        None => resource.contains('/'),
-    }
+    // Ignition counts the slashes of the whole name.
+    let needed = if resource.starts_with("accesspoint/") {
+        2
+    } else {
+        1
+    };
+    opaque.matches('/').count() >= needed
 }
 
 /// Letters, then also digits and `+-.`, up to a colon; anything else means that there is no scheme.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{anyhow, bail};
-use mco_core::explain::{Explanation, Part, explain, explain_named};
-use mco_core::offline::Inventory;
+use mco_core::bootstrap::Cluster;
+use mco_core::explain::{Explanation, Part, add_origins, explain, explain_named};
 use mco_core::render::{Identity, Rendered};
 use serde::Serialize;
 
@@ -22,31 +22,46 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Explain) -> anyhow::Result<Outcome> {
-    let inventory = input::inventory(&arguments.manifests)?;
-    let rendered = rendered_pool(&inventory, &arguments.pool)?;
-    let parts = match &arguments.path {
+    let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
+    let rendered = rendered_pool(&cluster, &arguments.pool)?;
+    let mut parts = match &arguments.path {
         Some(name) => explain_named(&rendered, name),
         None => explain(&rendered),
     };
+    add_origins(&mut parts, &cluster.origins);
     if let (Some(name), true) = (&arguments.path, parts.is_empty()) {
         bail!("{}", nothing_called(name, &arguments.pool, &rendered));
     }
     match arguments.output {
-        Some(format) => output::print_as(format, &Answer { pool: &arguments.pool, rendered: rendered.name(), parts: &parts })?,
-        None if arguments.path.is_some() => output::print(&in_detail(&parts, &arguments.pool, &rendered, &inventory))?,
+        Some(format) => output::print_as(
+            format,
+            &Answer {
+                pool: &arguments.pool,
+                rendered: rendered.name(),
+                parts: &parts,
+            },
+        )?,
+        None if arguments.path.is_some() => {
+            output::print(&in_detail(&parts, &arguments.pool, &rendered, &cluster))?;
+        }
         None => output::print(&overview(&parts, &arguments.pool, &rendered))?,
     }
     Ok(Outcome::Done)
 }
 
-fn rendered_pool(inventory: &Inventory, pool: &str) -> anyhow::Result<Rendered> {
-    let outcomes = inventory.render(Identity { controller_version: VERSION, release_version: "" });
+fn rendered_pool(cluster: &Cluster, pool: &str) -> anyhow::Result<Rendered> {
+    let outcomes = cluster.render(Identity {
+        controller_version: VERSION,
+        release_version: "",
+    });
     let names: Vec<String> = outcomes.iter().map(|outcome| outcome.name().to_owned()).collect();
     let outcome = outcomes
         .into_iter()
         .find(|outcome| outcome.name() == pool)
         .ok_or_else(|| anyhow!("there is no pool {pool:?}; there are {}", names.join(", ")))?;
-    outcome.result.map_err(|error| anyhow!("Failed to render configuration for pool {pool}:\n{error}"))
+    outcome
+        .result
+        .map_err(|error| anyhow!("Failed to render configuration for pool {pool}:\n{error}"))
 }
 
 fn nothing_called(name: &str, pool: &str, rendered: &Rendered) -> String {
@@ -64,30 +79,57 @@ fn nothing_called(name: &str, pool: &str, rendered: &Rendered) -> String {
     format!("nothing in pool {pool} is called {name:?}; {hint}")
 }
 
-fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, inventory: &Inventory) -> String {
+fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, cluster: &Cluster) -> String {
     let mut text = String::new();
     for one in parts {
-        let _ = writeln!(text, "{} {} in pool {pool} ({})", one.section, output::harmless(&one.name), rendered.name());
+        let _ = writeln!(
+            text,
+            "{} {} in pool {pool} ({})",
+            one.section,
+            output::harmless(&one.name),
+            rendered.name()
+        );
         if let Some(by) = &one.removed_by {
-            let _ = writeln!(text, "  removed by  MachineConfig {by}, which declares this path as something else");
+            let _ = writeln!(
+                text,
+                "  removed by  MachineConfig {by}, which declares this path as something else"
+            );
         }
-        let rows = one.from.iter().map(|part| ("from", part)).chain(one.overridden.iter().map(|part| ("overridden", part)));
+        let rows = one
+            .from
+            .iter()
+            .map(|part| ("from", part))
+            .chain(one.overridden.iter().map(|part| ("overridden", part)));
         for (role, part) in rows {
-            let origin = inventory.origin("MachineConfig", &part.machine_config);
+            let file = cluster.inventory.origin("MachineConfig", &part.machine_config);
+            let origin = part.made_from.clone().or_else(|| file.map(ToString::to_string));
             let origin = origin.map(|origin| format!("  [{origin}]")).unwrap_or_default();
-            let _ = writeln!(text, "  {role:<10}  MachineConfig {}{}{origin}", part.machine_config, fields(part));
+            let _ = writeln!(
+                text,
+                "  {role:<10}  MachineConfig {}{}{origin}",
+                part.machine_config,
+                fields(part)
+            );
         }
     }
     text
 }
 
 fn fields(part: &Part) -> String {
-    if part.fields.is_empty() { String::new() } else { format!(": {}", part.fields.join(", ")) }
+    if part.fields.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", part.fields.join(", "))
+    }
 }
 
 fn overview(parts: &[Explanation], pool: &str, rendered: &Rendered) -> String {
     let sources = rendered.provenance.sources();
-    let mut text = format!("pool {pool}: {}, from {}\n", rendered.name(), count(sources.len(), "MachineConfig"));
+    let mut text = format!(
+        "pool {pool}: {}, from {}\n",
+        rendered.name(),
+        count(sources.len(), "MachineConfig")
+    );
     for source in sources {
         let _ = writeln!(text, "  {source}");
     }
@@ -97,9 +139,20 @@ fn overview(parts: &[Explanation], pool: &str, rendered: &Rendered) -> String {
     }
     for (section, entries) in sections {
         let _ = writeln!(text, "\n{section}");
-        let width = entries.iter().map(|one| one.name.chars().count()).max().unwrap_or(0).min(60);
+        let width = entries
+            .iter()
+            .map(|one| one.name.chars().count())
+            .max()
+            .unwrap_or(0)
+            .min(60);
         for one in entries {
-            let names = |parts: &[Part]| parts.iter().map(|part| part.machine_config.as_str()).collect::<Vec<_>>().join(", ");
+            let names = |parts: &[Part]| {
+                parts
+                    .iter()
+                    .map(|part| part.machine_config.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
             let mut line = match &one.removed_by {
                 Some(by) => format!("removed by {by}"),
                 None => names(&one.from),

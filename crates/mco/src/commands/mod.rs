@@ -1,9 +1,12 @@
 //! One module per command: read, call the brain, print.
 
 mod crds;
+mod daemon;
 mod diff;
 mod explain;
+mod pointer;
 mod render;
+mod server;
 mod validate;
 
 use clap::CommandFactory;
@@ -12,7 +15,7 @@ use crate::cli::{Cli, Command};
 use crate::output::{self, Outcome};
 
 /// Written into the objects we render, so that they can be traced to the program that made them.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
@@ -20,7 +23,10 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Server(arguments) => server::run(*arguments),
+        Command::Pointer(arguments) => pointer::run(&arguments),
         Command::Completions(arguments) => completions(arguments.shell),
     }
 }

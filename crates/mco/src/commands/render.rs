@@ -1,12 +1,15 @@
 //! `mco render`
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::{MachineConfig, MachineConfigPool};
+use mco_core::bootstrap::Cluster;
 use mco_core::goyaml;
-use mco_core::offline::{self, PoolOutcome};
+use mco_core::offline::PoolOutcome;
 use mco_core::render::{Identity, Size, check_size};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,18 +24,27 @@ pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
     if arguments.output.is_some() && !to_screen {
         bail!("--output goes with --out -; files are always written as YAML");
     }
-    let inventory = input::inventory(&arguments.manifests)?;
-    let outcomes = inventory.render(Identity { controller_version: VERSION, release_version: "" });
+    let cluster = input::cluster(&arguments.manifests, &arguments.base)?;
+    let outcomes = cluster.render(Identity {
+        controller_version: VERSION,
+        release_version: "",
+    });
     if outcomes.is_empty() {
-        bail!("{}: no MachineConfigPool, and no MachineConfig for master or worker", arguments.manifests.display());
+        bail!(
+            "{}: no MachineConfigPool, and no MachineConfig for master or worker",
+            arguments.manifests.display()
+        );
     }
     let mut refused = false;
     let mut results = Vec::new();
     for outcome in &outcomes {
-        match finished(outcome) {
+        match finished(&cluster, outcome) {
             Ok(result) => results.push(result),
             Err(error) => {
-                output::problem(format!("Failed to render configuration for pool {}:\n{error}", outcome.name()));
+                output::problem(format!(
+                    "Failed to render configuration for pool {}:\n{error}",
+                    outcome.name()
+                ));
                 refused = true;
             }
         }
@@ -40,7 +52,7 @@ pub fn run(arguments: &Render) -> anyhow::Result<Outcome> {
     if to_screen {
         print(&results, arguments.output)?;
     } else {
-        write(&results, &arguments.out)?;
+        write(&results, &cluster, &arguments.out)?;
     }
     Ok(if refused { Outcome::Refused } else { Outcome::Done })
 }
@@ -50,15 +62,25 @@ struct Finished {
     pool: MachineConfigPool,
 }
 
-fn finished(outcome: &PoolOutcome) -> Result<Finished, String> {
+fn finished(cluster: &Cluster, outcome: &PoolOutcome) -> Result<Finished, String> {
     let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
     for warning in &rendered.warnings {
-        output::warning(format!("MachineConfig {:?}: {}", warning.sources.join(", "), warning.problem));
+        output::warning(format!(
+            "MachineConfig {:?}: {}",
+            warning.sources.join(", "),
+            warning.problem
+        ));
     }
     if let Size::NearLimit { bytes } = check_size(rendered).map_err(|error| error.to_string())? {
-        output::warning(format!("{} has {bytes} bytes, which is close to what the API server accepts", rendered.name()));
+        output::warning(format!(
+            "{} has {bytes} bytes, which is close to what the API server accepts",
+            rendered.name()
+        ));
     }
-    Ok(Finished { config: rendered.config.clone(), pool: offline::with_target(&outcome.pool, rendered) })
+    Ok(Finished {
+        config: rendered.config.clone(),
+        pool: cluster.with_target(&outcome.pool, rendered),
+    })
 }
 
 fn print(results: &[Finished], format: Option<Format>) -> anyhow::Result<()> {
@@ -69,36 +91,64 @@ fn print(results: &[Finished], format: Option<Format>) -> anyhow::Result<()> {
     }
     match format {
         Some(format) => output::print_as(format, &objects),
-        None => output::print(&objects.iter().map(goyaml::to_string).collect::<Vec<_>>().join("---\n")),
+        None => output::print(
+            &objects
+                .iter()
+                .map(goyaml::to_string)
+                .collect::<Vec<_>>()
+                .join("---\n"),
+        ),
     }
 }
 
-fn write(results: &[Finished], out: &Path) -> anyhow::Result<()> {
+fn write(results: &[Finished], cluster: &Cluster, out: &Path) -> anyhow::Result<()> {
     let (configs, pools) = (out.join("machine-configs"), out.join("machine-pools"));
     for directory in [&configs, &pools] {
-        fs::create_dir_all(directory).with_context(|| format!("cannot create directory {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create directory {}", directory.display()))?;
     }
     let mut summary = String::new();
     for result in results {
-        write_object(&configs, name(&result.config.metadata.name), &result.config)?;
-        write_object(&pools, name(&result.pool.metadata.name), &result.pool)?;
-        summary.push_str(&format!("{}: {}\n", name(&result.pool.metadata.name), name(&result.config.metadata.name)));
+        write_object(&configs, name(&result.config.metadata), &result.config)?;
+        write_object(&pools, name(&result.pool.metadata), &result.pool)?;
+        let _ = writeln!(
+            summary,
+            "{}: {}",
+            name(&result.pool.metadata),
+            name(&result.config.metadata)
+        );
+    }
+    if let Some(config) = &cluster.controller_config {
+        write_single(&out.join("controller-config"), name(&config.metadata), config)?;
+        if let Some(api_server) = &cluster.api_server {
+            write_single(&out.join("api-server"), "api-server", api_server)?;
+        }
     }
     output::print(&summary)
 }
 
-fn name(name: &Option<String>) -> &str {
-    name.as_deref().unwrap_or_default()
+fn write_single(directory: &Path, name: &str, object: &impl Serialize) -> anyhow::Result<()> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create directory {}", directory.display()))?;
+    write_object(directory, name, object)
+}
+
+fn name(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
 }
 
 fn write_object(directory: &Path, name: &str, object: &impl Serialize) -> anyhow::Result<()> {
     // Names come from manifests; only those that Kubernetes allows make safe file names.
-    let safe = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    let safe = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
     if !safe || name.starts_with('.') {
         bail!("{name:?} is not a valid object name; use lower-case letters, digits, '-' and '.'");
     }
     let path = directory.join(format!("{name}.yaml"));
-    fs::write(&path, goyaml::to_string(&to_value(object)?)).with_context(|| format!("cannot write {}", path.display()))
+    fs::write(&path, goyaml::to_string(&to_value(object)?))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn to_value(object: &impl Serialize) -> anyhow::Result<Value> {

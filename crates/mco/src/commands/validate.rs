@@ -37,34 +37,53 @@ pub fn run(arguments: &Validate) -> anyhow::Result<Outcome> {
     if manifests.read.is_empty() && manifests.unreadable == 0 {
         bail!("nothing to check: no object found");
     }
+    let refused = manifests.unreadable > 0 || !report.errors.is_empty();
     match arguments.output {
         Some(format) => output::print_as(format, &report)?,
-        None => print(&report)?,
+        None => print_findings(&report),
     }
-    let refused = manifests.unreadable > 0 || !report.errors.is_empty();
+    if arguments.output.is_none() && !refused {
+        output::print(&format!("{} valid\n", count(report.valid, "object")))?;
+    }
     Ok(if refused { Outcome::Refused } else { Outcome::Done })
 }
 
 fn check(manifest: &Manifest, report: &mut Report) {
-    let ours = manifest.api_version.starts_with("machineconfiguration.openshift.io/");
+    let ours = manifest
+        .api_version
+        .starts_with("machineconfiguration.openshift.io/");
     let result = match manifest.kind.as_str() {
         "MachineConfig" if ours => decoded::<MachineConfig>(manifest).and_then(|config| {
-            validate::admit(&config).map(|checked| checked.warnings).map_err(|invalid: InvalidObject| invalid.problems)
+            validate::admit(&config)
+                .map(|checked| checked.warnings)
+                .map_err(|invalid: InvalidObject| invalid.problems)
         }),
-        "MachineConfigPool" if ours => decoded::<MachineConfigPool>(manifest)
-            .and_then(|pool| validate::admit_pool(&pool).map(|()| Vec::new()).map_err(|invalid| invalid.problems)),
+        "MachineConfigPool" if ours => decoded::<MachineConfigPool>(manifest).and_then(|pool| {
+            validate::admit_pool(&pool)
+                .map(|()| Vec::new())
+                .map_err(|invalid| invalid.problems)
+        }),
         _ => {
-            let text = format!("skipped: {} is not a kind this command knows", manifest.api_version);
-            report.warnings.push(finding(manifest, Problem::new("kind", text)));
+            let text = format!(
+                "{} {} is not a kind this command knows; skipped",
+                manifest.api_version, manifest.kind
+            );
+            report
+                .warnings
+                .push(finding(manifest, Problem::new("kind", text)));
             return;
         }
     };
     match result {
         Ok(warnings) => {
             report.valid += 1;
-            report.warnings.extend(warnings.into_iter().map(|problem| finding(manifest, problem)));
+            report
+                .warnings
+                .extend(warnings.into_iter().map(|problem| finding(manifest, problem)));
         }
-        Err(problems) => report.errors.extend(problems.into_iter().map(|problem| finding(manifest, problem))),
+        Err(problems) => report
+            .errors
+            .extend(problems.into_iter().map(|problem| finding(manifest, problem))),
     }
 }
 
@@ -82,9 +101,12 @@ fn finding(manifest: &Manifest, problem: Problem) -> Finding {
     }
 }
 
-fn print(report: &Report) -> anyhow::Result<()> {
+fn print_findings(report: &Report) {
     let line = |finding: &Finding| {
-        format!("{}:{}: {} {:?}: {}", finding.file, finding.line, finding.kind, finding.name, finding.problem)
+        format!(
+            "{}:{}: {} {:?}: {}",
+            finding.file, finding.line, finding.kind, finding.name, finding.problem
+        )
     };
     for finding in &report.warnings {
         output::warning(line(finding));
@@ -92,8 +114,4 @@ fn print(report: &Report) -> anyhow::Result<()> {
     for finding in &report.errors {
         output::problem(line(finding));
     }
-    if report.errors.is_empty() {
-        output::print(&format!("{} valid\n", count(report.valid, "object")))?;
-    }
-    Ok(())
 }

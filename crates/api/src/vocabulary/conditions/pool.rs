@@ -115,3 +115,79 @@ fn condition(
         type_: type_.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    #[test]
+    fn the_same_status_reason_and_message_change_nothing() {
+        let mut conditions = vec![
+            is_true(UPDATING, "r", "m", at(1)),
+            is_false(UPDATED, "", "", at(1)),
+        ];
+        let before = conditions.clone();
+        assert!(!set(&mut conditions, is_true(UPDATING, "r", "m", at(2))));
+        assert_eq!(conditions, before);
+    }
+
+    #[test]
+    fn another_message_keeps_the_transition_time_and_moves_to_the_end() {
+        let mut conditions = vec![
+            is_true(UPDATING, "r", "old", at(1)),
+            is_false(UPDATED, "", "", at(1)),
+        ];
+        assert!(set(&mut conditions, is_true(UPDATING, "r", "new", at(2))));
+        assert_eq!(
+            conditions,
+            [
+                is_false(UPDATED, "", "", at(1)),
+                is_true(UPDATING, "r", "new", at(1))
+            ]
+        );
+    }
+
+    #[test]
+    fn another_status_takes_the_new_transition_time() {
+        let mut conditions = vec![is_true(UPDATING, "r", "m", at(1))];
+        assert!(set(&mut conditions, is_false(UPDATING, "r", "m", at(2))));
+        assert_eq!(conditions, [is_false(UPDATING, "r", "m", at(2))]);
+    }
+
+    #[test]
+    fn a_new_type_is_added_at_the_end() {
+        let mut conditions = vec![is_true(UPDATED, "", "", at(1))];
+        assert!(set(&mut conditions, not_render_degraded(at(2))));
+        assert_eq!(conditions.last(), Some(&is_false(RENDER_DEGRADED, "", "", at(2))));
+        assert!(!holds(&conditions, RENDER_DEGRADED));
+    }
+
+    #[test]
+    fn of_duplicates_the_last_one_counts_and_one_remains() {
+        let mut conditions = vec![
+            is_true(DEGRADED, "", "a", at(1)),
+            is_false(DEGRADED, "", "b", at(2)),
+        ];
+        assert_eq!(find(&conditions, DEGRADED).unwrap().message, "b");
+        assert!(!holds(&conditions, DEGRADED));
+        assert!(set(&mut conditions, is_false(DEGRADED, "", "c", at(3))));
+        assert_eq!(conditions, [is_false(DEGRADED, "", "c", at(2))]);
+    }
+
+    #[test]
+    fn a_failed_render_names_pool_and_error() {
+        let condition = render_degraded("worker", &"no configs", at(1));
+        assert_eq!(
+            condition.message,
+            "Failed to render configuration for pool worker: no configs"
+        );
+        assert_eq!(
+            (condition.status.as_str(), condition.reason.as_str()),
+            (status::TRUE, "")
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! The way from client-side to server-side apply.
+//!
+//! `kubectl apply` without `--server-side` leaves what it applied in an annotation. When the same kubectl later
+//! applies on the server, fields it had set that way are its own and no conflict.
+
+use super::{Conflict, FieldManager, compare, extract};
+use crate::go_text;
+use serde_json::Value;
+
+/// The manager name this applies to.
+pub(super) const KUBECTL: &str = "kubectl";
+const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The conflicts that the annotation does not explain; `None` when it explains all.
+pub(super) fn unresolved(
+    manager: &FieldManager<'_>,
+    live: &Value,
+    conflicts: Vec<Conflict>,
+) -> Option<Vec<Conflict>> {
+    let own = own_fields(manager, live);
+    let rest: Vec<Conflict> = match own {
+        Some(own) => conflicts
+            .into_iter()
+            .filter(|conflict| !own.has(&conflict.path))
+            .collect(),
+        None => conflicts,
+    };
+    (!rest.is_empty()).then_some(rest)
+}
+
+/// Keeps an existing annotation in step with what is applied now.
+pub(super) fn refresh(object: &mut Value, config: &Value) {
+    let annotation = object
+        .pointer_mut("/metadata/annotations")
+        .and_then(|all| all.get_mut(ANNOTATION));
+    let Some(annotation) = annotation.filter(|text| text.as_str().is_some_and(|text| !text.is_empty()))
+    else {
+        return;
+    };
+    let mut config = config.clone();
+    if let Some(annotations) = config
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.remove(ANNOTATION);
+    }
+    *annotation = Value::from(format!("{}\n", go_text::json(&config)));
+}
+
+fn own_fields(manager: &FieldManager<'_>, live: &Value) -> Option<super::FieldSet> {
+    let annotation = live.pointer("/metadata/annotations")?.get(ANNOTATION)?.as_str()?;
+    let applied: Value = serde_json::from_str(annotation).ok()?;
+    if applied.get("apiVersion").and_then(Value::as_str) != Some(manager.api_version) {
+        return None;
+    }
+    let typed = manager.typed();
+    let since = compare::compare(&applied, live, typed);
+    let set = extract::field_set(&applied, typed);
+    Some(set.difference(&since.changed()).difference(&since.removed))
+}

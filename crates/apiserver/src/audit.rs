@@ -1,0 +1,19 @@
+//! One line per write: who did what to which object, and how it ended. Never what the object contained.
+
+use http::StatusCode;
+
+use crate::registry::Target;
+
+pub(crate) fn write(user: &str, verb: &str, target: &Target, code: StatusCode) {
+    tracing::info!(
+        target: "audit",
+        user,
+        verb,
+        group = target.definition.group,
+        resource = target.definition.plural,
+        subresource = target.subresource,
+        namespace = target.namespace,
+        name = target.name,
+        code = code.as_u16(),
+    );
+}

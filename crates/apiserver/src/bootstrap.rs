@@ -1,0 +1,82 @@
+//! What exists from the first start: the system's namespaces and the administrator's role.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use crate::auth::Credentials;
+use crate::crd;
+use crate::error::ApiError;
+use crate::registry::{Registry, Target, WriteContext};
+
+const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
+const MANAGER: &str = "apiserver";
+
+/// Creates whatever of it is missing.
+pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
+    crd::reload(registry);
+    for namespace in NAMESPACES {
+        let object = json!({"metadata": {"name": namespace}});
+        ensure(registry, ("", "v1", "namespaces"), namespace, object).await?;
+    }
+    let group = "rbac.authorization.k8s.io";
+    let labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
+    let role = json!({"metadata": {"name": "cluster-admin", "labels": labels}, "rules": [
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+        {"nonResourceURLs": ["*"], "verbs": ["*"]}]});
+    ensure(registry, (group, "v1", "clusterroles"), "cluster-admin", role).await?;
+    let binding = json!({"metadata": {"name": "cluster-admin", "labels": labels},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:masters"}]});
+    ensure(
+        registry,
+        (group, "v1", "clusterrolebindings"),
+        "cluster-admin",
+        binding,
+    )
+    .await
+}
+
+async fn ensure(
+    registry: &Registry,
+    resource: (&str, &str, &str),
+    name: &str,
+    object: Value,
+) -> Result<(), ApiError> {
+    let (group, version, plural) = resource;
+    let catalog = registry.catalog();
+    let definition = catalog
+        .resource(group, version, plural)
+        .ok_or_else(|| ApiError::internal(format!("{plural} are not served")))?;
+    let target = Target {
+        definition: Arc::clone(definition),
+        namespace: String::new(),
+        name: name.to_owned(),
+        subresource: String::new(),
+    };
+    if registry.get(&target).is_ok() {
+        return Ok(());
+    }
+    let Value::Object(object) = object else {
+        return Err(ApiError::internal("a bootstrap object must be an object"));
+    };
+    match registry
+        .create(&target, &WriteContext::internal(MANAGER), object)
+        .await
+    {
+        Err(error) if !error.is_already_exists() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A kubeconfig with everything in it: nothing else is needed to connect.
+pub(crate) fn kubeconfig(url: &str, bundle: &str, user: &str, credentials: &Credentials) -> String {
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: mco\n  cluster:\n    server: {url}\n    certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: mco\n  context:\n    cluster: mco\n    user: {user}\ncurrent-context: mco\npreferences: {{}}\n",
+        encode(bundle),
+        encode(&credentials.certificate),
+        encode(&credentials.key),
+    )
+}

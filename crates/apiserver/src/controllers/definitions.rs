@@ -1,0 +1,82 @@
+//! The end of a CustomResourceDefinition: its objects first, then itself.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{Pass, target, woken};
+use crate::catalog::storage_name;
+use crate::crd::{CLEANUP_FINALIZER, RESOURCE};
+use crate::error::ApiError;
+use crate::meta;
+use crate::registry::{DeleteOptions, Registry, WriteContext};
+use crate::store::Stored;
+
+pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+    let context = WriteContext::internal("crd-finalizer");
+    let mut news = [registry.store.subscribe(&Arc::from(RESOURCE))];
+    let mut pass = Pass::Again;
+    while woken(&mut news, pass, &mut stopped).await {
+        pass = Pass::Done;
+        for crd in registry.store.list(RESOURCE, "").objects {
+            let held = crd
+                .head
+                .finalizers
+                .iter()
+                .any(|finalizer| finalizer == CLEANUP_FINALIZER);
+            if crd.head.deletion_timestamp.is_none() || !held {
+                continue;
+            }
+            match remove_objects(&registry, &context, &crd).await {
+                Ok(Pass::Done) => {}
+                Ok(Pass::Again) => pass = Pass::Again,
+                Err(error) => {
+                    tracing::debug!(%error, crd = crd.key.name(), "the definition's objects are not gone yet");
+                    pass = Pass::Again;
+                }
+            }
+        }
+    }
+}
+
+async fn remove_objects(registry: &Registry, context: &WriteContext, crd: &Stored) -> Result<Pass, ApiError> {
+    let object = crd.value()?;
+    let text = |pointer: &str| {
+        let value = serde_json::Value::Object(object.clone());
+        value
+            .pointer(pointer)
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let resource = storage_name(&text("/spec/group"), &text("/spec/names/plural"));
+    let mut left = 0_usize;
+    for stored in registry.store.list(&resource, "").objects {
+        if stored.head.deletion_timestamp.is_none()
+            && let Some(target) = target(registry, &stored.key, "")
+        {
+            match registry.delete(&target, context, &DeleteOptions::default()).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        left += usize::from(registry.store.get(&stored.key).is_some());
+    }
+    if left > 0 {
+        return Ok(Pass::Again);
+    }
+    let Some(target) = target(registry, &crd.key, "") else {
+        return Ok(Pass::Done);
+    };
+    let outcome = registry
+        .edit(&target, context, &|crd| {
+            let mut finalizers = meta::finalizers(crd);
+            finalizers.retain(|finalizer| finalizer != CLEANUP_FINALIZER);
+            meta::set_finalizers(crd, &finalizers);
+        })
+        .await;
+    match outcome {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(Pass::Done),
+    }
+}

@@ -1,0 +1,187 @@
+//! The end of a namespace: everything in it first, then itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{Pass, target, woken};
+use crate::clock::rfc3339;
+use crate::crd::set_condition;
+use crate::error::ApiError;
+use crate::registry::{DeleteOptions, Propagation, Registry, WriteContext};
+use crate::store::Stored;
+
+pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+    let context = WriteContext::internal("namespace-controller");
+    let mut news = [registry.store.subscribe(&Arc::from("namespaces"))];
+    let mut pass = Pass::Again;
+    let mut unheld: BTreeSet<String> = BTreeSet::new();
+    while woken(&mut news, pass, &mut stopped).await {
+        pass = Pass::Done;
+        for namespace in registry.store.list("namespaces", "").objects {
+            if namespace.head.deletion_timestamp.is_none() {
+                continue;
+            }
+            // Whoever took the finalizers away means to remove the namespace; only if they do not is it done for them.
+            if !is_held(&namespace) && unheld.insert(namespace.head.uid.clone()) {
+                pass = Pass::Again;
+                continue;
+            }
+            unheld.remove(&namespace.head.uid);
+            match empty(&registry, &context, &namespace).await {
+                Ok(Pass::Done) => {}
+                Ok(Pass::Again) => pass = Pass::Again,
+                Err(error) => {
+                    tracing::debug!(%error, namespace = namespace.key.name(), "namespace controller will come back");
+                    pass = Pass::Again;
+                }
+            }
+        }
+    }
+}
+
+fn is_held(namespace: &Stored) -> bool {
+    let object = namespace.value().unwrap_or_default();
+    let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
+    finalizers
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+}
+
+/// Deletes what is in a namespace; when nothing is left, lets the namespace itself go.
+async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) -> Result<Pass, ApiError> {
+    let options = DeleteOptions {
+        propagation: Some(Propagation::Background),
+        ..DeleteOptions::default()
+    };
+    let mut left = 0_usize;
+    let mut remaining = Remaining::default();
+    for resource in registry.store.resource_names() {
+        for stored in registry.store.list(&resource, namespace.key.name()).objects {
+            let Some(target) =
+                target(registry, &stored.key, "").filter(|target| target.definition.namespaced)
+            else {
+                continue;
+            };
+            if stored.head.deletion_timestamp.is_none() {
+                match registry.delete(&target, context, &options).await {
+                    Err(error) if !error.is_not_found() => return Err(error),
+                    _ => {}
+                }
+            }
+            if let Some(held) = registry.store.get(&stored.key) {
+                left += 1;
+                *remaining.content.entry(format!("{resource}.")).or_default() += 1;
+                for finalizer in &held.head.finalizers {
+                    *remaining.finalizers.entry(finalizer.clone()).or_default() += 1;
+                }
+            }
+        }
+    }
+    if left > 0 {
+        report(registry, context, namespace, &remaining).await?;
+        return Ok(Pass::Again);
+    }
+    finalize(registry, context, namespace).await?;
+    Ok(Pass::Done)
+}
+
+/// What keeps a namespace: objects by resource, and the finalizers on them.
+#[derive(Debug, Default)]
+struct Remaining {
+    content: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+}
+
+/// Says in the namespace's conditions what it waits for.
+async fn report(
+    registry: &Registry,
+    context: &WriteContext,
+    namespace: &Stored,
+    remaining: &Remaining,
+) -> Result<(), ApiError> {
+    let Some(target) = target(registry, &namespace.key, "status") else {
+        return Ok(());
+    };
+    let now = rfc3339(registry.clock().now());
+    let counted = |counts: &BTreeMap<String, usize>, what: &str| {
+        let parts: Vec<String> = counts
+            .iter()
+            .map(|(name, count)| format!("{name} {what} {count} resource instances"))
+            .collect();
+        parts.join(", ")
+    };
+    let left = format!(
+        "Some resources are remaining: {}",
+        counted(&remaining.content, "has")
+    );
+    let finalizers = format!(
+        "Some content in the namespace has finalizers remaining: {}",
+        counted(&remaining.finalizers, "in")
+    );
+    let waiting = !remaining.finalizers.is_empty();
+    registry
+        .edit(&target, context, &|object| {
+            let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
+            let mut set = |kind, state, reason, message: &str| {
+                set_condition(&mut status, kind, state, reason, message, &now);
+            };
+            set(
+                "NamespaceDeletionDiscoveryFailure",
+                "False",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            );
+            set(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "False",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            );
+            let message = "All content successfully deleted, may be waiting on finalization";
+            set(
+                "NamespaceDeletionContentFailure",
+                "False",
+                "ContentDeleted",
+                message,
+            );
+            set("NamespaceContentRemaining", "True", "SomeResourcesRemain", &left);
+            if waiting {
+                set(
+                    "NamespaceFinalizersRemaining",
+                    "True",
+                    "SomeFinalizersRemain",
+                    &finalizers,
+                );
+            } else {
+                set(
+                    "NamespaceFinalizersRemaining",
+                    "False",
+                    "ContentHasNoFinalizers",
+                    "All content-preserving finalizers finished",
+                );
+            }
+            object.insert("status".to_owned(), status);
+        })
+        .await?;
+    Ok(())
+}
+
+async fn finalize(registry: &Registry, context: &WriteContext, namespace: &Stored) -> Result<(), ApiError> {
+    let Some(target) = target(registry, &namespace.key, "finalize") else {
+        return Ok(());
+    };
+    let outcome = registry
+        .edit(&target, context, &|object| {
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.remove("finalizers");
+            }
+        })
+        .await;
+    match outcome {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}

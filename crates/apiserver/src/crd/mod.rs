@@ -1,0 +1,41 @@
+//! CustomResourceDefinitions: what happens to them when they are written, and what they make the server serve.
+//!
+//! Names are accepted or refused in the write itself, so a definition is established (and its resource served) by the
+//! time the client has its answer.
+
+mod rules;
+mod status;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub(crate) use rules::check;
+pub(crate) use status::{default_names, establish, prepare, set_condition, terminate};
+
+use crate::catalog::{Catalog, CustomDefinition};
+use crate::registry::Registry;
+
+/// Where definitions are stored.
+pub(crate) const RESOURCE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// Keeps a definition until its objects are gone.
+pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Rebuilds what is served from the stored definitions.
+pub(crate) fn reload(registry: &Registry) {
+    registry.replace_catalog(|store| {
+        let mut definitions = Vec::new();
+        for stored in store.list(RESOURCE, "").objects {
+            let Ok(crd) = stored.value() else {
+                continue;
+            };
+            let crd = Value::Object(crd);
+            if status::is_established(&crd)
+                && let Some(definition) = CustomDefinition::read(&crd)
+            {
+                definitions.push(definition);
+            }
+        }
+        Arc::new(Catalog::with(&definitions))
+    });
+}

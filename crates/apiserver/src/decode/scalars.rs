@@ -1,0 +1,155 @@
+//! Strings that Go decodes into something narrower than a string.
+
+use crate::go_text;
+use serde_json::Value;
+
+const QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const TIME_LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+
+/// Why a value is no resource quantity.
+pub(super) fn quantity_error(value: &Value) -> Option<String> {
+    let valid = match value {
+        Value::Number(_) | Value::Null => true,
+        Value::String(text) => is_quantity(text),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    };
+    (!valid).then(|| QUANTITY.to_owned())
+}
+
+fn is_quantity(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let digits = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(digits);
+    let plausible = number.bytes().any(|b| b.is_ascii_digit()) && number.matches('.').count() <= 1;
+    let known = matches!(
+        suffix,
+        "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei"
+    );
+    let exponent = suffix
+        .strip_prefix(['e', 'E'])
+        .map(|rest| rest.strip_prefix(['+', '-']).unwrap_or(rest))
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
+    plausible && (known || exponent)
+}
+
+/// Why a text is no base64.
+pub(super) fn base64_error(text: &str) -> Option<String> {
+    use base64::Engine as _;
+    // Go skips line breaks inside base64.
+    let compact: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+    let at = match base64::engine::general_purpose::STANDARD.decode(&compact).err()? {
+        base64::DecodeError::InvalidByte(at, _)
+        | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => at,
+        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => compact.len() / 4 * 4,
+    };
+    Some(format!("illegal base64 data at input byte {at}"))
+}
+
+/// Why a text is no RFC 3339 time, naming the first part that fails.
+pub(super) fn time_error(text: &str) -> Option<String> {
+    let mut rest = text;
+    for (part, width) in [
+        ("2006", 4),
+        ("-", 0),
+        ("01", 2),
+        ("-", 0),
+        ("02", 2),
+        ("T", 0),
+        ("15", 2),
+        (":", 0),
+        ("04", 2),
+        (":", 0),
+        ("05", 2),
+    ] {
+        let taken = if width == 0 {
+            rest.strip_prefix(part)
+        } else {
+            take_digits(rest, width)
+        };
+        match taken {
+            Some(remaining) => rest = remaining,
+            None => return Some(unparsed(text, rest, part)),
+        }
+    }
+    if let Some(fraction) = rest.strip_prefix('.') {
+        rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    if rest == "Z" || is_offset(rest) {
+        // The shape is right; what remains is whether such a day and hour exist.
+        let exists = text.parse::<jiff::Timestamp>().is_ok();
+        return (!exists).then(|| format!("parsing time {}: day out of range", go_text::quote(text)));
+    }
+    Some(unparsed(text, rest, "Z07:00"))
+}
+
+fn unparsed(text: &str, rest: &str, part: &str) -> String {
+    format!(
+        "parsing time {} as {}: cannot parse {} as {}",
+        go_text::quote(text),
+        go_text::quote(TIME_LAYOUT),
+        go_text::quote(rest),
+        go_text::quote(part)
+    )
+}
+
+fn take_digits(text: &str, width: usize) -> Option<&str> {
+    let (digits, rest) = text.split_at_checked(width)?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then_some(rest)
+}
+
+fn is_offset(text: &str) -> bool {
+    let Some(rest) = text
+        .strip_prefix(['+', '-'])
+        .and_then(|rest| take_digits(rest, 2))
+    else {
+        return false;
+    };
+    rest.strip_prefix(':').and_then(|rest| take_digits(rest, 2)) == Some("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_told_from_other_texts() {
+        for good in ["1", "0.5", "100m", "1Gi", "-3", "+1k", "1e3", "1E-3", ".5", "5."] {
+            assert!(is_quantity(good), "{good}");
+        }
+        for bad in ["", "x", "1.2.3", "1 Gi", "1gi", ".", "1e", "Ki", "1Kib"] {
+            assert!(!is_quantity(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_fail_at_the_part_that_is_wrong() {
+        assert_eq!(time_error("2026-01-02T03:04:05Z"), None);
+        assert_eq!(time_error("2026-01-02T03:04:05.123456+02:00"), None);
+        for (text, rest, part) in [
+            ("x", "x", "2006"),
+            ("2026/01", "/01", "-"),
+            ("2026-01-02 03:04:05Z", " 03:04:05Z", "T"),
+            ("2026-01-02T03:04:05", "", "Z07:00"),
+        ] {
+            assert_eq!(time_error(text), Some(unparsed(text, rest, part)));
+        }
+        assert!(time_error("2026-02-30T00:00:00Z").is_some_and(|text| text.ends_with("day out of range")));
+    }
+
+    #[test]
+    fn base64_errors_say_where() {
+        assert_eq!(base64_error("aGk="), None);
+        assert_eq!(base64_error("aG\nk="), None);
+        assert_eq!(
+            base64_error("###").as_deref(),
+            Some("illegal base64 data at input byte 0")
+        );
+        assert_eq!(
+            base64_error("aGk").as_deref(),
+            Some("illegal base64 data at input byte 0")
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! A JSON reader that keeps track of where it is.
+
+use super::Decoded;
+use crate::go_text;
+use crate::schema::{Member, Node, Schema};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt::{self, Write as _};
+
+/// More objections than this help nobody and cost memory; Kubernetes stops at the same number.
+const MAX_OBJECTIONS: usize = 100;
+
+pub(super) fn decode(body: &[u8], schema: Option<&Schema>) -> Result<Decoded, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let mut reader = Reader {
+        schema,
+        path: String::new(),
+        objections: Vec::new(),
+    };
+    let place = schema.map_or(Place::Unchecked, |schema| Place::Node(schema.root()));
+    let value = ValueSeed {
+        reader: &mut reader,
+        place,
+    }
+    .deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(Decoded {
+        value,
+        objections: reader.objections,
+    })
+}
+
+struct Reader<'s> {
+    schema: Option<&'s Schema>,
+    path: String,
+    objections: Vec<String>,
+}
+
+/// What is known about the value that comes next.
+#[derive(Clone, Copy)]
+enum Place<'s> {
+    Node(&'s Node),
+    Unchecked,
+}
+
+impl<'s> Reader<'s> {
+    fn object(&mut self, problem: &str, key: &str) {
+        if self.objections.len() >= MAX_OBJECTIONS {
+            return;
+        }
+        let path = if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        };
+        let text = format!("{problem} {}", go_text::quote(&path));
+        if !self.objections.contains(&text) {
+            self.objections.push(text);
+        }
+    }
+
+    fn member(&mut self, place: Place<'s>, key: &str) -> Place<'s> {
+        let (Place::Node(node), Some(schema)) = (place, self.schema) else {
+            return Place::Unchecked;
+        };
+        if node.preserve_unknown && node.property(key).is_none() {
+            return Place::Unchecked;
+        }
+        match schema.member(node, key) {
+            Member::Known(node) => Place::Node(node),
+            Member::Schemaless => Place::Unchecked,
+            Member::Unknown => {
+                self.object("unknown field", key);
+                Place::Unchecked
+            }
+        }
+    }
+
+    fn items(&self, place: Place<'s>) -> Place<'s> {
+        let (Place::Node(node), Some(schema)) = (place, self.schema) else {
+            return Place::Unchecked;
+        };
+        schema.items(node).map_or(Place::Unchecked, Place::Node)
+    }
+}
+
+struct ValueSeed<'r, 's> {
+    reader: &'r mut Reader<'s>,
+    place: Place<'s>,
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(go_integer(value))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        go_float(value).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let Self { reader, place } = self;
+        let items = reader.items(place);
+        let length = reader.path.len();
+        let mut values = Vec::new();
+        loop {
+            // Writing to a String cannot fail.
+            let _ = write!(reader.path, "[{}]", values.len());
+            let next = access.next_element_seed(ValueSeed {
+                reader: &mut *reader,
+                place: items,
+            });
+            reader.path.truncate(length);
+            match next? {
+                Some(value) => values.push(value),
+                None => return Ok(Value::Array(values)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let Self { reader, place } = self;
+        let length = reader.path.len();
+        let mut fields = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let member = reader.member(place, &key);
+            if fields.contains_key(&key) {
+                reader.object("duplicate field", &key);
+            }
+            if length > 0 {
+                reader.path.push('.');
+            }
+            reader.path.push_str(&key);
+            let value = access.next_value_seed(ValueSeed {
+                reader: &mut *reader,
+                place: member,
+            });
+            reader.path.truncate(length);
+            fields.insert(key, value?);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+/// Integers past 63 bits become floats, as they do in Kubernetes.
+fn go_integer(value: u64) -> Value {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "that is what Kubernetes does with them"
+    )]
+    i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from)
+}
+
+/// Floats without a fraction are written without one, and read back as integers.
+fn go_float(value: f64) -> Option<Value> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "the value is a small integer")]
+        return Some(Value::from(value as i64));
+    }
+    Number::from_f64(value).map(Value::Number)
+}

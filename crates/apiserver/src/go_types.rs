@@ -1,0 +1,202 @@
+//! The Go types behind the built-in kinds: field numbers of their protobuf form, and which fields JSON always has.
+//!
+//! The table beside this file lists one message after the other: `number name type`. A name begins with `?` when JSON
+//! leaves the field out while it is zero, with `!` when JSON always has it, and is `-` when the members of the field
+//! belong to the message around it.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+use crate::kinds;
+
+/// Every message a built-in kind needs, by its short name (`core.v1.Pod`).
+pub(crate) static MESSAGES: LazyLock<HashMap<&'static str, Message>> =
+    LazyLock::new(|| read_table(include_str!("protobuf_messages.txt")));
+
+#[derive(Debug, Default)]
+pub(crate) struct Message {
+    pub fields: HashMap<u32, Field>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    pub name: &'static str,
+    pub presence: Presence,
+    pub shape: Shape,
+    pub of: &'static str,
+}
+
+/// When JSON shows a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    WhenSet,
+    WhenNotZero,
+    Always,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    One,
+    Inline,
+    List,
+    Map,
+}
+
+/// `policy/v1` `Eviction` is `policy.v1.Eviction`; only the first label of a group names its package.
+pub(crate) fn message_name(api_version: &str, kind: &str) -> String {
+    if kind == "DeleteOptions" {
+        return "meta.v1.DeleteOptions".to_owned();
+    }
+    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
+    let package = group.split('.').next().unwrap_or(group);
+    format!("{package}.{version}.{kind}")
+}
+
+/// Shows an object the way Go's encoder would: zero values appear where the type has no place to leave them out, and
+/// disappear where it has.
+pub(crate) fn as_encoded(object: &mut Map<String, Value>, group: &str, version: &str, kind: &str) {
+    let name = message_name(&kinds::api_version(group, version), kind);
+    if let Some((name, _)) = MESSAGES.get_key_value(name.as_str()) {
+        complete(object, name);
+    }
+}
+
+/// The object that exists before anything is set in it.
+pub(crate) fn empty(group: &str, version: &str, kind: &str) -> Map<String, Value> {
+    let mut object = Map::new();
+    as_encoded(&mut object, group, version, kind);
+    object
+}
+
+fn complete(object: &mut Map<String, Value>, name: &str) {
+    let Some(message) = MESSAGES.get(name) else {
+        return;
+    };
+    for field in message.fields.values() {
+        if field.shape == Shape::Inline {
+            complete(object, field.of);
+            continue;
+        }
+        match object.get_mut(field.name) {
+            None | Some(Value::Null) => {
+                if field.presence == Presence::Always {
+                    object.insert(field.name.to_owned(), zero(field));
+                }
+            }
+            Some(value) if field.presence == Presence::WhenNotZero && is_zero(value) => {
+                object.remove(field.name);
+            }
+            Some(value) => complete_members(value, field),
+        }
+    }
+}
+
+fn complete_members(value: &mut Value, field: &Field) {
+    match (field.shape, value) {
+        (Shape::One, Value::Object(object)) => complete(object, field.of),
+        (Shape::List, Value::Array(items)) => {
+            for object in items.iter_mut().filter_map(Value::as_object_mut) {
+                complete(object, field.of);
+            }
+        }
+        (Shape::Map, Value::Object(members)) => {
+            for object in members.values_mut().filter_map(Value::as_object_mut) {
+                complete(object, field.of);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn zero(field: &Field) -> Value {
+    match (field.shape, field.of) {
+        (Shape::List | Shape::Map, _) => Value::Null,
+        (_, "string") => Value::from(""),
+        (_, "bool") => Value::from(false),
+        (_, "int32" | "int64" | "intstr.IntOrString") => Value::from(0),
+        (_, "resource.Quantity") => Value::from("0"),
+        (_, of) if MESSAGES.contains_key(of) => {
+            let mut object = json!({});
+            if let Some(object) = object.as_object_mut() {
+                complete(object, of);
+            }
+            object
+        }
+        _ => Value::Null,
+    }
+}
+
+/// What Go's `omitempty` leaves out.
+pub(crate) fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Null => true,
+    }
+}
+
+fn read_table(table: &'static str) -> HashMap<&'static str, Message> {
+    let mut messages: HashMap<&'static str, Message> = HashMap::new();
+    let mut current = "";
+    for line in table.lines() {
+        let Some(field) = line.strip_prefix(' ') else {
+            current = line;
+            messages.entry(current).or_default();
+            continue;
+        };
+        let parts: Vec<&'static str> = field.split(' ').collect();
+        let (number, name, shape, of) = match parts.as_slice() {
+            [number, name, of] => (number, *name, Shape::One, *of),
+            [number, name, "inline", of] => (number, *name, Shape::Inline, *of),
+            [number, name, "list", of] => (number, *name, Shape::List, *of),
+            [number, name, "map", of] => (number, *name, Shape::Map, *of),
+            _ => continue,
+        };
+        let Ok(number) = number.parse() else {
+            continue;
+        };
+        let presence = match name.as_bytes().first() {
+            Some(b'?') => Presence::WhenNotZero,
+            Some(b'!') => Presence::Always,
+            _ => Presence::WhenSet,
+        };
+        let field = Field {
+            name: name.trim_start_matches(['?', '!']),
+            presence,
+            shape,
+            of,
+        };
+        messages.entry(current).or_default().fields.insert(number, field);
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_always_has_a_status_and_never_a_false_cordon() {
+        let mut node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": false}});
+        as_encoded(node.as_object_mut().unwrap(), "", "v1", "Node");
+        assert_eq!(node["spec"], json!({}));
+        assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "");
+        assert_eq!(
+            node["status"]["daemonEndpoints"]["kubeletEndpoint"],
+            json!({"Port": 0})
+        );
+    }
+
+    #[test]
+    fn an_empty_config_map_is_empty() {
+        assert_eq!(
+            Value::Object(empty("", "v1", "ConfigMap")),
+            json!({"metadata": {}})
+        );
+    }
+}

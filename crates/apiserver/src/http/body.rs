@@ -1,0 +1,100 @@
+//! Bodies: what comes in within limits, and what goes out without needless copies.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use futures::Stream;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+use crate::error::ApiError;
+
+/// The body of every answer.
+pub struct ApiBody(Kind);
+
+enum Kind {
+    Pieces(VecDeque<Bytes>),
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl ApiBody {
+    pub fn empty() -> Self {
+        Self(Kind::Pieces(VecDeque::new()))
+    }
+
+    pub fn from_pieces(pieces: Vec<Bytes>) -> Self {
+        Self(Kind::Pieces(pieces.into()))
+    }
+
+    pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self(Kind::Stream(Box::pin(stream)))
+    }
+}
+
+impl From<Bytes> for ApiBody {
+    fn from(bytes: Bytes) -> Self {
+        Self(Kind::Pieces(VecDeque::from([bytes])))
+    }
+}
+
+impl std::fmt::Debug for ApiBody {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.0 {
+            Kind::Pieces(_) => "Pieces",
+            Kind::Stream(_) => "Stream",
+        };
+        formatter.debug_tuple("ApiBody").field(&kind).finish()
+    }
+}
+
+impl Body for ApiBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.get_mut().0 {
+            Kind::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece)))),
+            Kind::Stream(stream) => stream
+                .as_mut()
+                .poll_next(context)
+                .map(|next| next.map(|piece| Ok(Frame::data(piece)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.0, Kind::Pieces(pieces) if pieces.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Pieces(pieces) => {
+                SizeHint::with_exact(pieces.iter().map(|piece| piece.remaining() as u64).sum())
+            }
+            Kind::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Reads a request's body whole, within a size and a time.
+pub(super) async fn read<B>(body: B, limit: usize, patience: Duration) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let collected = tokio::time::timeout(patience, Limited::new(body, limit).collect()).await;
+    match collected {
+        Err(_) => Err(ApiError::timeout("the request's body did not arrive in time")),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
+        Ok(Err(error)) => Err(ApiError::bad_request(format!(
+            "reading the request's body: {error}"
+        ))),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+    }
+}

@@ -1,0 +1,227 @@
+//! What a request brings: options, objects and patches, read from its query, headers and body.
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use serde_json::{Value, json};
+
+use super::negotiate::{self, BodyFormat, PatchFormat};
+use super::resources::Request;
+use crate::apply;
+use crate::catalog::Definition;
+use crate::decode::{self, FieldValidation};
+use crate::error::ApiError;
+use crate::field_error::FieldError;
+use crate::kinds;
+use crate::meta::Object;
+use crate::patch::json::JsonPatch;
+use crate::patch::merge::MergePatch;
+use crate::patch::strategic::StrategicPatch;
+use crate::protobuf;
+use crate::registry::{DeleteOptions, Patch, Record, WriteContext, unregistered};
+
+/// As long as the name of a field manager may be.
+const MANAGER_NAME_BYTES: usize = 128;
+
+impl Request<'_> {
+    pub(super) fn context(&self, options_kind: &str) -> Result<WriteContext, ApiError> {
+        let query = &self.call.query;
+        let agent = self
+            .call
+            .headers
+            .get(USER_AGENT)
+            .and_then(|agent| agent.to_str().ok());
+        Ok(WriteContext {
+            user: self.call.identity.user.clone(),
+            groups: self.call.identity.groups.clone(),
+            field_manager: apply::manager_name(query.get("fieldManager"), agent.unwrap_or_default()),
+            dry_run: query.dry_run(options_kind)?,
+            field_validation: query.field_validation(options_kind)?,
+            record: Record::Due,
+        })
+    }
+
+    fn check_patch_options(&self, patch: &Patch) -> Result<(), ApiError> {
+        let query = &self.call.query;
+        let manager = query.get("fieldManager");
+        let error = match patch {
+            _ if manager.len() > MANAGER_NAME_BYTES => {
+                FieldError::too_long("fieldManager", MANAGER_NAME_BYTES)
+            }
+            Patch::Apply { .. } if query.get("fieldManager").is_empty() => {
+                FieldError::required("fieldManager", "is required for apply patch")
+            }
+            Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) if !query.get("force").is_empty() => {
+                FieldError::forbidden("force", "may not be specified for non-apply patch")
+            }
+            _ => return Ok(()),
+        };
+        Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
+    }
+
+    pub(super) fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
+        let (body, validation) = (&self.call.body, context.field_validation);
+        let patch = match negotiate::patch_format(&self.call.headers, self.target.definition.is_custom())? {
+            PatchFormat::Json => Patch::Json(JsonPatch::decode(body, validation)?),
+            PatchFormat::Merge => Patch::Merge(MergePatch::decode(body, validation)?),
+            PatchFormat::Strategic => Patch::Strategic(StrategicPatch::decode(body, validation)?),
+            PatchFormat::Apply => Patch::Apply {
+                object: from_yaml(body)?,
+                force: self.call.query.flag("force"),
+            },
+        };
+        let objections = match &patch {
+            Patch::Json(patch) => patch.objections.as_slice(),
+            Patch::Merge(patch) => patch.objections.as_slice(),
+            Patch::Strategic(patch) => patch.objections.as_slice(),
+            Patch::Apply { .. } => &[],
+        };
+        if validation == FieldValidation::Strict && !objections.is_empty() {
+            return Err(ApiError::bad_request(decode::strict_message(objections)));
+        }
+        self.check_patch_options(&patch)?;
+        if let Patch::Apply { object, .. } = &patch {
+            check_applied(object)?;
+        }
+        Ok(patch)
+    }
+
+    pub(super) fn delete_options(&self) -> Result<(DeleteOptions, bool), ApiError> {
+        let body = if self.call.body.is_empty() {
+            None
+        } else {
+            Some(self.parsed_body()?)
+        };
+        if let Some(body) = &body {
+            let (api_version, kind) = (body["apiVersion"].as_str(), body["kind"].as_str());
+            if let (Some(api_version), Some(kind)) = (api_version, kind)
+                && kind != "DeleteOptions"
+            {
+                return Err(ApiError::bad_request(unregistered(api_version, kind)));
+            }
+        }
+        let dry_run = body
+            .as_ref()
+            .and_then(|body| body.get("dryRun"))
+            .and_then(Value::as_array);
+        let dry_run = dry_run.is_some_and(|values| values.iter().any(|value| value == "All"));
+        Ok((self.call.query.delete_options(body.as_ref())?, dry_run))
+    }
+
+    /// The body as JSON, whatever it came as.
+    fn json_body(&self) -> Result<Bytes, ApiError> {
+        let body = &self.call.body;
+        // Delete options are a built-in type on any resource, and a patch says nothing about the format of its body.
+        let custom = self.target.definition.is_custom() && !self.verb.starts_with("delete");
+        let format = match self.verb {
+            "patch" => BodyFormat::Json,
+            _ => negotiate::body_format(&self.call.headers, custom)?,
+        };
+        Ok(match format {
+            BodyFormat::Json => body.clone(),
+            BodyFormat::Yaml => Bytes::from(from_yaml(body)?.to_string()),
+            BodyFormat::Protobuf => {
+                let value =
+                    protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+                Bytes::from(value.to_string())
+            }
+        })
+    }
+
+    pub(super) fn parsed_body(&self) -> Result<Value, ApiError> {
+        if self.call.body.is_empty() {
+            return Ok(json!({}));
+        }
+        parse_json(&self.json_body()?)
+    }
+
+    /// The object in the body, and what a strict reader would object to.
+    pub(super) fn object(&self, context: &WriteContext) -> Result<(Object, Vec<String>), ApiError> {
+        let definition = &self.target.definition;
+        let json = self.json_body()?;
+        let schema = definition.type_schema();
+        let unrecognized = |why: &str| ApiError::unrecognized(&definition.kind, why, &json);
+        let decoded =
+            decode::decode(&json, schema.as_ref()).map_err(|error| unrecognized(&error.to_string()))?;
+        if !decoded.value.is_object() {
+            return Err(unrecognized(&not_an_object(&decoded.value)));
+        }
+        if context.field_validation == FieldValidation::Strict && !decoded.objections.is_empty() {
+            return Err(strict(definition, &decoded.objections));
+        }
+        if let Some(schema) = &schema
+            && let Some(problem) = decode::type_error(&decoded.value, schema)
+        {
+            return Err(ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {problem}",
+                definition.kind, definition.version, definition.kind
+            )));
+        }
+        let objections = match context.field_validation {
+            FieldValidation::Ignore => Vec::new(),
+            FieldValidation::Warn | FieldValidation::Strict => decoded.objections,
+        };
+        match decoded.value {
+            Value::Object(object) => Ok((object, objections)),
+            _ => Err(ApiError::bad_request("the body is not an object")),
+        }
+    }
+}
+
+/// What is applied must say what it is.
+fn check_applied(object: &Value) -> Result<(), ApiError> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version.is_empty() || kind.is_empty() {
+        let (group, version) = kinds::split_api_version(api_version);
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {group}/{version}, Kind={kind}"
+        )));
+    }
+    Ok(())
+}
+
+fn strict(definition: &Definition, objections: &[String]) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: {}",
+        definition.kind,
+        definition.version,
+        definition.kind,
+        decode::strict_message(objections)
+    ))
+}
+
+/// How Go refuses to read a type from something that is no object.
+fn not_an_object(value: &Value) -> String {
+    let found = match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Null | Value::Object(_) => "object",
+    };
+    format!(
+        "json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )
+}
+
+fn parse_json(body: &[u8]) -> Result<Value, ApiError> {
+    let decoded = decode::decode(body, None).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    Ok(decoded.value)
+}
+
+/// YAML, of which JSON is a part.
+fn from_yaml(body: &[u8]) -> Result<Value, ApiError> {
+    if body.trim_ascii_start().first() == Some(&b'{') {
+        return parse_json(body);
+    }
+    let text = std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    serde_saphyr::from_str(text).map_err(|error| {
+        // The first line without the position is what other YAML readers say too.
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or_default();
+        let why = line.rsplit_once(": ").map_or(line, |(_, why)| why);
+        ApiError::bad_request(format!(
+            "error decoding YAML: error converting YAML to JSON: yaml: {why}"
+        ))
+    })
+}

@@ -1,0 +1,206 @@
+//! Requests in, answers out: authentication, limits, routing and the shape of answers.
+//!
+//! Everything a verb means is in [`crate::registry`]; this layer only translates.
+
+mod body;
+mod discovery;
+mod documents;
+mod incoming;
+mod negotiate;
+mod path;
+mod query;
+mod resources;
+mod respond;
+mod reviews;
+mod schemas;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONNECTION, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use tokio::sync::watch;
+
+pub use body::ApiBody;
+pub use schemas::SchemaCache;
+
+use crate::auth::{self, Attributes, Decision, Identity, Tokens};
+use crate::error::ApiError;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use path::Route;
+use query::Query;
+
+/// The API behind every connection.
+#[derive(Debug)]
+pub struct Api {
+    pub registry: Arc<Registry>,
+    pub tokens: Arc<Tokens>,
+    pub limits: Limits,
+    pub metrics: Metrics,
+    pub schemas: SchemaCache,
+    pub bookmark_interval: Duration,
+    /// Turns true when the server stops; open watches end then.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// One request, read and attributed.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub method: Method,
+    pub path: String,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub identity: Identity,
+}
+
+/// The API as a service: one per connection, or handed to a client in process.
+#[derive(Clone, Debug)]
+pub struct ApiService {
+    api: Arc<Api>,
+    identity: Option<Identity>,
+}
+
+impl ApiService {
+    /// Requests come from this caller unless they carry a token; `None` for a connection without a certificate.
+    pub fn new(api: Arc<Api>, identity: Option<Identity>) -> Self {
+        Self { api, identity }
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiService
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<ApiBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = Arc::clone(&self.api);
+        let identity = self.identity.clone();
+        Box::pin(async move { Ok(api.serve(request, identity).await) })
+    }
+}
+
+/// Paths that tell only whether the server lives, and so need no credentials.
+const HEALTH: &[&str] = &["/healthz", "/livez", "/readyz"];
+
+impl Api {
+    async fn serve<B>(self: Arc<Self>, request: Request<B>, connection: Option<Identity>) -> Response<ApiBody>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let version = head.version;
+        let health = HEALTH
+            .iter()
+            .any(|root| path == *root || path.starts_with(&format!("{root}/")));
+        if health
+            && (connection.is_some()
+                || self.identify(&head.headers, connection.clone()).is_ok()
+                || !head.headers.contains_key(AUTHORIZATION))
+        {
+            return documents::health(&path, head.uri.query().unwrap_or_default());
+        }
+        let outcome = async {
+            let identity = self.identify(&head.headers, connection)?;
+            let query = Query::parse(head.uri.query().unwrap_or_default());
+            let _permit = self.limits.admit(&identity, query.is_watch()).await?;
+            let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
+            let call = Call {
+                method: head.method,
+                path,
+                query,
+                headers: head.headers,
+                body,
+                identity,
+            };
+            self.dispatch(&call).await
+        };
+        let response = match outcome.await {
+            Ok(response) => response,
+            Err(error) => {
+                let mut response = respond::error(&error);
+                // What is left of the body would have to be read before the next request; closing is cheaper.
+                if error.code == StatusCode::PAYLOAD_TOO_LARGE && version < Version::HTTP_2 {
+                    response
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                response
+            }
+        };
+        self.metrics.answered(response.status());
+        response
+    }
+
+    /// The caller: the token's owner if there is a token, else whoever the connection belongs to.
+    fn identify(&self, headers: &HeaderMap, connection: Option<Identity>) -> Result<Identity, ApiError> {
+        let token = headers.get(AUTHORIZATION).map(|value| {
+            let text = value.to_str().unwrap_or_default();
+            let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+            (scheme.eq_ignore_ascii_case("bearer"), token.trim().to_owned())
+        });
+        let identity = match (token, connection) {
+            (Some((true, token)), _) => self.tokens.identify(&token),
+            (_, connection) => connection,
+        };
+        self.impersonated(headers, identity.ok_or_else(ApiError::unauthorized)?)
+    }
+
+    /// Administrators may act as somebody else, which is how `kubectl auth can-i --as` asks.
+    fn impersonated(&self, headers: &HeaderMap, identity: Identity) -> Result<Identity, ApiError> {
+        let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        let Some(user) = headers.get("impersonate-user").map(text) else {
+            return Ok(identity);
+        };
+        let wanted = Attributes {
+            verb: "impersonate".to_owned(),
+            resource: "users".to_owned(),
+            name: user.clone(),
+            ..Attributes::default()
+        };
+        self.require(&identity, &wanted)?;
+        let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        Ok(Identity::new(user, &groups))
+    }
+
+    pub(crate) fn require(&self, identity: &Identity, wanted: &Attributes) -> Result<(), ApiError> {
+        match auth::authorize(identity, wanted, &self.registry.store) {
+            Decision::Allowed { .. } => Ok(()),
+            Decision::Denied { because } => Err(auth::forbidden(identity, wanted, &because)),
+        }
+    }
+
+    async fn dispatch(self: &Arc<Self>, call: &Call) -> Result<Response<ApiBody>, ApiError> {
+        match Route::parse(&call.path) {
+            Route::Resource(path) => resources::serve(self, call, path).await,
+            Route::Other(parts) => {
+                let wanted = Attributes {
+                    verb: call.method.as_str().to_ascii_lowercase(),
+                    path: call.path.clone(),
+                    ..Attributes::default()
+                };
+                self.require(&call.identity, &wanted)?;
+                documents::serve(self, call, &parts)
+            }
+        }
+    }
+}

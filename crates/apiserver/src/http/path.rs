@@ -1,0 +1,155 @@
+//! What a request is about, read from its path alone.
+
+/// The parts of a request's path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Objects of a resource.
+    Resource(ResourcePath),
+    /// Everything else: discovery, health, documents.
+    Other(Vec<String>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePath {
+    pub group: String,
+    pub version: String,
+    /// Empty when the path names no namespace.
+    pub namespace: String,
+    pub resource: String,
+    /// Empty for the collection.
+    pub name: String,
+    pub subresource: String,
+    /// The legacy `/watch/` prefix.
+    pub watch: bool,
+}
+
+/// Parts of a namespace's path that are about the namespace itself and not about objects in it.
+const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
+
+impl Route {
+    /// Splits a path; percent-encoding is undone part by part.
+    pub fn parse(path: &str) -> Self {
+        let parts: Vec<String> = path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(decode)
+            .collect();
+        let (group, version, rest) = match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => {
+                (String::new(), (*version).to_owned(), rest.len())
+            }
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => {
+                ((*group).to_owned(), (*version).to_owned(), rest.len())
+            }
+            _ => return Self::Other(parts),
+        };
+        let mut rest = &parts[parts.len() - rest..];
+        let mut path = ResourcePath {
+            group,
+            version,
+            ..ResourcePath::default()
+        };
+        if rest.first().is_some_and(|first| first == "watch") && rest.len() > 1 {
+            path.watch = true;
+            rest = &rest[1..];
+        }
+        if let [first, namespace, third, ..] = rest
+            && first == "namespaces"
+            && !NAMESPACE_SUBRESOURCES.contains(&third.as_str())
+        {
+            path.namespace.clone_from(namespace);
+            rest = &rest[2..];
+        }
+        let mut parts = rest.iter().cloned();
+        path.resource = parts.next().unwrap_or_default();
+        path.name = parts.next().unwrap_or_default();
+        path.subresource = parts.collect::<Vec<_>>().join("/");
+        Self::Resource(path)
+    }
+}
+
+/// Undoes percent-encoding; malformed escapes stay as they are.
+pub(super) fn decode(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%')
+            .then(|| bytes.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        if let Some(byte) = escaped {
+            decoded.push(byte);
+            at += 3;
+        } else {
+            decoded.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(path: &str) -> (String, String, String, String, String) {
+        match Route::parse(path) {
+            Route::Resource(path) => (
+                path.group,
+                path.namespace,
+                path.resource,
+                path.name,
+                path.subresource,
+            ),
+            Route::Other(parts) => panic!("{parts:?}"),
+        }
+    }
+
+    #[test]
+    fn paths_name_what_they_are_about() {
+        let cases = [
+            ("/api/v1/nodes", ("", "", "nodes", "", "")),
+            ("/api/v1/nodes/a/status", ("", "", "nodes", "a", "status")),
+            ("/api/v1/namespaces", ("", "", "namespaces", "", "")),
+            ("/api/v1/namespaces/x", ("", "", "namespaces", "x", "")),
+            (
+                "/api/v1/namespaces/x/finalize",
+                ("", "", "namespaces", "x", "finalize"),
+            ),
+            (
+                "/api/v1/namespaces/x/pods/p/eviction",
+                ("", "x", "pods", "p", "eviction"),
+            ),
+            (
+                "/apis/apps/v1/namespaces/x/deployments",
+                ("apps", "x", "deployments", "", ""),
+            ),
+            ("/api/v1/nodes/a%2Fb", ("", "", "nodes", "a/b", "")),
+        ];
+        for (path, (group, namespace, plural, name, sub)) in cases {
+            let expected = [group, namespace, plural, name, sub].map(str::to_owned).into();
+            assert_eq!(resource(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn documents_are_not_resources() {
+        for path in [
+            "/",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/apps",
+            "/apis/apps/v1",
+            "/healthz",
+            "/openapi/v3/api/v1",
+        ] {
+            assert!(matches!(Route::parse(path), Route::Other(_)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! The verbs on resources: from a path and a method to a call of the registry and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::ApiBody;
+use super::negotiate::{self, Encoding};
+use super::path::ResourcePath;
+use super::{Api, Call, respond, reviews};
+use crate::audit;
+use crate::auth::Attributes;
+use crate::error::{self, ApiError};
+use crate::present::{Form, Presenter};
+use crate::registry::{Deleted, Target, WriteContext, Written};
+use crate::selection::Selection;
+use crate::watch::{Start, Watch, WatchSpec};
+
+/// A watch without a timeout of its own ends after this, plus a random share, so that clients spread out.
+const WATCH_LASTS: Duration = Duration::from_mins(30);
+
+pub(super) async fn serve(
+    api: &Arc<Api>,
+    call: &Call,
+    path: ResourcePath,
+) -> Result<Response<ApiBody>, ApiError> {
+    let catalog = api.registry.catalog();
+    let verb = verb(call, &path);
+    api.require(&call.identity, &attributes(call, &path, verb))?;
+    let Some(definition) = catalog.resource(&path.group, &path.version, &path.resource) else {
+        return match catalog.group_version(&path.group, &path.version) {
+            Some(_) => Err(ApiError::unknown_resource()),
+            None => Ok(respond::not_found_page()),
+        };
+    };
+    let request = Request {
+        api,
+        call,
+        verb,
+        target: Target {
+            definition: Arc::clone(definition),
+            namespace: path.namespace,
+            name: path.name,
+            subresource: path.subresource,
+        },
+    };
+    let outcome = request.run(path.watch).await;
+    if !matches!(verb, "get" | "list" | "watch") {
+        audit::write(
+            call.identity.user.as_str(),
+            verb,
+            &request.target,
+            outcome.as_ref().map_or_else(|error| error.code, Response::status),
+        );
+    }
+    outcome
+}
+
+/// The verb as authorisation and discovery name it.
+fn verb(call: &Call, path: &ResourcePath) -> &'static str {
+    match call.method {
+        Method::GET | Method::HEAD if path.watch || (path.name.is_empty() && call.query.is_watch()) => {
+            "watch"
+        }
+        Method::GET | Method::HEAD if path.name.is_empty() => "list",
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if path.name.is_empty() => "deletecollection",
+        Method::DELETE => "delete",
+        _ => "unknown",
+    }
+}
+
+fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> Attributes {
+    let mut name = path.name.clone();
+    // A list of one name is a question about that object.
+    if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
+        let pinned = call.query.get("fieldSelector").split(',').find_map(|term| {
+            let value = term.strip_prefix("metadata.name=")?;
+            Some(value.trim_start_matches('=').to_owned())
+        });
+        name = pinned.unwrap_or_default();
+    }
+    Attributes {
+        verb: verb.to_owned(),
+        group: path.group.clone(),
+        version: path.version.clone(),
+        resource: path.resource.clone(),
+        subresource: path.subresource.clone(),
+        namespace: path.namespace.clone(),
+        name,
+        path: call.path.clone(),
+    }
+}
+
+/// A request about a resource, ready to be worked on.
+pub(super) struct Request<'a> {
+    pub api: &'a Arc<Api>,
+    pub call: &'a Call,
+    pub verb: &'static str,
+    pub target: Target,
+}
+
+impl Request<'_> {
+    async fn run(&self, legacy_watch: bool) -> Result<Response<ApiBody>, ApiError> {
+        let definition = &self.target.definition;
+        if !self.target.namespace.is_empty() && !definition.namespaced {
+            return Ok(respond::not_found_page());
+        }
+        if !self.target.subresource.is_empty() {
+            return self.subresource().await;
+        }
+        if definition.namespaced
+            && self.target.namespace.is_empty()
+            && !matches!(self.verb, "list" | "watch")
+            && !(self.verb == "create" && definition.is_virtual())
+        {
+            return match self.target.name.as_str() {
+                "" => Err(ApiError::method_not_allowed()),
+                _ => Ok(respond::not_found_page()),
+            };
+        }
+        if !definition.allows(self.verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match self.verb {
+            "create" if definition.is_virtual() => {
+                reviews::answer(self.api, self.call, &self.target, self.parsed_body()?)
+            }
+            "create" if !self.target.name.is_empty() => Err(ApiError::method_not_allowed()),
+            "create" => self.create().await,
+            "get" => self.get(),
+            "list" => self.list().await,
+            "watch" => self.watch(legacy_watch).await,
+            "update" => self.update().await,
+            "patch" => self.patch().await,
+            "delete" => self.delete().await,
+            "deletecollection" => self.delete_collection().await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    async fn subresource(&self) -> Result<Response<ApiBody>, ApiError> {
+        let Some(sub) = self.target.definition.subresource(&self.target.subresource) else {
+            let definition = &self.target.definition;
+            // Logs are on the node, which this server does not reach; a pod that is not there is known all the same.
+            if definition.is("", "pods") && self.target.subresource == "log" {
+                self.api.registry.get(&self.target)?;
+            }
+            return if definition.is_custom() {
+                Err(ApiError::not_found(definition.subject(&self.target.name)))
+            } else {
+                Err(ApiError::unknown_resource())
+            };
+        };
+        if !sub.verbs.contains(&self.verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        match (sub.name.as_str(), self.verb) {
+            ("scale", "get") => Ok(respond::json(
+                StatusCode::OK,
+                &self.api.registry.scale(&self.target)?,
+            )),
+            ("scale", _) => self.set_scale().await,
+            ("eviction", _) => self.evict().await,
+            ("binding", _) => {
+                let context = self.context("CreateOptions")?;
+                let binding = self.object(&context)?.0;
+                self.api.registry.bind(&self.target, &context, &binding).await?;
+                Ok(created_status())
+            }
+            ("token", _) => reviews::token(self.api, self.call, &self.target),
+            (_, "get") => self.get(),
+            (_, "update") => self.update().await,
+            (_, "patch") => self.patch().await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    fn presenter(&self, list: bool) -> Result<(Presenter, Encoding), ApiError> {
+        let (form, encoding) = negotiate::form(&self.call.headers, &self.call.query, list)?;
+        Ok((
+            Presenter::new(&self.target.definition, form, self.api.registry.clock()),
+            encoding,
+        ))
+    }
+
+    fn selection(&self) -> Result<Selection, ApiError> {
+        let query = &self.call.query;
+        let target = &self.target;
+        let selection = Selection::parse(
+            &target.definition,
+            &target.namespace,
+            query.get("labelSelector"),
+            query.get("fieldSelector"),
+        )?;
+        Ok(selection)
+    }
+
+    fn get(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let stored = self.api.registry.get(&self.target)?;
+        let mut response = respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])?;
+        self.warn(&mut response, &[]);
+        Ok(response)
+    }
+
+    async fn list(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(true)?;
+        let options = self.call.query.list_options()?;
+        let selection = self.selection()?;
+        let listed = self
+            .api
+            .registry
+            .list(&self.target.definition, &selection, &options)
+            .await?;
+        let mut response = respond::encode(
+            encoding,
+            StatusCode::OK,
+            presenter.list(&listed.objects, &listed.meta)?,
+        )?;
+        self.warn(&mut response, &[]);
+        Ok(response)
+    }
+
+    async fn watch(&self, legacy: bool) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, _) = self.presenter(true)?;
+        let options = self.call.query.watch_options()?;
+        let mut selection = self.selection()?;
+        if legacy && !self.target.name.is_empty() {
+            let pinned = format!("metadata.name={}", self.target.name);
+            selection = Selection::parse(&self.target.definition, &self.target.namespace, "", &pinned)?;
+        }
+        let registry = &self.api.registry;
+        let resource = Arc::clone(&self.target.definition.storage);
+        let everything = |announce_end| Start::Everything {
+            page: registry.store.list(&resource, &selection.namespace),
+            announce_end,
+        };
+        let start = match (options.send_initial_events, options.revision) {
+            (Some(true), revision) => {
+                registry.wait_for(revision.unwrap_or(0)).await?;
+                everything(true)
+            }
+            (Some(false), None | Some(0)) => Start::After(registry.store.revision()),
+            // With bookmarks, even a watch from nowhere hears where its beginning ends.
+            (None, None) => everything(options.bookmarks),
+            (None, Some(0)) => everything(false),
+            (_, Some(revision)) => self.start_after(revision),
+        };
+        let spec = WatchSpec {
+            resource: Arc::clone(&self.target.definition.storage),
+            selection,
+            presenter,
+            bookmarks: options.bookmarks.then_some(self.api.bookmark_interval),
+            lasts: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
+        };
+        let watch = Watch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
+        let open = self.api.metrics.watch_opened();
+        let frames = stream::unfold((watch, open), |(mut watch, open)| async move {
+            let frame = watch.next().await?;
+            Some((frame, (watch, open)))
+        });
+        Ok(respond::stream(ApiBody::stream(frames)))
+    }
+
+    /// Events are the one kind that a real server does not cache: a watch of them reaches back only as far as the
+    /// store remembers.
+    fn start_after(&self, revision: u64) -> Start {
+        let forgotten = revision < self.api.registry.store.compacted();
+        if forgotten && &*self.target.definition.storage == "events" {
+            return Start::Refused(ApiError::expired(
+                "The resourceVersion for the provided watch is too old.",
+            ));
+        }
+        Start::After(revision)
+    }
+
+    /// A share of the watch's life that differs from client to client.
+    fn spread(&self) -> Duration {
+        Duration::from_millis(self.api.registry.store.revision().wrapping_mul(7919) % 1_800_000)
+    }
+
+    async fn create(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("CreateOptions")?;
+        let (object, objections) = self.object(&context)?;
+        let mut written = self.api.registry.create(&self.target, &context, object).await?;
+        written.warnings.splice(0..0, objections);
+        self.written(&presenter, encoding, StatusCode::CREATED, &written)
+    }
+
+    async fn update(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("UpdateOptions")?;
+        let (object, objections) = self.object(&context)?;
+        let mut updated = self.api.registry.update(&self.target, &context, object).await?;
+        updated.written.warnings.splice(0..0, objections);
+        let code = if updated.created {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        self.written(&presenter, encoding, code, &updated.written)
+    }
+
+    async fn patch(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("PatchOptions")?;
+        let patch = self.read_patch(&context)?;
+        let updated = self.api.registry.patch(&self.target, &context, &patch).await?;
+        let code = if updated.created {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        self.written(&presenter, encoding, code, &updated.written)
+    }
+
+    async fn delete(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(false)?;
+        let context = self.context("DeleteOptions")?;
+        let (options, dry_run) = self.delete_options()?;
+        let context = WriteContext {
+            dry_run: context.dry_run || dry_run,
+            ..context
+        };
+        let deleted = self.api.registry.delete(&self.target, &context, &options).await?;
+        let definition = &self.target.definition;
+        match deleted {
+            Deleted::Gone(last) if !self.api.registry.returns_deleted_object(&self.target) => {
+                let status = error::success(
+                    &definition.group,
+                    &definition.plural,
+                    &self.target.name,
+                    &last.head.uid,
+                );
+                Ok(respond::json(StatusCode::OK, &status))
+            }
+            Deleted::Gone(stored) | Deleted::Pending(stored) => {
+                respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])
+            }
+        }
+    }
+
+    async fn delete_collection(&self) -> Result<Response<ApiBody>, ApiError> {
+        let (presenter, encoding) = self.presenter(true)?;
+        let context = self.context("DeleteOptions")?;
+        let (options, dry_run) = self.delete_options()?;
+        let context = WriteContext {
+            dry_run: context.dry_run || dry_run,
+            ..context
+        };
+        let selection = self.selection()?;
+        let deleted = self
+            .api
+            .registry
+            .delete_collection(&self.target, &context, &selection, &options)
+            .await?;
+        let meta = crate::present::ListMeta {
+            revision: self.api.registry.store.revision(),
+            ..crate::present::ListMeta::default()
+        };
+        respond::encode(encoding, StatusCode::OK, presenter.list(&deleted, &meta)?)
+    }
+
+    async fn set_scale(&self) -> Result<Response<ApiBody>, ApiError> {
+        let context = self.context("UpdateOptions")?;
+        let body = self.parsed_body()?;
+        let patch = self.verb == "patch";
+        let scale = self
+            .api
+            .registry
+            .set_scale(&self.target, &context, &|current| {
+                Ok(if patch {
+                    merged(current, &body)
+                } else {
+                    body.clone()
+                })
+            })
+            .await?;
+        Ok(respond::json(StatusCode::OK, &scale))
+    }
+
+    async fn evict(&self) -> Result<Response<ApiBody>, ApiError> {
+        let context = self.context("CreateOptions")?;
+        let eviction = self.parsed_body()?;
+        let named = eviction
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if !named.is_empty() && named != self.target.name {
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
+        }
+        let options = self.call.query.delete_options(eviction.get("deleteOptions"))?;
+        let dry = eviction
+            .pointer("/deleteOptions/dryRun")
+            .and_then(Value::as_array);
+        let context = WriteContext {
+            dry_run: context.dry_run || dry.is_some_and(|values| !values.is_empty()),
+            ..context
+        };
+        self.api.registry.evict(&self.target, &context, &options).await?;
+        Ok(created_status())
+    }
+
+    fn written(
+        &self,
+        presenter: &Presenter,
+        encoding: Encoding,
+        code: StatusCode,
+        written: &Written,
+    ) -> Result<Response<ApiBody>, ApiError> {
+        let body: Bytes = if written.stored.revision == 0 && presenter.form == Form::Whole {
+            // A dry-run create has no version to show.
+            let mut value = Value::Object(written.stored.value()?);
+            if let Some(metadata) = value["metadata"].as_object_mut() {
+                metadata.remove("resourceVersion");
+            }
+            Bytes::from(presenter.value(&value).to_string())
+        } else {
+            presenter.object(&written.stored)?
+        };
+        let mut response = respond::encode(encoding, code, vec![body])?;
+        self.warn(&mut response, &written.warnings);
+        Ok(response)
+    }
+
+    fn warn(&self, response: &mut Response<ApiBody>, warnings: &[String]) {
+        if let crate::catalog::Source::Custom(version) = &self.target.definition.source
+            && let Some(warning) = &version.deprecation_warning
+        {
+            respond::warn(response, std::slice::from_ref(warning));
+        }
+        respond::warn(response, warnings);
+    }
+}
+
+fn created_status() -> Response<ApiBody> {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    respond::json(StatusCode::CREATED, &status)
+}
+
+fn merged(mut current: Value, change: &Value) -> Value {
+    if let (Some(current), Some(change)) = (current.as_object_mut(), change.as_object()) {
+        for (field, value) in change {
+            let before = current.remove(field).unwrap_or(Value::Null);
+            if !value.is_null() {
+                current.insert(field.clone(), merged(before, value));
+            }
+        }
+        return Value::Object(std::mem::take(current));
+    }
+    change.clone()
+}

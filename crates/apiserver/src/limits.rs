@@ -1,0 +1,107 @@
+//! How much one client may ask of the server at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::auth::{Identity, MASTERS};
+use crate::error::ApiError;
+
+/// Kubernetes' own limit for request bodies.
+const BODY_BYTES: usize = 3 << 20;
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// Requests being worked on at once; watches do not count, they only wait.
+const IN_FLIGHT: usize = 400;
+/// How long a request waits for its turn before the client is asked to come back.
+const TURN_PATIENCE: Duration = Duration::from_secs(10);
+/// A caller's budget: enough for a controller at full speed, too little for a runaway loop to drown the others.
+const RATE_PER_SECOND: f64 = 1000.0;
+const BURST: f64 = 5000.0;
+/// Callers remembered before idle ones are forgotten.
+const MOST_CALLERS: usize = 10_000;
+
+#[derive(Debug)]
+pub struct Limits {
+    pub body_bytes: usize,
+    pub body_patience: Duration,
+    in_flight: Arc<Semaphore>,
+    budgets: Mutex<HashMap<String, Budget>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: f64,
+    at: Instant,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: BODY_BYTES,
+            body_patience: BODY_PATIENCE,
+            in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
+            budgets: Mutex::new(HashMap::new()),
+        }
+    }
+}
+
+impl Limits {
+    /// Waits for a turn; the permit is held while the request is worked on.
+    pub async fn admit(
+        &self,
+        identity: &Identity,
+        watch: bool,
+    ) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+        if !identity.is_in(MASTERS) && !self.spend(&identity.user, Instant::now()) {
+            return Err(busy());
+        }
+        if watch {
+            return Ok(None);
+        }
+        let turn = Arc::clone(&self.in_flight).acquire_owned();
+        match tokio::time::timeout(TURN_PATIENCE, turn).await {
+            Ok(Ok(permit)) => Ok(Some(permit)),
+            Ok(Err(_)) | Err(_) => Err(busy()),
+        }
+    }
+
+    fn spend(&self, user: &str, now: Instant) -> bool {
+        let mut budgets = self.budgets.lock();
+        if budgets.len() > MOST_CALLERS {
+            budgets.retain(|_, budget| now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND < BURST);
+        }
+        let budget = budgets
+            .entry(user.to_owned())
+            .or_insert(Budget { left: BURST, at: now });
+        let earned = now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND;
+        budget.left = (budget.left + earned).min(BURST);
+        budget.at = now;
+        if budget.left < 1.0 {
+            return false;
+        }
+        budget.left -= 1.0;
+        true
+    }
+}
+
+fn busy() -> ApiError {
+    ApiError::too_many_requests("Too many requests, please try again later.", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_asks_too_often_is_slowed_and_then_served_again() {
+        let limits = Limits::default();
+        let start = Instant::now();
+        let served = (0..6000).filter(|_| limits.spend("loop", start)).count();
+        assert_eq!(served, 5000);
+        assert!(limits.spend("other", start));
+        assert!(limits.spend("loop", start + Duration::from_secs(1)));
+    }
+}

@@ -1,0 +1,239 @@
+//! The published definitions, completed with the merge rules they leave out.
+
+use super::{Flavour, Subresource};
+use crate::kinds::{self, MergePatchRule, MergeShape};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+
+/// The full name of a definition that all kinds share.
+pub(super) fn meta(name: &str) -> String {
+    format!("{META}{name}")
+}
+
+/// Every definition in the given flavour; references keep their published notation.
+pub(super) fn schemas(flavour: Flavour) -> Map<String, Value> {
+    let mut definitions = kinds::definitions();
+    definitions.insert(meta("ListMeta"), list_meta());
+    for (name, schema) in &mut definitions {
+        match name.as_str() {
+            INT_OR_STRING => *schema = int_or_string(schema, flavour),
+            QUANTITY => *schema = quantity(schema, flavour),
+            _ => complete(name, schema, flavour),
+        }
+    }
+    definitions
+}
+
+/// What every kind says about its type and metadata.
+pub(super) struct CommonMembers {
+    /// `apiVersion` and `kind`.
+    pub(super) type_members: Map<String, Value>,
+    pub(super) metadata_description: Value,
+}
+
+impl CommonMembers {
+    /// Taken from one of the published definitions; they all say the same.
+    pub(super) fn of(published: &Map<String, Value>) -> Self {
+        let config_map = published.get("io.k8s.api.core.v1.ConfigMap");
+        let description = |name: &str| {
+            let pointer = format!("/properties/{name}/description");
+            config_map
+                .and_then(|schema| schema.pointer(&pointer))
+                .cloned()
+                .unwrap_or_default()
+        };
+        let type_members = ["apiVersion", "kind"]
+            .into_iter()
+            .map(|name| {
+                (
+                    name.to_owned(),
+                    json!({"type": "string", "description": description(name)}),
+                )
+            })
+            .collect();
+        Self {
+            type_members,
+            metadata_description: description("metadata"),
+        }
+    }
+}
+
+/// Collects the names of the definitions that a schema refers to.
+pub(super) fn references(schema: &Value, names: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match (
+                    key.as_str(),
+                    value
+                        .as_str()
+                        .and_then(|text| text.strip_prefix(kinds::REFERENCE_PREFIX)),
+                ) {
+                    ("$ref", Some(name)) => {
+                        names.insert(name.to_owned());
+                    }
+                    _ => references(value, names),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, names)),
+        _ => {}
+    }
+}
+
+/// Rewrites references to the place a document keeps its schemas.
+pub(super) fn relocate(schema: &mut Value, prefix: &str) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let name = value
+                    .as_str()
+                    .and_then(|text| text.strip_prefix(kinds::REFERENCE_PREFIX));
+                match (key.as_str(), name) {
+                    ("$ref", Some(name)) => *value = Value::from(format!("{prefix}{name}")),
+                    _ => relocate(value, prefix),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| relocate(item, prefix)),
+        _ => {}
+    }
+}
+
+/// A reference in published notation.
+pub(super) fn reference(name: &str) -> Value {
+    json!({"$ref": format!("{}{name}", kinds::REFERENCE_PREFIX)})
+}
+
+/// The definition of a subresource's body, where it is not the parent's.
+pub(super) fn body_definition(subresource: &Subresource) -> Option<&'static str> {
+    match subresource.kind.as_str() {
+        "Scale" => Some("io.k8s.api.autoscaling.v1.Scale"),
+        "Eviction" => Some("io.k8s.api.policy.v1.Eviction"),
+        "TokenRequest" => Some("io.k8s.api.authentication.v1.TokenRequest"),
+        "Binding" => Some("io.k8s.api.core.v1.Binding"),
+        _ => None,
+    }
+}
+
+fn complete(name: &str, schema: &mut Value, flavour: Flavour) {
+    let short = kinds::short_name(name);
+    if kinds::MERGE_ATOMIC.contains(&short) {
+        set(schema, "x-kubernetes-map-type", json!("atomic"));
+    }
+    let members = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (member, schema) in members.into_iter().flatten() {
+        annotate(short, member, schema);
+        restyle(schema, flavour);
+    }
+}
+
+/// Adds what patches and apply need to know about a member.
+fn annotate(definition: &str, member: &str, schema: &mut Value) {
+    let rule = kinds::MERGE_MEMBERS
+        .iter()
+        .find(|rule| rule.definition == definition && rule.member == member);
+    let is_list = schema.get("type").and_then(Value::as_str) == Some("array");
+    let shape = rule.map_or(MergeShape::Usual, |rule| rule.shape);
+    match shape {
+        MergeShape::Usual if is_list => set(schema, "x-kubernetes-list-type", json!("atomic")),
+        MergeShape::Usual => {}
+        MergeShape::Set => set(schema, "x-kubernetes-list-type", json!("set")),
+        MergeShape::Keyed(keys) => {
+            set(schema, "x-kubernetes-list-type", json!("map"));
+            set(schema, "x-kubernetes-list-map-keys", json!(keys));
+        }
+        MergeShape::AtomicMap => set(schema, "x-kubernetes-map-type", json!("atomic")),
+    }
+    match rule.map_or(MergePatchRule::Usual, |rule| rule.patch) {
+        MergePatchRule::Usual => {}
+        MergePatchRule::Merged(key) => {
+            set(schema, "x-kubernetes-patch-strategy", json!("merge"));
+            if let Some(key) = key {
+                set(schema, "x-kubernetes-patch-merge-key", json!(key));
+            }
+        }
+        MergePatchRule::Replaced => set(schema, "x-kubernetes-patch-strategy", json!("replace")),
+    }
+    let default = kinds::KEY_DEFAULTS
+        .iter()
+        .find(|(owner, name, _)| *owner == definition && *name == member);
+    if let Some((_, _, value)) = default {
+        set(schema, "default", json!(value));
+    }
+}
+
+/// In v3 a reference stands alone, so what is said beside it moves around it; v2 allows both side by side.
+fn restyle(schema: &mut Value, flavour: Flavour) {
+    if flavour == Flavour::V2 {
+        return;
+    }
+    let Some(fields) = schema.as_object_mut() else {
+        return;
+    };
+    if let Some(reference) = fields.remove("$ref") {
+        fields.insert("allOf".to_owned(), json!([{"$ref": reference}]));
+        return;
+    }
+    for part in ["items", "additionalProperties"] {
+        if let Some(inner) = fields.get_mut(part) {
+            restyle(inner, flavour);
+            if let Some(zero) = zero_of(inner) {
+                set(inner, "default", zero);
+            }
+        }
+    }
+}
+
+/// What Go puts where nothing is: documents of Kubernetes say so for the elements of lists and maps.
+fn zero_of(schema: &Value) -> Option<Value> {
+    if schema.get("allOf").is_some() {
+        return Some(json!({}));
+    }
+    match schema.get("type").and_then(Value::as_str)? {
+        "string" => Some(json!("")),
+        "integer" | "number" => Some(json!(0)),
+        "boolean" => Some(json!(false)),
+        _ => None,
+    }
+}
+
+fn int_or_string(schema: &Value, flavour: Flavour) -> Value {
+    let description = schema.get("description").cloned().unwrap_or_default();
+    match flavour {
+        Flavour::V2 => json!({"description": description, "type": "string", "format": "int-or-string"}),
+        Flavour::V3 => json!({"description": description, "format": "int-or-string",
+            "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+    }
+}
+
+fn quantity(schema: &Value, flavour: Flavour) -> Value {
+    let description = schema.get("description").cloned().unwrap_or_default();
+    match flavour {
+        Flavour::V2 => json!({"description": description, "type": "string"}),
+        Flavour::V3 => json!({"description": description, "oneOf": [{"type": "string"}, {"type": "number"}]}),
+    }
+}
+
+fn list_meta() -> Value {
+    json!({
+        "description": "What is known about a list besides its items.",
+        "type": "object",
+        "properties": {
+            "continue": {"type": "string", "description": "Where the next page begins; empty on the last."},
+            "remainingItemCount": {"type": "integer", "format": "int64", "description": "How many items follow."},
+            "resourceVersion": {"type": "string", "description": "The revision the list was read at."},
+            "selfLink": {"type": "string", "description": "No longer filled in."},
+        },
+    })
+}
+
+fn set(schema: &mut Value, key: &str, value: Value) {
+    if let Some(fields) = schema.as_object_mut() {
+        fields.insert(key.to_owned(), value);
+    }
+}

@@ -1,0 +1,221 @@
+//! Strategic merge patch, for built-in kinds: a merge patch that knows which lists have keys.
+//!
+//! Directives inside the patch (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) say
+//! what a plain merge cannot. Custom resources do not offer this kind of patch.
+
+mod list;
+
+use super::PatchError;
+use crate::decode::FieldValidation;
+use crate::go_text;
+use crate::schema::{Member, Node, PatchRule, PatchStrategy, Schema};
+use serde_json::{Map, Value};
+
+type Fields = Map<String, Value>;
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM_PRIMITIVES: &str = "$deleteFromPrimitiveList/";
+const SET_ELEMENT_ORDER: &str = "$setElementOrder/";
+
+/// A decoded strategic merge patch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StrategicPatch {
+    fields: Fields,
+    /// What a strict reader objects to; none when field validation is off.
+    pub objections: Vec<String>,
+}
+
+impl StrategicPatch {
+    /// Decodes the body of a request.
+    pub fn decode(body: &[u8], validation: FieldValidation) -> Result<Self, PatchError> {
+        let (fields, objections) = super::merge::decode_object(body).map_err(PatchError::Malformed)?;
+        let objections = if validation == FieldValidation::Ignore {
+            Vec::new()
+        } else {
+            objections
+        };
+        Ok(Self { fields, objections })
+    }
+
+    pub fn new(fields: Fields) -> Self {
+        Self {
+            fields,
+            objections: Vec::new(),
+        }
+    }
+
+    /// Merges the patch into an object of the kind that the schema describes.
+    pub fn apply(&self, object: &mut Value, schema: &Schema) -> Result<(), PatchError> {
+        let Value::Object(original) = object else {
+            return Err(malformed("invalid JSON document"));
+        };
+        let merger = Merger { schema };
+        *original = merger.map(
+            std::mem::take(original),
+            self.fields.clone(),
+            Shape::Node(schema.root()),
+        )?;
+        Ok(())
+    }
+}
+
+/// What the schema says about the value that is being merged.
+#[derive(Clone, Copy)]
+enum Shape<'s> {
+    Node(&'s Node),
+    /// Free-form data: objects merge, lists are replaced.
+    Schemaless,
+}
+
+struct Merger<'s> {
+    schema: &'s Schema,
+}
+
+impl<'s> Merger<'s> {
+    fn map(&self, mut original: Fields, mut patch: Fields, shape: Shape<'s>) -> Result<Fields, PatchError> {
+        if let Some(directive) = patch.get(DIRECTIVE) {
+            return match directive.as_str() {
+                Some("replace") => {
+                    patch.remove(DIRECTIVE);
+                    Ok(patch)
+                }
+                Some("delete") => Ok(Fields::new()),
+                _ => Err(unknown_directive(directive, &patch)),
+            };
+        }
+        retain_keys(&mut original, &mut patch)?;
+        self.ordered_lists(&mut original, &mut patch, shape)?;
+        for (key, value) in patch {
+            self.member(&mut original, &key, value, shape)?;
+        }
+        Ok(original)
+    }
+
+    fn member(
+        &self,
+        original: &mut Fields,
+        key: &str,
+        value: Value,
+        shape: Shape<'s>,
+    ) -> Result<(), PatchError> {
+        let deleted_from = match key.strip_prefix(DELETE_FROM_PRIMITIVES) {
+            Some("") => return Err(malformed("invalid patch format of primitive list")),
+            other => other,
+        };
+        let name = deleted_from.unwrap_or(key);
+        if value.is_null() {
+            original.remove(name);
+            return Ok(());
+        }
+        let (child, rule) = self.lookup(shape, name);
+        match (original.get_mut(name), value) {
+            (Some(Value::Array(existing)), Value::Array(doomed)) if deleted_from.is_some() => {
+                existing.retain(|item| !doomed.contains(item));
+            }
+            _ if deleted_from.is_some() => {}
+            (Some(Value::Object(existing)), Value::Object(members)) => {
+                *existing = if rule.strategy == PatchStrategy::Replace {
+                    members
+                } else {
+                    self.map(std::mem::take(existing), members, child)?
+                };
+            }
+            (Some(Value::Array(existing)), Value::Array(items)) => {
+                *existing = if rule.strategy == PatchStrategy::Merge {
+                    self.list(std::mem::take(existing), items, child, &rule)?
+                } else {
+                    items
+                };
+            }
+            (_, value) => match as_new(value) {
+                Some(value) => {
+                    original.insert(name.to_owned(), value);
+                }
+                None => {
+                    original.remove(name);
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// The shape of a member, and how a patch treats it.
+    fn lookup(&self, shape: Shape<'s>, name: &str) -> (Shape<'s>, PatchRule) {
+        let Shape::Node(node) = shape else {
+            return (Shape::Schemaless, PatchRule::default());
+        };
+        let rule = node
+            .property(name)
+            .map(|property| property.patch.clone())
+            .unwrap_or_default();
+        match self.schema.member(node, name) {
+            Member::Known(child) => (Shape::Node(child), rule),
+            Member::Schemaless | Member::Unknown => (Shape::Schemaless, rule),
+        }
+    }
+
+    fn items(&self, list: Shape<'s>) -> Shape<'s> {
+        match list {
+            Shape::Node(node) => self.schema.items(node).map_or(Shape::Schemaless, Shape::Node),
+            Shape::Schemaless => Shape::Schemaless,
+        }
+    }
+}
+
+/// Drops every member of the original that the patch does not want to retain.
+fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), PatchError> {
+    let Some(directive) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
+    let bad = || malformed("invalid patch format of retainKeys");
+    let Value::Array(retained) = directive else {
+        return Err(bad());
+    };
+    let is_retained = |key: &str| retained.iter().any(|name| name.as_str() == Some(key));
+    let is_directive =
+        |key: &str| key.starts_with(DELETE_FROM_PRIMITIVES) || key.starts_with(SET_ELEMENT_ORDER);
+    let contradicts = patch
+        .iter()
+        .any(|(key, value)| !value.is_null() && !is_directive(key) && !is_retained(key));
+    if contradicts {
+        return Err(bad());
+    }
+    original.retain(|key, _| is_retained(key));
+    Ok(())
+}
+
+/// A value that had no counterpart: nulls have nothing to delete and directives nothing to direct.
+fn as_new(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
+        Value::Object(fields) => Some(Value::Object(
+            fields
+                .into_iter()
+                .filter(|(key, value)| !value.is_null() && !is_parallel_directive(key))
+                .filter_map(|(key, value)| Some((key, as_new(value)?)))
+                .collect(),
+        )),
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(as_new).collect())),
+        scalar => Some(scalar),
+    }
+}
+
+fn is_parallel_directive(key: &str) -> bool {
+    key == RETAIN_KEYS || key.starts_with(DELETE_FROM_PRIMITIVES) || key.starts_with(SET_ELEMENT_ORDER)
+}
+
+fn unknown_directive(directive: &Value, patch: &Fields) -> PatchError {
+    let shown = go_text::plain(&Value::Object(patch.clone()));
+    PatchError::Contradictory(format!(
+        "unknown patch type: {} in map: {shown}",
+        go_text::plain(directive)
+    ))
+}
+
+fn malformed(message: &str) -> PatchError {
+    PatchError::Malformed(message.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

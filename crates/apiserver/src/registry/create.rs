@@ -1,0 +1,174 @@
+//! Create: complete the object, check it, store it under a name that is free.
+
+use serde_json::Value;
+
+use super::{Registry, Target, WriteContext, Written, generate, strategy, validate};
+use crate::admission::Operation;
+use crate::clock::rfc3339;
+use crate::crd;
+use crate::error::ApiError;
+use crate::meta::{self, Object};
+use crate::store::{Expect, Key, StoreError, Stored, Write};
+
+/// How often a made-up name may be taken before the server gives up.
+const NAME_ATTEMPTS: usize = 8;
+
+impl Registry {
+    /// Stores a new object. The target's name may be empty: the object's own, or a generated one, is taken.
+    pub async fn create(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        object: Object,
+    ) -> Result<Written, ApiError> {
+        let generated =
+            meta::name(&object).is_empty() && !meta::meta_text(&object, "generateName").is_empty();
+        let attempts = if generated { NAME_ATTEMPTS } else { 1 };
+        let mut last = None;
+        for _ in 0..attempts {
+            match self.create_once(target, context, object.clone()).await {
+                Err(error) if generated && error.is_already_exists() => last = error.details,
+                other => return other,
+            }
+        }
+        let name = last
+            .as_ref()
+            .and_then(|details| details["name"].as_str())
+            .unwrap_or_default();
+        Err(ApiError::generate_name_conflict(target.definition.subject(name)))
+    }
+
+    async fn create_once(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        mut object: Object,
+    ) -> Result<Written, ApiError> {
+        let definition = &target.definition;
+        strategy::require_same_type(definition, &mut object)?;
+        strategy::require_namespace(target, &mut object)?;
+        if meta::name(&object).is_empty() {
+            let base = meta::meta_text(&object, "generateName").to_owned();
+            if !base.is_empty() {
+                meta::set_meta(&mut object, "name", generate::name(&base)?);
+            }
+        }
+        let mut target = target.clone();
+        target.name = meta::name(&object).to_owned();
+        let (mut object, mut warnings) = validate::normalise(&target, context, object)?;
+        if !meta::resource_version(&object).is_empty() {
+            return Err(ApiError::unclassified(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            meta::metadata_mut(&mut object).remove(server_owned);
+        }
+        strategy::default_fields(&target, &mut object);
+        strategy::as_encoded(definition, &mut object);
+        // The record speaks of what the client asked for, before the server adds its part.
+        self.record_managers(&target, context, None, &mut object);
+        self.stamp(&target, &mut object)?;
+        strategy::prepare_create(definition, &mut object);
+        strategy::complete(&target, None, &mut object);
+        strategy::as_encoded(definition, &mut object);
+        let object = self
+            .admit(Operation::Create, &target, context, Some(object), None)?
+            .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
+        let (object, more) = validate::new_object(&target, object)?;
+        warnings.extend(more);
+        self.require_live_namespace(&target)?;
+        let stored = self.insert(&target, context, object).await?;
+        Ok(Written { stored, warnings })
+    }
+
+    async fn insert(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        object: Object,
+    ) -> Result<std::sync::Arc<Stored>, ApiError> {
+        let key = target.key();
+        let taken = || {
+            let subject = target.definition.subject(&target.name);
+            let holder = self.store.latest(&target.key());
+            if holder.is_some_and(|holder| holder.head.deletion_timestamp.is_some()) {
+                return ApiError::still_being_deleted(subject);
+            }
+            ApiError::already_exists(subject)
+        };
+        if context.dry_run {
+            if self.store.latest(&key).is_some() {
+                return Err(taken());
+            }
+            return strategy::unstored(key, 0, object);
+        }
+        match self.store.write(key, Expect::Absent, Write::Put(object)).await {
+            Ok(stored) => {
+                self.after_write(target);
+                self.establish(target).await?;
+                Ok(stored)
+            }
+            Err(StoreError::Exists) => Err(taken()),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// A definition's names are decided on right after it is written, so it serves before its writer has an answer.
+    pub(super) async fn establish(&self, target: &Target) -> Result<(), ApiError> {
+        if !target
+            .definition
+            .is("apiextensions.k8s.io", "customresourcedefinitions")
+            || !target.subresource.is_empty()
+        {
+            return Ok(());
+        }
+        let status = Target {
+            subresource: "status".to_owned(),
+            ..target.clone()
+        };
+        let context = WriteContext::internal("kube-apiserver");
+        let now = rfc3339(self.clock.now());
+        let decide = |crd: &mut Object| crd::establish(&self.store, crd, &now);
+        // The edit is itself a write; boxing ends the recursion of the types.
+        match Box::pin(self.edit(&status, &context, &decide)).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Identity and time, which only the server gives.
+    fn stamp(&self, target: &Target, object: &mut Object) -> Result<(), ApiError> {
+        let uid = generate::uid()?;
+        let now = rfc3339(self.clock.now());
+        let metadata = meta::metadata_mut(object);
+        metadata.insert("uid".to_owned(), Value::from(uid));
+        metadata.insert("creationTimestamp".to_owned(), Value::from(now));
+        if strategy::counts_generations(&target.definition) {
+            metadata.insert("generation".to_owned(), Value::from(1));
+        }
+        Ok(())
+    }
+
+    fn require_live_namespace(&self, target: &Target) -> Result<(), ApiError> {
+        if !target.definition.namespaced {
+            return Ok(());
+        }
+        let namespaces = std::sync::Arc::from("namespaces");
+        let key = Key::new(&namespaces, "", &target.namespace);
+        let catalog = self.catalog();
+        let Some(namespace) = self.store.latest(&key) else {
+            return Err(match catalog.resource("", "v1", "namespaces") {
+                Some(definition) => ApiError::not_found(definition.subject(&target.namespace)),
+                None => ApiError::internal("namespaces are not served"),
+            });
+        };
+        if namespace.head.deletion_timestamp.is_some() {
+            return Err(ApiError::namespace_terminating(
+                target.definition.subject(&target.name),
+                &target.namespace,
+            ));
+        }
+        Ok(())
+    }
+}

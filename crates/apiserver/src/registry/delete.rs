@@ -1,0 +1,273 @@
+//! Delete: at once when nothing holds the object, otherwise marked and left to whoever holds it.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::{Registry, Target, WriteContext, strategy};
+use crate::admission::Operation;
+use crate::clock::rfc3339;
+use crate::crd;
+use crate::error::{ApiError, Subject};
+use crate::meta::{self, Object};
+use crate::selection::Selection;
+use crate::store::{Expect, StoreError, Stored, Write};
+
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
+
+/// Namespaces that the cluster cannot be without.
+const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
+
+/// What happens to the objects that an object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    pub grace_seconds: Option<i64>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub propagation: Option<Propagation>,
+}
+
+/// How a delete ended.
+#[derive(Debug)]
+pub enum Deleted {
+    /// The object is no more; this is its last state.
+    Gone(Arc<Stored>),
+    /// The object waits for its finalizers or its grace period.
+    Pending(Arc<Stored>),
+}
+
+impl Deleted {
+    pub fn stored(&self) -> &Arc<Stored> {
+        match self {
+            Self::Gone(stored) | Self::Pending(stored) => stored,
+        }
+    }
+}
+
+impl Registry {
+    pub async fn delete(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        if target.definition.is("", "namespaces") && IMMORTAL.contains(&target.name.as_str()) {
+            return Err(ApiError::forbidden(
+                target.definition.subject(&target.name),
+                "this namespace may not be deleted",
+            ));
+        }
+        let mut options = options.clone();
+        loop {
+            let Some(current) = self.store.latest(&target.key()) else {
+                return Err(ApiError::not_found(target.definition.subject(&target.name)));
+            };
+            check_preconditions(target, &current, &options)?;
+            let old = current.value()?;
+            self.admit(Operation::Delete, target, context, None, Some(&old))?;
+            let Some(step) = self.next_step(target, &old, &options) else {
+                self.store.reached(current.revision).await;
+                return Ok(Deleted::Pending(current));
+            };
+            if context.dry_run {
+                return Ok(Deleted::Gone(current));
+            }
+            let expect = Expect::Revision(current.revision);
+            let write = match &step {
+                Step::Remove => Write::Remove,
+                Step::Mark(marked) | Step::MarkThenRemove(marked) => Write::Put(marked.clone()),
+            };
+            let outcome = self.store.write(target.key(), expect, write).await;
+            self.after_write(target);
+            match (outcome, step) {
+                (Ok(last), Step::Remove) => return Ok(Deleted::Gone(last)),
+                // A pod without a grace period is marked like any other, and goes right after.
+                (Ok(_), Step::MarkThenRemove(_)) => options.resource_version = None,
+                (Ok(marked), Step::Mark(_)) => return Ok(Deleted::Pending(marked)),
+                (Err(StoreError::Changed | StoreError::Missing), _) => {}
+                (Err(other), _) => return Err(other.into()),
+            }
+        }
+    }
+
+    /// Deletes everything selected; objects that someone else deletes meanwhile do not matter.
+    pub async fn delete_collection(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        selection: &Selection,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Stored>>, ApiError> {
+        let page = self.store.list(&target.definition.storage, &selection.namespace);
+        let mut deleted = Vec::new();
+        for stored in page
+            .objects
+            .into_iter()
+            .filter(|stored| selection.selects(stored))
+        {
+            let one = Target {
+                namespace: stored.key.namespace().to_owned(),
+                name: stored.key.name().to_owned(),
+                ..target.clone()
+            };
+            match self.delete(&one, context, options).await {
+                Ok(_) => deleted.push(stored),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Whether the answer to a finished delete is the object itself.
+    pub fn returns_deleted_object(&self, target: &Target) -> bool {
+        strategy::returns_deleted_object(&target.definition)
+    }
+
+    fn next_step(&self, target: &Target, old: &Object, options: &DeleteOptions) -> Option<Step> {
+        let namespace = target.definition.is("", "namespaces");
+        let definition = target
+            .definition
+            .is("apiextensions.k8s.io", "customresourcedefinitions");
+        let mut finalizers = finalizers_after(old, options.propagation);
+        if definition
+            && !meta::is_deleting(old)
+            && !finalizers.iter().any(|held| held == crd::CLEANUP_FINALIZER)
+        {
+            finalizers.push(crd::CLEANUP_FINALIZER.to_owned());
+        }
+        // A namespace is always marked before it goes, so that nothing new is created in it meanwhile.
+        let held_by_spec = namespace && (has_namespace_finalizers(old) || !meta::is_deleting(old));
+        let grace = if target.definition.is("", "pods") {
+            pod_grace(old, options)
+        } else {
+            0
+        };
+        if meta::is_deleting(old) {
+            let shorter = grace < grace_of(old);
+            let finalizers_change = finalizers != meta::finalizers(old);
+            if !shorter && !finalizers_change && (grace_of(old) > 0 || !finalizers.is_empty() || held_by_spec)
+            {
+                return None;
+            }
+        }
+        let free = finalizers.is_empty() && !held_by_spec && grace == 0;
+        let pod = target.definition.is("", "pods");
+        if free && !(pod && (!meta::is_deleting(old) || grace_of(old) > 0)) {
+            return Some(Step::Remove);
+        }
+        let mut marked = old.clone();
+        meta::set_finalizers(&mut marked, &finalizers);
+        let first = !meta::is_deleting(old);
+        if first || grace < grace_of(old) {
+            let now = self.clock.now();
+            let until = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+            meta::set_meta(&mut marked, "deletionTimestamp", rfc3339(until));
+            if !namespace {
+                meta::set_meta(&mut marked, "deletionGracePeriodSeconds", grace);
+            }
+        }
+        if first && meta::generation(old) > 0 {
+            meta::set_meta(&mut marked, "generation", meta::generation(old) + 1);
+        }
+        if definition {
+            crd::terminate(&mut marked, &rfc3339(self.clock.now()));
+        }
+        if namespace {
+            let status = marked.entry("status").or_insert_with(|| json!({}));
+            status["phase"] = Value::from("Terminating");
+        }
+        Some(if free {
+            Step::MarkThenRemove(marked)
+        } else {
+            Step::Mark(marked)
+        })
+    }
+}
+
+enum Step {
+    Remove,
+    Mark(Object),
+    MarkThenRemove(Object),
+}
+
+fn check_preconditions(target: &Target, current: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
+    let subject = Subject {
+        group: &target.definition.group,
+        // Kubernetes names the kind here, and the plural everywhere else.
+        resource: &target.definition.kind,
+        name: &target.name,
+    };
+    if let Some(uid) = &options.uid
+        && *uid != current.head.uid
+    {
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            current.head.uid
+        );
+        return Err(ApiError::conflict(subject, &why));
+    }
+    if let Some(version) = &options.resource_version
+        && *version != current.revision.to_string()
+    {
+        let why = format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            current.revision
+        );
+        return Err(ApiError::conflict(subject, &why));
+    }
+    Ok(())
+}
+
+/// The finalizers an object has once its deletion propagates as asked.
+fn finalizers_after(old: &Object, propagation: Option<Propagation>) -> Vec<String> {
+    let mut finalizers = meta::finalizers(old);
+    let Some(propagation) = propagation else {
+        return finalizers;
+    };
+    finalizers.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
+    match propagation {
+        Propagation::Background => {}
+        Propagation::Foreground => finalizers.push(FOREGROUND.to_owned()),
+        Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
+    }
+    finalizers
+}
+
+fn has_namespace_finalizers(namespace: &Object) -> bool {
+    let finalizers = namespace.get("spec").and_then(|spec| spec.get("finalizers"));
+    finalizers
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+}
+
+fn grace_of(object: &Object) -> i64 {
+    let seconds = meta::metadata(object).and_then(|metadata| metadata.get("deletionGracePeriodSeconds"));
+    seconds.and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// A pod that runs somewhere gets time to stop; one that never started or has ended does not.
+fn pod_grace(pod: &Object, options: &DeleteOptions) -> i64 {
+    let text = |section: &str, field: &str| {
+        let value = pod.get(section).and_then(|section| section.get(field));
+        value.and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let ended = matches!(text("status", "phase").as_str(), "Succeeded" | "Failed");
+    if ended || text("spec", "nodeName").is_empty() {
+        return 0;
+    }
+    let own = pod
+        .get("spec")
+        .and_then(|spec| spec.get("terminationGracePeriodSeconds"))
+        .and_then(Value::as_i64);
+    options.grace_seconds.or(own).unwrap_or(30).max(0)
+}

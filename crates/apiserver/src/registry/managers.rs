@@ -1,0 +1,138 @@
+//! Who set which field: the record in `metadata.managedFields`, and server-side apply.
+
+use serde_json::Value;
+
+use super::{Registry, Target, WriteContext, strategy};
+use crate::apply::{self, ApplyError, FieldManager};
+use crate::catalog::{Definition, Source};
+use crate::clock::rfc3339;
+use crate::error::ApiError;
+use crate::meta::Object;
+use crate::schema::Schema;
+
+/// Whether a write still has to be entered into the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    Due,
+    /// An apply has entered itself.
+    Done,
+}
+
+impl Registry {
+    /// Brings the record up to date after a write that was not an apply.
+    pub(super) fn record_managers(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        old: Option<&Object>,
+        new: &mut Object,
+    ) {
+        if context.record == Record::Done {
+            return;
+        }
+        // A typed object that is created existed before as an empty one: fields it cannot be without are not news.
+        let unset = if old.is_none() {
+            strategy::unset(&target.definition)
+        } else {
+            None
+        };
+        let live = old.or(unset.as_ref()).map(|old| shown(target, old));
+        let mut changed = shown(target, new);
+        let now = rfc3339(self.clock.now());
+        self.with_manager(target, |manager| {
+            manager.update(live.as_ref(), &mut changed, &context.field_manager, &now);
+        });
+        if target.subresource == "scale" {
+            forget_times(&mut changed);
+        }
+        if let Value::Object(mut changed) = changed {
+            strategy::to_storage(&target.definition, &mut changed);
+            *new = changed;
+        }
+    }
+
+    /// What an object becomes when a configuration is applied to it.
+    pub(super) fn applied(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        old: Option<&Object>,
+        config: &Value,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        let live = old.map(|old| shown(target, old));
+        let now = rfc3339(self.clock.now());
+        let applied = self.with_manager(target, |manager| {
+            manager.apply(live.as_ref(), config, &context.field_manager, force, &now)
+        });
+        applied.map_err(|error| match &error {
+            ApplyError::Conflicts(conflicts) => {
+                let causes: Vec<_> = conflicts
+                    .iter()
+                    .map(|conflict| (conflict.field(), conflict.message()))
+                    .collect();
+                ApiError::apply_conflict(error.to_string(), &causes)
+            }
+            ApplyError::Malformed(why) => ApiError::bad_request(why.clone()),
+            ApplyError::Unmergeable(why) => ApiError::unclassified(why.clone()),
+        })
+    }
+
+    fn with_manager<T>(&self, target: &Target, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
+        let definition = &target.definition;
+        let schema = schema(definition);
+        let api_version = definition.api_version();
+        let reset = match &definition.source {
+            Source::BuiltIn(kind) => apply::reset_fields(kind, &target.subresource),
+            Source::Custom(_) => apply::custom_reset_fields(definition.has_status(), &target.subresource),
+        };
+        work(&FieldManager {
+            schema: &schema,
+            api_version: &api_version,
+            subresource: &target.subresource,
+            reset,
+            served: &self.served_versions(definition),
+        })
+    }
+
+    fn served_versions(&self, definition: &Definition) -> Vec<String> {
+        let catalog = self.catalog();
+        let same = catalog
+            .definitions()
+            .iter()
+            .filter(|other| other.group == definition.group && other.plural == definition.plural);
+        same.map(|other| other.api_version()).collect()
+    }
+}
+
+/// Kubernetes does not note when something was scaled.
+fn forget_times(object: &mut Value) {
+    let entries = object
+        .pointer_mut("/metadata/managedFields")
+        .and_then(Value::as_array_mut);
+    for entry in entries
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry["subresource"] == "scale")
+    {
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("time");
+        }
+    }
+}
+
+/// The object in the version of the request, which is the one the record speaks of.
+fn shown(target: &Target, object: &Object) -> Value {
+    let mut object = object.clone();
+    strategy::from_storage(&target.definition, &mut object);
+    Value::Object(object)
+}
+
+fn schema(definition: &Definition) -> Schema {
+    match &definition.source {
+        Source::Custom(version) => version.schema.schema().clone(),
+        Source::BuiltIn(_) => definition
+            .type_schema()
+            .unwrap_or_else(|| crate::schema::compile(&Value::Null)),
+    }
+}

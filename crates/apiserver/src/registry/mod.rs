@@ -1,0 +1,179 @@
+//! The verbs, as functions over the store: what HTTP requests, controllers and tests all call.
+//!
+//! The registry decides what a create, update, patch or delete means for an object; it knows nothing of HTTP, of who
+//! may call, or of how answers look.
+
+mod create;
+mod delete;
+mod generate;
+mod list;
+mod managers;
+mod patch;
+mod pods;
+mod scale;
+mod strategy;
+mod typed;
+mod update;
+mod validate;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use http::StatusCode;
+use parking_lot::RwLock;
+
+pub use delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use delete::{FOREGROUND, ORPHAN};
+pub use list::{ListOptions, Listed, RevisionMatch};
+pub use managers::Record;
+pub use patch::Patch;
+pub(crate) use pods::is_ready as pod_is_ready;
+pub(crate) use strategy::unregistered;
+pub use update::Updated;
+
+use crate::admission::{Admission, AdmissionRequest, Operation};
+use crate::catalog::{Catalog, Definition};
+use crate::clock::Clock;
+use crate::crd;
+use crate::decode::FieldValidation;
+use crate::error::ApiError;
+use crate::meta::Object;
+use crate::store::{Key, Store, Stored};
+
+/// Who writes, and how carefully.
+#[derive(Clone, Debug)]
+pub struct WriteContext {
+    pub user: String,
+    pub groups: Vec<String>,
+    /// The manager recorded in `metadata.managedFields`.
+    pub field_manager: String,
+    pub dry_run: bool,
+    pub field_validation: FieldValidation,
+    pub record: Record,
+}
+
+impl WriteContext {
+    /// A write by a part of the server itself.
+    pub fn internal(manager: &str) -> Self {
+        Self {
+            user: format!("system:{manager}"),
+            groups: vec!["system:masters".to_owned()],
+            field_manager: manager.to_owned(),
+            dry_run: false,
+            field_validation: FieldValidation::Ignore,
+            record: Record::Due,
+        }
+    }
+}
+
+/// The object a write left behind, and what to tell the writer besides.
+#[derive(Debug)]
+pub struct Written {
+    pub stored: Arc<Stored>,
+    pub warnings: Vec<String>,
+}
+
+/// The object that a request names.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub definition: Arc<Definition>,
+    pub namespace: String,
+    pub name: String,
+    /// Empty for the object itself.
+    pub subresource: String,
+}
+
+impl Target {
+    pub fn key(&self) -> Key {
+        Key::new(&self.definition.storage, &self.namespace, &self.name)
+    }
+
+    fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.definition.subject(&self.name))
+    }
+}
+
+#[derive(Debug)]
+pub struct Registry {
+    pub store: Arc<Store>,
+    catalog: RwLock<Arc<Catalog>>,
+    clock: Arc<dyn Clock>,
+    admission: Vec<Arc<dyn Admission>>,
+}
+
+impl Registry {
+    pub fn new(store: Arc<Store>, clock: Arc<dyn Clock>, admission: Vec<Arc<dyn Admission>>) -> Self {
+        Self {
+            store,
+            catalog: RwLock::new(Arc::new(Catalog::with(&[]))),
+            clock,
+            admission,
+        }
+    }
+
+    /// What is served at this moment.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read())
+    }
+
+    /// Replaces what is served by what a look at the store says, one replacement at a time.
+    pub(crate) fn replace_catalog(&self, build: impl FnOnce(&Store) -> Arc<Catalog>) {
+        let mut catalog = self.catalog.write();
+        *catalog = build(&self.store);
+    }
+
+    /// A write of a definition changes what is served before the writer has its answer.
+    fn after_write(&self, target: &Target) {
+        if &*target.definition.storage == crd::RESOURCE {
+            crd::reload(self);
+        }
+    }
+
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub fn get(&self, target: &Target) -> Result<Arc<Stored>, ApiError> {
+        self.store.get(&target.key()).ok_or_else(|| target.not_found())
+    }
+
+    /// Runs every hook; the object that comes back is the one to store.
+    fn admit(
+        &self,
+        operation: Operation,
+        target: &Target,
+        context: &WriteContext,
+        mut object: Option<Object>,
+        old: Option<&Object>,
+    ) -> Result<Option<Object>, ApiError> {
+        for hook in &self.admission {
+            let request = AdmissionRequest {
+                operation,
+                definition: &target.definition,
+                namespace: &target.namespace,
+                name: &target.name,
+                subresource: &target.subresource,
+                object: object.as_ref(),
+                old,
+                user: &context.user,
+                groups: &context.groups,
+                dry_run: context.dry_run,
+            };
+            match hook.review(&request) {
+                Ok(None) => {}
+                Ok(Some(replaced)) => object = Some(replaced),
+                Err(rejection) => return Err(refused(target, &rejection.message, rejection.code)),
+            }
+        }
+        Ok(object)
+    }
+}
+
+fn refused(target: &Target, message: &str, code: StatusCode) -> ApiError {
+    let mut error = ApiError::forbidden(target.definition.subject(&target.name), message);
+    error.code = code;
+    if code == StatusCode::UNPROCESSABLE_ENTITY {
+        error.reason = "Invalid";
+    }
+    error
+}

@@ -1,0 +1,199 @@
+//! What only pods have: eviction within the limits of disruption budgets, and binding to a node.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{DeleteOptions, Deleted, Registry, Target, WriteContext};
+use crate::clock::rfc3339;
+use crate::error::ApiError;
+use crate::meta::Object;
+use crate::selector::LabelSelector;
+use crate::store::Stored;
+
+/// How long a client should wait for a budget whose status is not current yet.
+const BUDGET_NOT_CURRENT: u32 = 10;
+
+impl Registry {
+    /// Deletes a pod if its disruption budget allows it now.
+    pub async fn evict(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        let pod_target = Target {
+            subresource: String::new(),
+            ..target.clone()
+        };
+        let pod = self.get(&pod_target)?;
+        let object = pod.value()?;
+        if !ignores_budgets(&object) {
+            self.spend_budget(&pod_target, context, &pod, &object).await?;
+        }
+        self.delete(&pod_target, context, options).await
+    }
+
+    async fn spend_budget(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        pod: &Stored,
+        object: &Object,
+    ) -> Result<(), ApiError> {
+        let budgets = self.budgets_of(target, pod)?;
+        let budget = match budgets.as_slice() {
+            [] => return Ok(()),
+            [budget] => budget,
+            _ => {
+                return Err(ApiError::unclassified(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        };
+        let read = budget.value()?;
+        if !is_ready(object) && unready_pod_may_go(&read) {
+            return Ok(());
+        }
+        let catalog = self.catalog();
+        let definition = catalog
+            .resource("policy", "v1", "poddisruptionbudgets")
+            .ok_or_else(|| ApiError::internal("disruption budgets are not served"))?;
+        let budget_target = Target {
+            definition: Arc::clone(definition),
+            namespace: target.namespace.clone(),
+            name: budget.key.name().to_owned(),
+            subresource: "status".to_owned(),
+        };
+        let now = rfc3339(self.clock.now());
+        let pod_name = target.name.clone();
+        let spend = move |budget: Option<&Object>| match budget {
+            Some(budget) => spent(budget, &pod_name, &now),
+            // A budget that has just gone forbids nothing; the empty object is never stored.
+            None => Ok(Map::new()),
+        };
+        match self.mutate(&budget_target, context, false, &spend).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn budgets_of(&self, target: &Target, pod: &Stored) -> Result<Vec<Arc<Stored>>, ApiError> {
+        let mut matching = Vec::new();
+        for budget in self
+            .store
+            .list("poddisruptionbudgets.policy", &target.namespace)
+            .objects
+        {
+            let object = budget.value()?;
+            let selector = object.get("spec").and_then(|spec| spec.get("selector"));
+            let selector = LabelSelector::from_object(selector).map_err(ApiError::internal)?;
+            if selector.matches(Some(&pod.head.labels)) {
+                matching.push(budget);
+            }
+        }
+        Ok(matching)
+    }
+
+    /// Assigns a pod to a node, once.
+    pub async fn bind(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        binding: &Object,
+    ) -> Result<(), ApiError> {
+        let node = binding
+            .get("target")
+            .and_then(|target| target.get("name"))
+            .and_then(Value::as_str);
+        let Some(node) = node.filter(|node| !node.is_empty()) else {
+            let error = crate::field_error::FieldError::required("target.name", "");
+            return Err(ApiError::invalid("", "Binding", &target.name, &[error]));
+        };
+        // Binding may write both the specification and the status, which neither of their own endpoints may.
+        let pod_target = target.clone();
+        let now = rfc3339(self.clock.now());
+        self.mutate(&pod_target, context, false, &|pod| {
+            let mut pod = pod.cloned().ok_or_else(|| pod_target.not_found())?;
+            let spec = pod.entry("spec").or_insert_with(|| json!({}));
+            if let Some(assigned) = spec["nodeName"].as_str().filter(|assigned| !assigned.is_empty()) {
+                let why = format!("pod {} is already assigned to node {assigned:?}", target.name);
+                let mut subject = target.definition.subject(&target.name);
+                subject.resource = "pods/binding";
+                return Err(ApiError::conflict(subject, &why));
+            }
+            spec["nodeName"] = Value::from(node);
+            let status = pod.entry("status").or_insert_with(|| json!({}));
+            let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+            match status["conditions"].as_array_mut() {
+                Some(conditions) => conditions.push(scheduled),
+                None => status["conditions"] = json!([scheduled]),
+            }
+            Ok(pod)
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+/// A pod that does not run takes nothing away when it goes.
+fn ignores_budgets(pod: &Object) -> bool {
+    let phase = pod
+        .get("status")
+        .and_then(|status| status.get("phase"))
+        .and_then(Value::as_str);
+    matches!(phase, Some("Succeeded" | "Failed" | "Pending")) || crate::meta::is_deleting(pod)
+}
+
+pub(crate) fn is_ready(pod: &Object) -> bool {
+    let conditions = pod
+        .get("status")
+        .and_then(|status| status.get("conditions"))
+        .and_then(Value::as_array);
+    let mut ready = conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition["type"] == "Ready");
+    ready.any(|condition| condition["status"] == "True")
+}
+
+fn number(budget: &Object, field: &str) -> i64 {
+    let value = budget.get("status").and_then(|status| status.get(field));
+    value.and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn unready_pod_may_go(budget: &Object) -> bool {
+    let policy = budget
+        .get("spec")
+        .and_then(|spec| spec.get("unhealthyPodEvictionPolicy"))
+        .and_then(Value::as_str);
+    if policy == Some("AlwaysAllow") {
+        return true;
+    }
+    let (healthy, desired) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
+    healthy >= desired && desired > 0
+}
+
+/// The budget with one disruption fewer, or the refusal.
+fn spent(budget: &Object, pod: &str, now: &str) -> Result<Object, ApiError> {
+    let name = crate::meta::name(budget);
+    if number(budget, "observedGeneration") < crate::meta::generation(budget) {
+        let cause = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(ApiError::disruption_budget(&cause, BUDGET_NOT_CURRENT));
+    }
+    let allowed = number(budget, "disruptionsAllowed");
+    if allowed <= 0 {
+        let cause = format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number(budget, "desiredHealthy"),
+            number(budget, "currentHealthy")
+        );
+        return Err(ApiError::disruption_budget(&cause, 0));
+    }
+    let mut budget = budget.clone();
+    let status = budget.entry("status").or_insert_with(|| json!({}));
+    status["disruptionsAllowed"] = Value::from(allowed - 1);
+    status["disruptedPods"][pod] = Value::from(now);
+    Ok(budget)
+}

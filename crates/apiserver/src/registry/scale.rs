@@ -1,0 +1,140 @@
+//! The scale subresource: replicas of anything that has them, as one small object.
+
+use serde_json::{Value, json};
+
+use super::{Registry, Target, WriteContext};
+use crate::catalog::{ScalePaths, Source};
+use crate::error::ApiError;
+use crate::field_error::FieldError;
+use crate::meta::{self, Object};
+use crate::selector::LabelSelector;
+use crate::store::Stored;
+
+impl Registry {
+    /// The scale of an object.
+    pub fn scale(&self, target: &Target) -> Result<Value, ApiError> {
+        let stored = self.get(target)?;
+        scale_of(target, &stored)
+    }
+
+    /// Sets the replicas that a changed scale asks for.
+    pub async fn set_scale(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        change: &(dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync),
+    ) -> Result<Value, ApiError> {
+        let paths = paths(target)?;
+        let updated = self
+            .mutate(target, context, false, &|old| {
+                let Some(old) = old else {
+                    return Err(target.not_found());
+                };
+                let scale = change(shown(target, &paths, old))?;
+                let wanted = scale
+                    .pointer("/spec/replicas")
+                    .and_then(Value::as_i64)
+                    .unwrap_or(0);
+                if wanted < 0 {
+                    return Err(negative(target, &paths, wanted));
+                }
+                let mut new = old.clone();
+                set_number(&mut new, &paths.spec_replicas, wanted);
+                if let Some(version) = scale.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+                    meta::set_meta(&mut new, "resourceVersion", version);
+                }
+                Ok(new)
+            })
+            .await?;
+        scale_of(target, &updated.written.stored)
+    }
+}
+
+/// Custom resources name their own field, built-in ones that of the scale.
+fn negative(target: &Target, paths: &ScalePaths, wanted: i64) -> ApiError {
+    let definition = &target.definition;
+    let (group, kind, field, why) = if definition.is_custom() {
+        let (group, kind) = (definition.group.as_str(), definition.kind.as_str());
+        (
+            group,
+            kind,
+            paths.spec_replicas.as_str(),
+            "should be a non-negative integer",
+        )
+    } else {
+        (
+            "autoscaling",
+            "Scale",
+            "spec.replicas",
+            "must be greater than or equal to 0",
+        )
+    };
+    let error = FieldError::invalid(field, &Value::from(wanted), why);
+    ApiError::invalid(group, kind, &target.name, &[error])
+}
+
+fn scale_of(target: &Target, stored: &Stored) -> Result<Value, ApiError> {
+    Ok(shown(target, &paths(target)?, &stored.value()?))
+}
+
+fn paths(target: &Target) -> Result<ScalePaths, ApiError> {
+    match &target.definition.source {
+        Source::BuiltIn(_) => Ok(ScalePaths {
+            spec_replicas: ".spec.replicas".to_owned(),
+            status_replicas: ".status.replicas".to_owned(),
+            label_selector: Some(".spec.selector".to_owned()),
+        }),
+        Source::Custom(version) => version.scale.clone().ok_or_else(ApiError::unknown_resource),
+    }
+}
+
+fn shown(target: &Target, paths: &ScalePaths, object: &Object) -> Value {
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = meta::metadata(object).and_then(|metadata| metadata.get(field)) {
+            metadata[field] = value.clone();
+        }
+    }
+    let at = |path: &str| Value::Object(object.clone()).pointer(&pointer(path)).cloned();
+    let replicas = |path: &str| at(path).and_then(|value| value.as_i64()).unwrap_or(0);
+    let mut status = json!({"replicas": replicas(&paths.status_replicas)});
+    let selector = paths
+        .label_selector
+        .as_deref()
+        .and_then(at)
+        .and_then(|selector| match selector {
+            Value::String(text) => Some(text),
+            object @ Value::Object(_) if !target.definition.is_custom() => {
+                LabelSelector::from_object(Some(&object))
+                    .ok()
+                    .map(|selector| selector.to_string())
+            }
+            _ => None,
+        });
+    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+        status["selector"] = Value::from(selector);
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {"replicas": replicas(&paths.spec_replicas)}, "status": status})
+}
+
+/// `.spec.replicas` as a JSON pointer.
+fn pointer(dotted: &str) -> String {
+    dotted.replace('.', "/")
+}
+
+fn set_number(object: &mut Object, dotted: &str, number: i64) {
+    let steps: Vec<&str> = dotted.split('.').filter(|step| !step.is_empty()).collect();
+    let Some((last, parents)) = steps.split_last() else {
+        return;
+    };
+    let mut at = object;
+    for step in parents {
+        let slot = at.entry(*step).or_insert_with(|| json!({}));
+        let Value::Object(next) = slot else {
+            return;
+        };
+        at = next;
+    }
+    at.insert((*last).to_owned(), Value::from(number));
+}

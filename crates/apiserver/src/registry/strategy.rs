@@ -1,0 +1,469 @@
+//! What the server itself decides about an object's fields: identity, status, generation, and the few kinds with
+//! habits of their own.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+
+use super::Target;
+use crate::catalog::{Definition, Source};
+use crate::crd;
+use crate::defaults;
+use crate::error::ApiError;
+use crate::field_error::FieldError;
+use crate::go_types;
+use crate::kinds;
+use crate::meta::{self, Object};
+use crate::store::{Key, Stored};
+
+/// The finalizer in a namespace's specification that keeps it until its content is gone.
+pub(crate) const NAMESPACE_FINALIZER: &str = "kubernetes";
+
+/// Whether `metadata.generation` counts changes of the specification.
+pub(super) fn counts_generations(definition: &Definition) -> bool {
+    match &definition.source {
+        Source::BuiltIn(kind) => kind.has_generation(),
+        Source::Custom(_) => true,
+    }
+}
+
+/// Whether an update without a `resourceVersion` is taken to mean "whatever is there".
+pub(super) fn allows_unconditional_update(definition: &Definition) -> bool {
+    match definition.group.as_str() {
+        "coordination.k8s.io" | "policy" | "apiextensions.k8s.io" | "admissionregistration.k8s.io" => false,
+        _ => !definition.is_custom(),
+    }
+}
+
+/// Whether a `PUT` of an object that does not exist creates it.
+pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
+    !definition.is_custom()
+        && (definition.group == "coordination.k8s.io"
+            || definition.group == "rbac.authorization.k8s.io"
+            || definition.is("", "events")
+            || definition.is("", "endpoints")
+            || definition.is_event_alias())
+}
+
+/// Whether deleting answers with the object instead of a `Status`.
+pub(super) fn returns_deleted_object(definition: &Definition) -> bool {
+    ["pods", "services", "serviceaccounts", "namespaces"]
+        .iter()
+        .any(|plural| definition.is("", plural))
+}
+
+/// Refuses an object of another type; fills in a missing type and converts to the stored form.
+pub(super) fn require_same_type(definition: &Definition, object: &mut Object) -> Result<(), ApiError> {
+    let expected = definition.api_version();
+    let (api_version, kind) = (
+        meta::text(object, "apiVersion").to_owned(),
+        meta::text(object, "kind").to_owned(),
+    );
+    if definition.is_custom() {
+        let missing = if kind.is_empty() {
+            Some("Kind")
+        } else {
+            api_version.is_empty().then_some("apiVersion")
+        };
+        if let Some(missing) = missing {
+            let shown = Value::Object(object.clone()).to_string();
+            let why = format!("Object '{missing}' is missing in '{shown}'");
+            return Err(ApiError::unrecognized_object(
+                &definition.kind,
+                &why,
+                shown.as_bytes(),
+            ));
+        }
+        if kind != definition.kind && api_version == expected {
+            let error = FieldError::invalid(
+                "kind",
+                &Value::from(kind.as_str()),
+                &format!("must be {}", definition.kind),
+            );
+            return Err(ApiError::invalid(
+                &definition.group,
+                &kind,
+                meta::name(object),
+                &[error],
+            ));
+        }
+    }
+    if (!api_version.is_empty() && api_version != expected) || (!kind.is_empty() && kind != definition.kind) {
+        return Err(another_type(definition, &api_version, &kind));
+    }
+    if object
+        .get("metadata")
+        .is_some_and(|metadata| !metadata.is_object() && !metadata.is_null())
+    {
+        return Err(ApiError::bad_request(
+            "json: cannot unmarshal metadata into Go struct field .metadata of type v1.ObjectMeta",
+        ));
+    }
+    to_storage(definition, object);
+    Ok(())
+}
+
+/// Where Kubernetes' scheme is defined, which its messages about unknown kinds give away.
+const SCHEME: &str = "pkg/runtime/scheme.go:111";
+
+fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiError {
+    if definition.is_custom() {
+        return ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            definition.api_version()
+        ));
+    }
+    let (kind, api_version) = (
+        if kind.is_empty() {
+            definition.kind.as_str()
+        } else {
+            kind
+        },
+        if api_version.is_empty() {
+            definition.api_version()
+        } else {
+            api_version.to_owned()
+        },
+    );
+    let (group, version) = kinds::split_api_version(&api_version);
+    let why = if kinds::by_kind(group, version, kind).is_some() {
+        let package = match definition.group.split('.').next() {
+            Some("") | None => "core",
+            Some(package) => package,
+        };
+        format!(
+            "converting ({version}.{kind}) to ({package}.{}): unknown conversion",
+            definition.kind
+        )
+    } else {
+        unregistered(&api_version, kind)
+    };
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {why}",
+        definition.kind
+    ))
+}
+
+/// How Kubernetes says that it does not know a kind.
+pub(crate) fn unregistered(api_version: &str, kind: &str) -> String {
+    format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}")
+}
+
+/// From the form of the request to the form on disk.
+pub(super) fn to_storage(definition: &Definition, object: &mut Object) {
+    if definition.is_event_alias() {
+        let mut event = Value::Object(std::mem::take(object));
+        kinds::event::to_core(&mut event);
+        if let Value::Object(event) = event {
+            *object = event;
+        }
+    }
+    object.insert(
+        "apiVersion".to_owned(),
+        Value::from(definition.storage_api_version()),
+    );
+    object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
+}
+
+/// From the form on disk to the form of the request.
+pub(crate) fn from_storage(definition: &Definition, object: &mut Object) {
+    if definition.is_event_alias() {
+        let mut event = Value::Object(std::mem::take(object));
+        kinds::event::from_core(&mut event);
+        if let Value::Object(event) = event {
+            *object = event;
+        }
+    }
+    object.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
+    object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
+}
+
+/// An object's namespace is that of the request.
+pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<(), ApiError> {
+    if !target.definition.namespaced {
+        if !meta::namespace(object).is_empty() {
+            let given = meta::namespace(object).to_owned();
+            if target.definition.is_custom() || !given.is_empty() {
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+        }
+        return Ok(());
+    }
+    if target.namespace.is_empty() {
+        return Err(ApiError::bad_request(
+            "an empty namespace may not be set during creation",
+        ));
+    }
+    let given = meta::namespace(object);
+    if !given.is_empty() && given != target.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    meta::set_meta(object, "namespace", target.namespace.as_str());
+    Ok(())
+}
+
+/// Fields that follow from others, filled in as if the client had sent them.
+pub(super) fn default_fields(target: &Target, object: &mut Object) {
+    let definition = &target.definition;
+    if let Source::BuiltIn(kind) = definition.source {
+        let mut value = Value::Object(std::mem::take(object));
+        defaults::apply(kind.group, kind.kind, &mut value);
+        if let Value::Object(completed) = value {
+            *object = completed;
+        }
+    }
+    if definition.is("", "namespaces") {
+        let name = meta::name(object).to_owned();
+        let labels = meta::metadata_mut(object)
+            .entry("labels")
+            .or_insert_with(|| json!({}));
+        if labels.is_object() {
+            labels["kubernetes.io/metadata.name"] = Value::from(name);
+        }
+    }
+    if definition.is("", "secrets") {
+        prepare_secret(object);
+    }
+    if definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        crd::default_names(object);
+    }
+}
+
+/// What the server fills in for kinds that it acts upon itself.
+pub(super) fn complete(target: &Target, old: Option<&Object>, object: &mut Object) {
+    if target
+        .definition
+        .is("apiextensions.k8s.io", "customresourcedefinitions")
+        && target.subresource.is_empty()
+    {
+        crd::prepare(old, object);
+    }
+}
+
+/// A new object begins without a past: no status that only the cluster can know.
+pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
+    normalise_metadata(object);
+    if definition.is_custom() {
+        if definition.has_status() {
+            object.remove("status");
+        }
+        return;
+    }
+    match (definition.group.as_str(), definition.kind.as_str()) {
+        ("", "Namespace") => prepare_namespace(object),
+        // A kubelet registers its node with the status it already knows.
+        ("", "Node") => {
+            object.entry("spec").or_insert_with(|| json!({}));
+            object.entry("status").or_insert_with(|| json!({}));
+        }
+        ("", "Pod") => {
+            let status = json!({"phase": "Pending", "qosClass": quality_of_service(object)});
+            object.insert("status".to_owned(), status);
+        }
+        ("", "Service") => {
+            let mut service = Value::Object(std::mem::take(object));
+            defaults::allocate(&mut service);
+            if let Value::Object(service) = service {
+                *object = service;
+            }
+            object.insert("status".to_owned(), json!({}));
+        }
+        ("policy", "PodDisruptionBudget") => {
+            let zero =
+                json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
+            object.insert("status".to_owned(), zero);
+        }
+        _ if definition.has_status() => {
+            object.insert("status".to_owned(), json!({}));
+        }
+        _ => {}
+    }
+}
+
+/// How much a pod may count on: everything it uses is guaranteed, some of it is asked for, or nothing is.
+fn quality_of_service(pod: &Object) -> &'static str {
+    let spec = pod.get("spec").cloned().unwrap_or_default();
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .filter_map(|field| spec[*field].as_array())
+        .flatten();
+    let (mut any, mut guaranteed) = (false, true);
+    for container in containers {
+        let (requests, limits) = (
+            &container["resources"]["requests"],
+            &container["resources"]["limits"],
+        );
+        any |= [requests, limits]
+            .iter()
+            .any(|amounts| amounts.as_object().is_some_and(|amounts| !amounts.is_empty()));
+        guaranteed &= ["cpu", "memory"]
+            .iter()
+            .all(|name| limits[*name].is_string() && requests[*name] == limits[*name]);
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+fn prepare_namespace(object: &mut Object) {
+    let spec = object.entry("spec").or_insert_with(|| json!({}));
+    let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
+    if !finalizers
+        .iter()
+        .any(|finalizer| finalizer == NAMESPACE_FINALIZER)
+    {
+        let mut finalizers = finalizers;
+        finalizers.push(Value::from(NAMESPACE_FINALIZER));
+        spec["finalizers"] = Value::Array(finalizers);
+    }
+    object.insert("status".to_owned(), json!({"phase": "Active"}));
+}
+
+fn prepare_secret(object: &mut Object) {
+    if let Some(Value::Object(plain)) = object.remove("stringData") {
+        let data = object.entry("data").or_insert_with(|| json!({}));
+        for (key, text) in plain {
+            let text = text.as_str().unwrap_or_default();
+            data[key] = Value::from(base64::engine::general_purpose::STANDARD.encode(text));
+        }
+    }
+}
+
+/// Empty maps and lists of metadata are absent, as typed encoding leaves them out.
+fn normalise_metadata(object: &mut Object) {
+    let metadata = meta::metadata_mut(object);
+    metadata.retain(|_, value| match value {
+        Value::Null => false,
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    });
+}
+
+/// Keeps what an update may not touch, and counts the generation.
+pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
+    let definition = &target.definition;
+    match target.subresource.as_str() {
+        "status" => keep_all_but_status(definition, old, new),
+        "finalize" => keep_all_but_namespace_finalizers(old, new),
+        "binding" => {}
+        _ if definition.has_status() => meta::copy_field(old, new, "status"),
+        _ => {}
+    }
+    normalise_metadata(new);
+    let old_metadata = meta::metadata(old).cloned().unwrap_or_default();
+    let metadata = meta::metadata_mut(new);
+    for kept in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        meta::copy_field(&old_metadata, metadata, kept);
+    }
+    for kept in ["uid", "creationTimestamp", "namespace", "name"] {
+        if !metadata.contains_key(kept) {
+            meta::copy_field(&old_metadata, metadata, kept);
+        }
+    }
+    metadata.remove("selfLink");
+    if definition.is("", "namespaces") && target.subresource.is_empty() {
+        meta::copy_field(old, new, "spec");
+    }
+    if counts_generations(definition) && specification_changed(definition, old, new) {
+        meta::set_meta(new, "generation", meta::generation(old) + 1);
+    }
+}
+
+fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) {
+    let status = new.remove("status");
+    let metadata = new.remove("metadata");
+    new.clone_from(old);
+    match status {
+        Some(status) => new.insert("status".to_owned(), status),
+        None => new.remove("status"),
+    };
+    let Some(Value::Object(metadata)) = metadata else {
+        return;
+    };
+    if definition.is_custom() {
+        // A custom resource's status write leaves its metadata alone, but for the record of managers.
+        meta::copy_field(&metadata, meta::metadata_mut(new), "managedFields");
+    } else {
+        new.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+}
+
+fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
+    let finalizers = new.get("spec").and_then(|spec| spec.get("finalizers")).cloned();
+    let mut spec = old
+        .get("spec")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    match finalizers.filter(|finalizers| finalizers.as_array().is_some_and(|list| !list.is_empty())) {
+        Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers),
+        None => spec.remove("finalizers"),
+    };
+    let metadata = new.remove("metadata");
+    new.clone_from(old);
+    new.insert("spec".to_owned(), Value::Object(spec));
+    if let Some(metadata) = metadata {
+        new.insert("metadata".to_owned(), metadata);
+    }
+}
+
+fn specification_changed(definition: &Definition, old: &Object, new: &Object) -> bool {
+    if definition.is_custom() {
+        return without_common(old, definition.has_status()) != without_common(new, definition.has_status());
+    }
+    // A deployment passes its annotations on, so they count too.
+    let annotations = |object: &Object| {
+        meta::metadata(object)
+            .and_then(|metadata| metadata.get("annotations"))
+            .cloned()
+    };
+    if definition.is("apps", "deployments") && annotations(old) != annotations(new) {
+        return true;
+    }
+    match (old.get("spec"), new.get("spec")) {
+        (None, None) => without_common(old, true) != without_common(new, true),
+        (before, after) => before != after,
+    }
+}
+
+fn without_common(object: &Object, has_status: bool) -> Map<String, Value> {
+    let skipped = |field: &str| {
+        matches!(field, "metadata" | "apiVersion" | "kind") || (has_status && field == "status")
+    };
+    let kept = object.iter().filter(|(field, _)| !skipped(field));
+    kept.map(|(field, value)| (field.clone(), value.clone()))
+        .collect()
+}
+
+/// Built-in objects are kept the way Go's encoder would write them; custom ones as they are.
+pub(super) fn as_encoded(definition: &Definition, object: &mut Object) {
+    if let Source::BuiltIn(kind) = definition.source {
+        let (group, version) = match kind.storage {
+            kinds::Storage::SharedWith { group, .. } => (group, kind.version),
+            kinds::Storage::Own | kinds::Storage::Virtual => (kind.group, kind.version),
+        };
+        go_types::as_encoded(object, group, version, kind.kind);
+    }
+}
+
+/// What an object of a kind is before anything is set in it; nothing for custom resources.
+pub(super) fn unset(definition: &Definition) -> Option<Object> {
+    match definition.source {
+        Source::BuiltIn(kind) => Some(go_types::empty(kind.group, kind.version, kind.kind)),
+        Source::Custom(_) => None,
+    }
+}
+
+/// An object that is shown but not kept: the outcome of a dry run.
+pub(super) fn unstored(key: Key, revision: u64, object: Object) -> Result<Arc<Stored>, ApiError> {
+    Ok(Arc::new(Stored::encode(key, revision, object)?))
+}

@@ -1,0 +1,157 @@
+//! The checks every object passes before it is stored.
+
+use serde_json::Value;
+
+use super::{Target, WriteContext, typed};
+use crate::catalog::{Definition, Source};
+use crate::crd;
+use crate::decode::{self, FieldValidation};
+use crate::error::ApiError;
+use crate::field_error::FieldError;
+use crate::kinds::{Scope, Storage};
+use crate::meta::Object;
+use crate::object_meta::{self, NameRule};
+use crate::rules;
+
+/// Brings an object as a client sent it into the form of its type: fields without a place are dropped and, as the
+/// client asked, refused, reported or ignored; a custom resource also gets its defaults.
+pub(super) fn normalise(
+    target: &Target,
+    context: &WriteContext,
+    object: Object,
+) -> Result<(Object, Vec<String>), ApiError> {
+    let definition = &target.definition;
+    let mut value = Value::Object(object);
+    let objections = match &definition.source {
+        // The body's own unknown fields were reported when it was read; what is left comes from elsewhere.
+        Source::BuiltIn(_) => {
+            if let Some(schema) = definition.type_schema() {
+                typed::conform(&mut value, &schema);
+            }
+            Vec::new()
+        }
+        Source::Custom(version) => version
+            .schema
+            .normalise(&mut value)
+            .map_err(ApiError::bad_request)?,
+    };
+    let objections = judge(definition, context, objections)?;
+    into_object(value).map(|object| (object, objections))
+}
+
+/// Refuses, passes on or swallows objections, as the client asked.
+pub(super) fn judge(
+    definition: &Definition,
+    context: &WriteContext,
+    objections: Vec<String>,
+) -> Result<Vec<String>, ApiError> {
+    match context.field_validation {
+        FieldValidation::Strict if !objections.is_empty() => Err(ApiError::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {}",
+            definition.kind,
+            definition.version,
+            definition.kind,
+            decode::strict_message(&objections)
+        ))),
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Strict | FieldValidation::Warn => Ok(objections),
+    }
+}
+
+/// Checks an object that is about to be created; what comes back besides are warnings.
+pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec<String>), ApiError> {
+    let definition = &target.definition;
+    let value = Value::Object(object);
+    let scope = if definition.namespaced {
+        Scope::Namespaced
+    } else {
+        Scope::Cluster
+    };
+    let mut errors = object_meta::validate_create(&value, scope, name_rule(definition));
+    errors.extend(kind_errors(definition, &value, None));
+    if let Source::Custom(version) = &definition.source {
+        errors.extend(version.schema.validate(&value, None));
+    }
+    refuse(target, &errors)?;
+    let warnings = warnings(definition, &value);
+    into_object(value).map(|object| (object, warnings))
+}
+
+/// Checks an object that is about to replace another.
+pub(super) fn changed_object(
+    target: &Target,
+    old: &Object,
+    object: Object,
+) -> Result<(Object, Vec<String>), ApiError> {
+    let definition = &target.definition;
+    let (old, value) = (Value::Object(old.clone()), Value::Object(object));
+    let mut errors = object_meta::validate_update(&value, &old);
+    errors.extend(kind_errors(definition, &value, Some(&old)));
+    if let Source::Custom(version) = &definition.source {
+        errors.extend(match target.subresource.as_str() {
+            "status" => version.schema.validate_status(&value, &old),
+            _ => version.schema.validate(&value, Some(&old)),
+        });
+    }
+    refuse(target, &errors)?;
+    let warnings = warnings(definition, &value);
+    into_object(value).map(|object| (object, warnings))
+}
+
+fn into_object(value: Value) -> Result<Object, ApiError> {
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => Err(ApiError::internal("an object is no longer one")),
+    }
+}
+
+/// Rules of single kinds; those of custom resources are in their schemas.
+fn kind_errors(definition: &Definition, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let Source::BuiltIn(kind) = definition.source else {
+        return Vec::new();
+    };
+    let mut errors = Vec::new();
+    if kind.group.is_empty() {
+        errors.extend(object_meta::unqualified_finalizers(new));
+    }
+    let group = match kind.storage {
+        Storage::SharedWith { group, .. } => group,
+        Storage::Own | Storage::Virtual => kind.group,
+    };
+    errors.extend(match (group, kind.kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd::check(new, old),
+        (group, kind) => rules::check(group, kind, new, old),
+    });
+    errors
+}
+
+fn warnings(definition: &Definition, value: &Value) -> Vec<String> {
+    if definition.is_custom() {
+        object_meta::finalizer_warnings(value)
+    } else {
+        Vec::new()
+    }
+}
+
+fn refuse(target: &Target, errors: &[FieldError]) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let definition = &target.definition;
+    Err(ApiError::invalid(
+        &definition.group,
+        &definition.kind,
+        &target.name,
+        errors,
+    ))
+}
+
+fn name_rule(definition: &Definition) -> NameRule {
+    match (definition.group.as_str(), definition.kind.as_str()) {
+        _ if definition.is_custom() => NameRule::Subdomain,
+        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        ("", "Namespace") => NameRule::Label,
+        ("", "Service") => NameRule::Label1035,
+        _ => NameRule::Subdomain,
+    }
+}

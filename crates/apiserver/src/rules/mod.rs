@@ -1,0 +1,40 @@
+//! What the built-in kinds demand of their objects beyond types and metadata, in Kubernetes' words.
+//!
+//! These are the rules that clients of this server run into; an object that a real server would refuse for a rarer
+//! reason is stored here.
+
+mod access;
+mod cluster;
+mod data;
+mod workloads;
+
+use serde_json::Value;
+
+use crate::field_error::FieldError;
+
+/// The broken rules of an object of a built-in kind; `old` is what it replaces.
+pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    match (group, kind) {
+        ("", "ConfigMap") => data::config_map(new, old),
+        ("", "Secret") => data::secret(new, old),
+        ("", "Pod") => workloads::pod(new, old),
+        ("", "Service") => workloads::service(new),
+        ("", "Node") => cluster::node(new),
+        ("", "Event") => cluster::event(new),
+        ("apps", "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet") => workloads::set(kind, new, old),
+        ("policy", "PodDisruptionBudget") => workloads::budget(new),
+        ("coordination.k8s.io", "Lease") => cluster::lease(new),
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => access::role(new),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => access::binding(new, old),
+        _ => Vec::new(),
+    }
+}
+
+/// The entries of a list that exists.
+fn items<'v>(object: &'v Value, pointer: &str) -> impl Iterator<Item = (usize, &'v Value)> {
+    let list = object.pointer(pointer).and_then(Value::as_array);
+    list.into_iter().flatten().enumerate()
+}
+
+#[cfg(test)]
+mod tests;

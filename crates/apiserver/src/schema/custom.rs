@@ -1,0 +1,81 @@
+//! The schema of one version of a CRD, in the form requests need it.
+
+use super::compile::compile;
+use super::default::apply_defaults;
+use super::embedded::{coerce_metadata, validate_embedded};
+use super::lists::validate_lists;
+use super::model::Schema;
+use super::prune::{prune, prune_nulls};
+use super::validate::validate;
+use crate::field_error::FieldError;
+use crate::go_text;
+use serde_json::Value;
+
+/// A compiled schema with the steps a custom resource goes through on its way into the store.
+#[derive(Clone, Debug)]
+pub struct CustomSchema {
+    schema: Schema,
+    preserves_unknown: bool,
+}
+
+impl CustomSchema {
+    /// Compiles the `openAPIV3Schema` of a version; `preserve_unknown` is the CRD's legacy switch.
+    pub fn new(open_api: &Value, preserve_unknown: bool) -> Self {
+        Self {
+            schema: compile(open_api),
+            preserves_unknown: preserve_unknown,
+        }
+    }
+
+    /// The shape of the resource, for patches and apply.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Brings a decoded object into the form that is checked and stored: unknown fields dropped, nulls resolved,
+    /// defaults filled in.
+    ///
+    /// Returns what a strict reader objects to, or the reason why the object cannot be decoded at all (400).
+    pub fn normalise(&self, object: &mut Value) -> Result<Vec<String>, String> {
+        let mut unknown = coerce_metadata(&self.schema, object)?;
+        if !self.preserves_unknown {
+            unknown.extend(prune(object, &self.schema));
+        }
+        self.fill_in(object);
+        Ok(unknown
+            .iter()
+            .map(|path| format!("unknown field {}", go_text::quote(path)))
+            .collect())
+    }
+
+    /// Resolves nulls and adds defaults, as is also done to every object read from the store.
+    pub fn fill_in(&self, object: &mut Value) {
+        prune_nulls(object, &self.schema);
+        apply_defaults(object, &self.schema);
+    }
+
+    /// Checks an object, or on update the change from `old` to it; metadata is checked elsewhere.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = validate(&self.schema, object, old, "");
+        errors.extend(validate_embedded(&self.schema, object));
+        let lists_were_fine = old.is_none_or(|old| validate_lists(&self.schema, old).is_empty());
+        if lists_were_fine {
+            errors.extend(validate_lists(&self.schema, object));
+        }
+        errors
+    }
+
+    /// Checks a write through the status subresource, which is only about the status.
+    pub fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if let (Some(status), Some(property)) = (object.get("status"), self.schema.root().property("status"))
+        {
+            let status_schema = self.schema.rooted_at(property.node);
+            errors.extend(validate(&status_schema, status, old.get("status"), "status"));
+        }
+        if validate_lists(&self.schema, old).is_empty() {
+            errors.extend(validate_lists(&self.schema, object));
+        }
+        errors
+    }
+}

@@ -1,0 +1,239 @@
+//! The server: opens a data directory, serves it in process and over TLS, and keeps it in order.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::admission::Admission;
+use crate::auth::{Identity, NodeRestriction, Pki, PkiError, Tokens, TokensError};
+use crate::clock::{Clock, SystemClock};
+use crate::error::ApiError;
+use crate::http::{Api, ApiService, SchemaCache};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::store::{Retention, Store, StoreError};
+use crate::{bootstrap, controllers, files, listen};
+
+/// How often clients that asked for bookmarks get one; Kubernetes does it about as often.
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
+/// How often history is looked through for what is too old.
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("creating the data directory {path}: {source}")]
+    DataDirectory {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error("preparing the first objects: {0}")]
+    Bootstrap(#[source] ApiError),
+    #[error("writing {path}: {source}")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("listening: {0}")]
+    Listen(#[source] io::Error),
+}
+
+/// What the embedding program may choose.
+#[derive(Debug)]
+pub struct Options {
+    pub clock: Arc<dyn Clock>,
+    pub admission: Vec<Arc<dyn Admission>>,
+    pub retention: Retention,
+    pub bookmark_interval: Duration,
+    /// Garbage collection, namespace deletion, budgets and the like; off to behave as a bare kube-apiserver.
+    pub controllers: bool,
+    /// Names and addresses by which clients reach the server, besides the local ones.
+    pub hosts: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            admission: Vec::new(),
+            retention: Retention::default(),
+            bookmark_interval: BOOKMARK_INTERVAL,
+            controllers: true,
+            hosts: Vec::new(),
+        }
+    }
+}
+
+/// A running control plane over one data directory.
+#[derive(Debug)]
+pub struct Server {
+    api: Arc<Api>,
+    pki: Arc<Pki>,
+    data_directory: PathBuf,
+    hosts: Vec<String>,
+    stop: watch::Sender<bool>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Server {
+    /// Opens a data directory, creating what is missing; must be called inside a tokio runtime.
+    pub async fn open(data_directory: &Path, options: Options) -> Result<Self, ServerError> {
+        std::fs::create_dir_all(data_directory).map_err(|source| ServerError::DataDirectory {
+            path: data_directory.to_owned(),
+            source,
+        })?;
+        let store = Arc::new(Store::open(
+            &data_directory.join("store.redb"),
+            options.retention,
+        )?);
+        let tokens = Arc::new(Tokens::open(&data_directory.join("tokens.json"))?);
+        let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
+        let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodeRestriction)];
+        admission.extend(options.admission);
+        let registry = Arc::new(Registry::new(store, options.clock, admission));
+        bootstrap::prepare(&registry)
+            .await
+            .map_err(ServerError::Bootstrap)?;
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(expire_history(Arc::clone(&registry), stopped.clone()));
+        controllers::start_own(&registry, &stopped, &mut tasks);
+        if options.controllers {
+            controllers::start(&registry, &stopped, &mut tasks);
+        }
+        let api = Arc::new(Api {
+            registry,
+            tokens,
+            limits: Limits::default(),
+            metrics: Metrics::default(),
+            schemas: SchemaCache::default(),
+            bookmark_interval: options.bookmark_interval,
+            stop: stopped,
+        });
+        let mut hosts: Vec<String> = [
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "kubernetes",
+            "kubernetes.default.svc",
+        ]
+        .map(str::to_owned)
+        .into();
+        hosts.extend(options.hosts);
+        Ok(Self {
+            api,
+            pki,
+            data_directory: data_directory.to_owned(),
+            hosts,
+            stop,
+            tasks: Mutex::new(tasks),
+        })
+    }
+
+    /// The whole API for the embedding program itself, without a socket: `kube::Client::new(server.service(), ...)`.
+    pub fn service(&self) -> ApiService {
+        self.service_as(Identity::admin())
+    }
+
+    /// The API as a given caller sees it.
+    pub fn service_as(&self, identity: Identity) -> ApiService {
+        ApiService::new(Arc::clone(&self.api), Some(identity))
+    }
+
+    /// The API as a connection without a certificate sees it: only tokens count.
+    pub fn anonymous_service(&self) -> ApiService {
+        ApiService::new(Arc::clone(&self.api), None)
+    }
+
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.api.registry
+    }
+
+    /// A bearer token for somebody; it is shown once and kept only as a hash.
+    pub fn issue_token(&self, identity: &Identity) -> Result<String, ServerError> {
+        Ok(self.api.tokens.issue(identity)?)
+    }
+
+    pub fn revoke_tokens(&self, user: &str) -> Result<(), ServerError> {
+        Ok(self.api.tokens.revoke(user)?)
+    }
+
+    /// The certificates that clients of the socket must trust.
+    pub fn ca_bundle(&self) -> &str {
+        self.pki.bundle()
+    }
+
+    /// A kubeconfig with a client certificate for somebody.
+    pub fn kubeconfig(&self, url: &str, identity: &Identity) -> Result<String, ServerError> {
+        let credentials = self.pki.client(identity, self.api.registry.clock().now())?;
+        Ok(bootstrap::kubeconfig(
+            url,
+            self.pki.bundle(),
+            &identity.user,
+            &credentials,
+        ))
+    }
+
+    /// Writes the administrator's kubeconfig into the data directory and returns its path.
+    pub fn write_kubeconfig(&self, url: &str) -> Result<PathBuf, ServerError> {
+        let path = self.data_directory.join("kubeconfig");
+        let text = self.kubeconfig(url, &Identity::admin())?;
+        files::write_private(&path, text.as_bytes()).map_err(|source| ServerError::Write {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(path)
+    }
+
+    /// Serves TLS connections until [`Server::shutdown`]; the administrator's kubeconfig stays fresh meanwhile.
+    pub async fn serve(&self, listener: TcpListener, url: &str) -> Result<(), ServerError> {
+        self.write_kubeconfig(url)?;
+        let clock = Arc::clone(self.api.registry.clock());
+        let identities = listen::Identities {
+            pki: Arc::clone(&self.pki),
+            hosts: self.hosts.clone(),
+            clock,
+        };
+        let renew = || self.write_kubeconfig(url).map(|_| ());
+        listen::serve(
+            listener,
+            Arc::clone(&self.api),
+            &identities,
+            renew,
+            self.stop.subscribe(),
+        )
+        .await
+    }
+
+    /// Ends watches and background work, lets accepted writes finish, and closes the store.
+    pub async fn shutdown(&self) {
+        self.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
+        while tasks.join_next().await.is_some() {}
+        self.api.registry.store.close();
+    }
+}
+
+/// Keeps the bounded past bounded by age too.
+async fn expire_history(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(EXPIRE_INTERVAL) => registry.store.expire(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The one file: current objects and the revision counter, nothing else.
+//!
+//! A batch is one transaction; when [`Disk::commit`] returns it is on stable storage. History for watches lives in
+//! memory only, exactly as a kube-apiserver's watch cache does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::StoreError;
+use super::object::{Key, Stored};
+
+const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
+const REVISION: &str = "revision";
+/// Raised when the layout of the tables changes, so that an older binary refuses instead of misreading.
+const LAYOUT: &str = "layout";
+const LAYOUT_VERSION: u64 = 1;
+
+/// Separates resource and path; no name may contain it.
+const SEPARATOR: char = '\0';
+
+#[derive(Debug)]
+pub(super) struct Disk {
+    database: Database,
+}
+
+/// What was on disk at start.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub revision: u64,
+    pub objects: Vec<Stored>,
+}
+
+/// One durable effect of a write.
+#[derive(Debug)]
+pub(super) enum Effect {
+    Put(Arc<Stored>),
+    Remove(Key),
+}
+
+impl Disk {
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let database = Database::create(path).map_err(StoreError::open(path))?;
+        let disk = Self { database };
+        disk.prepare().map_err(StoreError::open(path))?;
+        Ok(disk)
+    }
+
+    fn prepare(&self) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            transaction.open_table(OBJECTS)?;
+            let mut counters = transaction.open_table(COUNTERS)?;
+            let found = counters.get(LAYOUT)?.map(|layout| layout.value());
+            match found {
+                None => {
+                    counters.insert(LAYOUT, LAYOUT_VERSION)?;
+                }
+                Some(LAYOUT_VERSION) => {}
+                Some(other) => {
+                    return Err(redb::Error::Corrupted(format!(
+                        "layout {other} was written by another version of this program (this one knows {LAYOUT_VERSION})"
+                    )));
+                }
+            }
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    pub fn load(&self) -> Result<Loaded, StoreError> {
+        let transaction = self.database.begin_read().map_err(StoreError::disk)?;
+        let counters = transaction.open_table(COUNTERS).map_err(StoreError::disk)?;
+        let revision = counters
+            .get(REVISION)
+            .map_err(StoreError::disk)?
+            .map_or(0, |revision| revision.value());
+        let table = transaction.open_table(OBJECTS).map_err(StoreError::disk)?;
+        let mut objects = Vec::new();
+        for entry in table.iter().map_err(StoreError::disk)? {
+            let (name, value) = entry.map_err(StoreError::disk)?;
+            objects.push(decode(name.value(), value.value())?);
+        }
+        Ok(Loaded { revision, objects })
+    }
+
+    /// Writes a batch and the revision it ends at, durably.
+    pub fn commit(&self, effects: &[Effect], revision: u64) -> Result<(), StoreError> {
+        let transaction = self.database.begin_write().map_err(StoreError::disk)?;
+        {
+            let mut objects = transaction.open_table(OBJECTS).map_err(StoreError::disk)?;
+            for effect in effects {
+                match effect {
+                    Effect::Put(stored) => {
+                        objects
+                            .insert(disk_key(&stored.key).as_str(), encode(stored).as_slice())
+                            .map_err(StoreError::disk)?;
+                    }
+                    Effect::Remove(key) => {
+                        objects.remove(disk_key(key).as_str()).map_err(StoreError::disk)?;
+                    }
+                }
+            }
+            let mut counters = transaction.open_table(COUNTERS).map_err(StoreError::disk)?;
+            counters.insert(REVISION, revision).map_err(StoreError::disk)?;
+        }
+        transaction.commit().map_err(StoreError::disk)
+    }
+}
+
+fn disk_key(key: &Key) -> String {
+    format!("{}{SEPARATOR}{}", key.resource, key.path)
+}
+
+fn encode(stored: &Stored) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(stored.json().len() + size_of::<u64>());
+    bytes.extend_from_slice(&stored.revision.to_le_bytes());
+    bytes.extend_from_slice(stored.json());
+    bytes
+}
+
+fn decode(name: &str, value: &[u8]) -> Result<Stored, StoreError> {
+    let damaged = || StoreError::NotAnObject {
+        path: name.replace(SEPARATOR, "/"),
+    };
+    let (resource, path) = name.split_once(SEPARATOR).ok_or_else(damaged)?;
+    let (revision, json) = value.split_first_chunk::<8>().ok_or_else(damaged)?;
+    let key = Key {
+        resource: Arc::from(resource),
+        path: Arc::from(path),
+    };
+    Stored::decode(key, u64::from_le_bytes(*revision), Bytes::copy_from_slice(json))
+}

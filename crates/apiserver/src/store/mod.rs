@@ -1,0 +1,232 @@
+//! A revisioned store of JSON objects in one file.
+//!
+//! It gives every change a revision from one total order, keeps the current objects in memory, remembers the recent
+//! past for watches and paged lists, and acknowledges a write only when it is on stable storage. It knows nothing of
+//! Kubernetes kinds, of HTTP, or of who asks.
+
+mod disk;
+mod history;
+mod object;
+mod state;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+pub use history::{Change, Event, Expired, Retention};
+pub use object::{Head, Key, OwnerReference, Stored, write_type_meta};
+pub use state::{Events, Page};
+pub use writer::{Expect, Write};
+
+use disk::Disk;
+use state::State;
+use writer::Writer;
+
+/// Why the store refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("opening the store {path}: {source}")]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: Box<redb::Error>,
+    },
+    #[error("reading or writing the store: {0}")]
+    Disk(#[source] Box<redb::Error>),
+    #[error("starting the store's writer: {0}")]
+    Thread(#[source] std::io::Error),
+    #[error("encoding {path}: {source}")]
+    Encode {
+        path: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{path} is not a JSON object with metadata")]
+    NotAnObject { path: String },
+    #[error("the object already exists")]
+    Exists,
+    #[error("the object does not exist")]
+    Missing,
+    #[error("the object has changed")]
+    Changed,
+    #[error("the write did not reach the disk: {0}")]
+    NotWritten(String),
+    #[error("too many writes are waiting for the disk")]
+    Overloaded,
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    fn disk(error: impl Into<redb::Error>) -> Self {
+        Self::Disk(Box::new(error.into()))
+    }
+
+    fn open<E: Into<redb::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
+        let path = path.to_owned();
+        move |error| Self::Open {
+            path,
+            source: Box::new(error.into()),
+        }
+    }
+}
+
+/// The store: cheap to share behind an `Arc`.
+#[derive(Debug)]
+pub struct Store {
+    state: Arc<RwLock<State>>,
+    writer: Arc<Writer>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens the file, creating it when there is none.
+    pub fn open(path: &Path, retention: Retention) -> Result<Self, StoreError> {
+        let disk = Disk::open(path)?;
+        let loaded = disk.load()?;
+        let state = Arc::new(RwLock::new(State::load(
+            loaded.revision,
+            loaded.objects,
+            retention,
+        )));
+        let (writer, thread) = Writer::start(disk, Arc::clone(&state))?;
+        Ok(Self {
+            state,
+            writer,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Applies one change and returns once it is durable and visible.
+    pub async fn write(&self, key: Key, expect: Expect, write: Write) -> Result<Arc<Stored>, StoreError> {
+        let durable = self.writer.submit(key, expect, write)?;
+        durable.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// The durable version of an object.
+    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.state.read().get(key)
+    }
+
+    /// The newest accepted version of an object, which may still be on its way to disk.
+    pub fn latest(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.writer.latest(key)
+    }
+
+    /// The newest durable revision.
+    pub fn revision(&self) -> u64 {
+        self.state.read().revision
+    }
+
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<Stored>> {
+        self.state.read().by_uid(uid)
+    }
+
+    /// Objects that name this uid among their owners.
+    pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
+        self.state.read().dependents(uid)
+    }
+
+    /// Hands over the objects whose relations changed since the last call.
+    pub fn take_suspects(&self) -> BTreeSet<Key> {
+        self.state.write().take_suspects()
+    }
+
+    pub fn suspect_again(&self, key: Key) {
+        self.state.write().suspect_again(key);
+    }
+
+    /// The resources that have at least one object.
+    pub fn resource_names(&self) -> Vec<Arc<str>> {
+        self.state.read().resource_names()
+    }
+
+    pub fn count(&self, resource: &str) -> usize {
+        self.state.read().count(resource)
+    }
+
+    /// Everything of a resource now; an empty namespace means all of them.
+    pub fn list(&self, resource: &str, namespace: &str) -> Page {
+        self.state.read().list(resource, namespace)
+    }
+
+    /// At most one object, as a list.
+    pub fn get_page(&self, key: &Key) -> Page {
+        let state = self.state.read();
+        Page {
+            revision: state.revision,
+            objects: state.get(key).into_iter().collect(),
+        }
+    }
+
+    /// Everything of a resource at a past revision, from a path on.
+    pub fn list_at(
+        &self,
+        resource: &str,
+        namespace: &str,
+        revision: u64,
+        from: Option<&str>,
+    ) -> Result<Page, Expired> {
+        self.state.read().list_at(resource, namespace, revision, from)
+    }
+
+    pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {
+        self.state.read().events_after(resource, revision, limit)
+    }
+
+    /// Waits until a revision is durable and visible.
+    pub async fn reached(&self, revision: u64) {
+        let mut tip = self.state.read().tip();
+        // The sender lives as long as the store, so waiting cannot fail while `self` is borrowed.
+        let _ = tip.wait_for(|tip| *tip >= revision).await;
+    }
+
+    /// Wakes at every new revision, whatever it is about.
+    pub fn tip(&self) -> watch::Receiver<u64> {
+        self.state.read().tip()
+    }
+
+    /// Wakes whenever the resource has a new event.
+    pub fn subscribe(&self, resource: &Arc<str>) -> watch::Receiver<u64> {
+        self.state.write().subscribe(resource)
+    }
+
+    /// Forgets history that is older than the retention allows.
+    pub fn expire(&self) {
+        self.state.write().expire(Instant::now());
+    }
+
+    /// The newest revision that is forgotten for lists.
+    pub fn compacted(&self) -> u64 {
+        self.state.read().compacted()
+    }
+
+    /// Forgets all history up to a revision; watches and lists from before it are then told that it expired.
+    pub fn compact(&self, revision: u64) {
+        self.state.write().compact(revision);
+    }
+
+    /// Finishes accepted writes and releases the file.
+    pub fn close(&self) {
+        self.writer.close();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of the writer has already been reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! One immutable version of one object, kept as the bytes that clients receive.
+//!
+//! Objects stay serialised: a list is a concatenation and a watch event is shared by every watcher. What the server
+//! itself must know without parsing (labels, owners, finalizers) is extracted once, into [`Head`].
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::StoreError;
+
+/// Where an object lives: the stored resource (`nodes`, `machineconfigs.machineconfiguration.openshift.io`) and the
+/// path below it (`name`, or `namespace/name`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub resource: Arc<str>,
+    pub path: Arc<str>,
+}
+
+impl Key {
+    /// An empty namespace means a cluster-scoped object.
+    pub fn new(resource: &Arc<str>, namespace: &str, name: &str) -> Self {
+        let path = if namespace.is_empty() {
+            Arc::from(name)
+        } else {
+            Arc::from(format!("{namespace}/{name}"))
+        };
+        Self {
+            resource: Arc::clone(resource),
+            path,
+        }
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.path.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    pub fn name(&self) -> &str {
+        self.path.split_once('/').map_or(&self.path, |(_, name)| name)
+    }
+
+    /// The form in which errors of Kubernetes' storage name an object.
+    pub fn registry_path(&self) -> String {
+        format!("/registry/{}/{}", self.resource, self.path)
+    }
+}
+
+/// One entry of `metadata.ownerReferences`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub controller: Option<bool>,
+    pub block_owner_deletion: Option<bool>,
+}
+
+/// The part of `metadata` that the server consults without parsing the object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Head {
+    pub uid: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub labels: Map<String, Value>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub owner_references: Vec<OwnerReference>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub finalizers: Vec<String>,
+    pub deletion_timestamp: Option<String>,
+}
+
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[derive(Deserialize)]
+struct Wrapped {
+    kind: String,
+    #[serde(default)]
+    metadata: Head,
+}
+
+/// One version of one object.
+#[derive(Debug)]
+pub struct Stored {
+    pub key: Key,
+    pub revision: u64,
+    pub kind: String,
+    pub head: Head,
+    json: Bytes,
+    /// Where the fields other than `kind` and `apiVersion` begin.
+    body_at: usize,
+    metadata_only: OnceLock<Bytes>,
+    field_texts: OnceLock<Vec<String>>,
+}
+
+impl Stored {
+    /// Serialises an object, stamping its revision.
+    pub fn encode(key: Key, revision: u64, mut object: Map<String, Value>) -> Result<Self, StoreError> {
+        let metadata = object
+            .entry("metadata")
+            .or_insert_with(|| Value::Object(Map::new()));
+        let Some(metadata) = metadata.as_object_mut() else {
+            return Err(StoreError::NotAnObject {
+                path: key.registry_path(),
+            });
+        };
+        metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
+        let head = Head::deserialize(&*metadata).map_err(|source| StoreError::Encode {
+            path: key.registry_path(),
+            source,
+        })?;
+        let kind = take_string(&mut object, "kind");
+        let api_version = take_string(&mut object, "apiVersion");
+        let mut json = Vec::with_capacity(1024);
+        write_type_meta(&mut json, &kind, &api_version);
+        let body_at = json.len();
+        let body = serde_json::to_vec(&object).map_err(|source| StoreError::Encode {
+            path: key.registry_path(),
+            source,
+        })?;
+        json.extend_from_slice(&body[1..]);
+        Ok(Self {
+            key,
+            revision,
+            kind,
+            head,
+            json: Bytes::from(json),
+            body_at,
+            metadata_only: OnceLock::new(),
+            field_texts: OnceLock::new(),
+        })
+    }
+
+    /// Reads back what [`Stored::encode`] wrote.
+    pub fn decode(key: Key, revision: u64, json: Bytes) -> Result<Self, StoreError> {
+        let wrapped: Wrapped = serde_json::from_slice(&json).map_err(|source| StoreError::Encode {
+            path: key.registry_path(),
+            source,
+        })?;
+        let body_at = find_body(&json).ok_or_else(|| StoreError::NotAnObject {
+            path: key.registry_path(),
+        })?;
+        Ok(Self {
+            key,
+            revision,
+            kind: wrapped.kind,
+            head: wrapped.metadata,
+            json,
+            body_at,
+            metadata_only: OnceLock::new(),
+            field_texts: OnceLock::new(),
+        })
+    }
+
+    /// The whole object as it was written.
+    pub fn json(&self) -> &Bytes {
+        &self.json
+    }
+
+    /// Everything after the type, up to and including the closing brace.
+    pub fn body(&self) -> &[u8] {
+        &self.json[self.body_at..]
+    }
+
+    /// Everything before [`Stored::body`]: the opening brace, `kind` and `apiVersion`.
+    pub fn type_meta(&self) -> &[u8] {
+        &self.json[..self.body_at]
+    }
+
+    /// The object as a value to change.
+    pub fn value(&self) -> Result<Map<String, Value>, StoreError> {
+        serde_json::from_slice(&self.json).map_err(|source| StoreError::Encode {
+            path: self.key.registry_path(),
+            source,
+        })
+    }
+
+    /// `"metadata":{...}}` and nothing else, serialised once.
+    pub fn metadata_body(&self) -> &Bytes {
+        self.metadata_only.get_or_init(|| {
+            #[derive(Deserialize)]
+            struct Only<'a> {
+                #[serde(borrow)]
+                metadata: &'a serde_json::value::RawValue,
+            }
+            let metadata = serde_json::from_slice::<Only<'_>>(&self.json)
+                .map_or("{}", |only| only.metadata.get())
+                .to_owned();
+            Bytes::from(format!("\"metadata\":{metadata}}}"))
+        })
+    }
+
+    /// The texts a field selector compares with, read once per version.
+    pub fn field_texts(&self, read: impl FnOnce(&Value) -> Vec<String>) -> &[String] {
+        self.field_texts.get_or_init(|| {
+            let object = serde_json::from_slice::<Value>(&self.json).unwrap_or(Value::Null);
+            read(&object)
+        })
+    }
+
+    /// The same object under a later revision: what a watcher is told when the object goes.
+    pub fn at_revision(&self, revision: u64) -> Result<Self, StoreError> {
+        Self::encode(self.key.clone(), revision, self.value()?)
+    }
+
+    /// A rough size for bounding what history keeps.
+    pub fn weight(&self) -> usize {
+        self.json.len() + 512
+    }
+}
+
+/// Opens an object with its type, ready for the body to follow.
+pub fn write_type_meta(out: &mut Vec<u8>, kind: &str, api_version: &str) {
+    out.extend_from_slice(b"{\"kind\":");
+    write_string(out, kind);
+    out.extend_from_slice(b",\"apiVersion\":");
+    write_string(out, api_version);
+    out.push(b',');
+}
+
+fn write_string(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(Value::from(text).to_string().as_bytes());
+}
+
+fn take_string(object: &mut Map<String, Value>, field: &str) -> String {
+    match object.remove(field) {
+        Some(Value::String(text)) => text,
+        _ => String::new(),
+    }
+}
+
+/// The offset after `{"kind":"...","apiVersion":"...",` in bytes written by [`Stored::encode`].
+fn find_body(json: &[u8]) -> Option<usize> {
+    let marker = b"\",\"apiVersion\":\"";
+    let start = json.windows(marker.len()).position(|window| window == marker)? + marker.len();
+    let end = json[start..].iter().position(|byte| *byte == b'"')? + start;
+    (json.get(end + 1) == Some(&b',')).then_some(end + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn encode(object: &Value, revision: u64) -> Stored {
+        let key = Key::new(&Arc::from("configmaps"), "default", "a");
+        Stored::encode(key, revision, object.as_object().cloned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_object_reads_back_with_its_revision_stamped() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "\"apiVersion\":\""},
+            "metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}, "finalizers": null}});
+        let stored = encode(&object, 42);
+        let again = Stored::decode(stored.key.clone(), 42, stored.json().clone()).unwrap();
+        assert_eq!(again.body(), stored.body());
+        assert_eq!(again.kind, "ConfigMap");
+        assert_eq!(again.head.labels["x"], "y");
+        let value = Value::Object(again.value().unwrap());
+        assert_eq!(value["metadata"]["resourceVersion"], "42");
+        assert_eq!(value["data"], object["data"]);
+    }
+
+    #[test]
+    fn metadata_alone_is_cut_out_of_the_whole() {
+        let stored = encode(
+            &json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {}, "metadata": {"name": "a"}}),
+            7,
+        );
+        assert_eq!(
+            &stored.metadata_body()[..],
+            br#""metadata":{"name":"a","resourceVersion":"7"}}"#
+        );
+    }
+
+    #[test]
+    fn keys_name_their_namespace() {
+        let resource = Arc::from("pods");
+        assert_eq!(Key::new(&resource, "ns", "p").namespace(), "ns");
+        assert_eq!(Key::new(&resource, "ns", "p").name(), "p");
+        assert_eq!(Key::new(&resource, "", "n").namespace(), "");
+        assert_eq!(Key::new(&resource, "", "n").name(), "n");
+    }
+}

@@ -1,0 +1,333 @@
+//! Everything readers see: the durable current objects, recent history and the index of owners.
+//!
+//! Only the writer's thread changes it, one whole batch at a time, so a reader always sees a revision that is on disk
+//! and complete.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::history::{Change, Event, Expired, History, Retention};
+use super::object::{Key, Stored};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub revision: u64,
+    /// Where history begins for a resource that was never written since the start.
+    floor: u64,
+    resources: HashMap<Arc<str>, Resource>,
+    dependents: HashMap<String, BTreeSet<Key>>,
+    uids: HashMap<String, Key>,
+    retention: Retention,
+    tip: watch::Sender<u64>,
+    /// Objects whose owners, dependents or finalizers may ask for garbage collection; at most one entry per object.
+    suspects: BTreeSet<Key>,
+    /// Which revision was the newest when, for compaction by age.
+    ages: VecDeque<(Instant, u64)>,
+    compacted: u64,
+}
+
+#[derive(Debug)]
+struct Resource {
+    objects: BTreeMap<Arc<str>, Arc<Stored>>,
+    history: History,
+    tip: watch::Sender<u64>,
+}
+
+/// A part of a list: objects in key order at one revision.
+#[derive(Debug)]
+pub struct Page {
+    pub revision: u64,
+    pub objects: Vec<Arc<Stored>>,
+}
+
+/// A part of what happened to a resource.
+#[derive(Debug)]
+pub struct Events {
+    pub events: Vec<Arc<Event>>,
+    /// Nothing else happened to the resource up to this revision.
+    pub read_to: u64,
+}
+
+impl State {
+    pub fn load(revision: u64, objects: Vec<Stored>, retention: Retention) -> Self {
+        let mut state = Self {
+            revision,
+            floor: revision,
+            resources: HashMap::new(),
+            dependents: HashMap::new(),
+            uids: HashMap::new(),
+            retention,
+            tip: watch::Sender::new(revision),
+            suspects: BTreeSet::new(),
+            ages: VecDeque::new(),
+            compacted: 0,
+        };
+        for stored in objects {
+            let stored = Arc::new(stored);
+            state.index(&stored);
+            state.suspect(&stored);
+            let resource = state.resource(&stored.key.resource);
+            resource.objects.insert(Arc::clone(&stored.key.path), stored);
+        }
+        state
+    }
+
+    fn resource(&mut self, name: &Arc<str>) -> &mut Resource {
+        let (floor, compacted) = (self.floor, self.compacted);
+        self.resources
+            .entry(Arc::clone(name))
+            .or_insert_with(|| Resource {
+                objects: BTreeMap::new(),
+                history: History::starting_at(floor, compacted),
+                tip: watch::Sender::new(floor),
+            })
+    }
+
+    /// Makes a durable batch visible.
+    pub fn publish(&mut self, events: Vec<Arc<Event>>) {
+        let mut touched: HashMap<Arc<str>, u64> = HashMap::new();
+        for event in events {
+            let stored = Arc::clone(event.object());
+            if let Some(previous) = &event.previous {
+                self.unindex(previous);
+            }
+            let retention = self.retention;
+            let removed = matches!(event.change, Change::Removed(_));
+            if removed {
+                self.suspect_relatives(&stored);
+            } else {
+                self.index(&stored);
+                self.suspect(&stored);
+            }
+            self.revision = event.revision;
+            touched.insert(Arc::clone(&stored.key.resource), event.revision);
+            let resource = self.resource(&stored.key.resource);
+            if removed {
+                resource.objects.remove(&stored.key.path);
+            } else {
+                resource.objects.insert(Arc::clone(&stored.key.path), stored);
+            }
+            resource.history.push(event, &retention);
+        }
+        for (name, revision) in touched {
+            self.resource(&name).tip.send_replace(revision);
+        }
+        self.tip.send_replace(self.revision);
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.resources.get(&key.resource)?.objects.get(&key.path).cloned()
+    }
+
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<Stored>> {
+        self.get(self.uids.get(uid)?)
+    }
+
+    pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
+        let keys = self.dependents.get(uid);
+        keys.into_iter()
+            .flatten()
+            .filter_map(|key| self.get(key))
+            .collect()
+    }
+
+    pub fn resource_names(&self) -> Vec<Arc<str>> {
+        let filled = self
+            .resources
+            .iter()
+            .filter(|(_, resource)| !resource.objects.is_empty());
+        filled.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    pub fn count(&self, resource: &str) -> usize {
+        self.resources
+            .get(resource)
+            .map_or(0, |resource| resource.objects.len())
+    }
+
+    /// Objects of one resource, all or of one namespace, now.
+    pub fn list(&self, resource: &str, namespace: &str) -> Page {
+        let objects = match self.resources.get(resource) {
+            None => Vec::new(),
+            Some(resource) => in_namespace(&resource.objects, namespace, None)
+                .map(|(_, stored)| Arc::clone(stored))
+                .collect(),
+        };
+        Page {
+            revision: self.revision,
+            objects,
+        }
+    }
+
+    /// Objects of one resource as they were at a revision, from a path on.
+    pub fn list_at(
+        &self,
+        resource: &str,
+        namespace: &str,
+        revision: u64,
+        from: Option<&str>,
+    ) -> Result<Page, Expired> {
+        let Some(resource) = self.resources.get(resource) else {
+            let oldest = self.floor.max(self.compacted);
+            if revision < oldest {
+                return Err(Expired {
+                    asked: revision,
+                    oldest,
+                });
+            }
+            return Ok(Page {
+                revision,
+                objects: Vec::new(),
+            });
+        };
+        let mut undo = resource.history.undo(revision)?;
+        let mut objects: Vec<Arc<Stored>> = in_namespace(&resource.objects, namespace, from)
+            .filter_map(|(_, stored)| {
+                undo.remove(&stored.key)
+                    .unwrap_or_else(|| Some(Arc::clone(stored)))
+            })
+            .collect();
+        // What is left in `undo` has no current object, or one outside the range.
+        let vanished = undo.into_values().flatten().filter(|stored| {
+            (namespace.is_empty() || stored.key.namespace() == namespace)
+                && from.is_none_or(|from| &*stored.key.path >= from)
+        });
+        let before = objects.len();
+        objects.extend(vanished);
+        if objects.len() > before {
+            objects.sort_by(|left, right| left.key.path.cmp(&right.key.path));
+            objects.dedup_by(|left, right| left.key.path == right.key.path);
+        }
+        Ok(Page { revision, objects })
+    }
+
+    pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {
+        let events = match self.resources.get(resource) {
+            Some(resource) => resource.history.after(revision, limit)?,
+            None if revision < self.floor => {
+                return Err(Expired {
+                    asked: revision,
+                    oldest: self.floor,
+                });
+            }
+            None => Vec::new(),
+        };
+        let read_to = match events.last() {
+            Some(last) if events.len() == limit => last.revision,
+            _ => self.revision.max(revision),
+        };
+        Ok(Events { events, read_to })
+    }
+
+    /// Wakes at every new revision, whatever it is about.
+    pub fn tip(&self) -> watch::Receiver<u64> {
+        self.tip.subscribe()
+    }
+
+    pub fn subscribe(&mut self, resource: &Arc<str>) -> watch::Receiver<u64> {
+        self.resource(resource).tip.subscribe()
+    }
+
+    /// Forgets what is older than the retention allows; revisions of that age count as compacted.
+    pub fn expire(&mut self, now: Instant) {
+        let retention = self.retention;
+        self.ages.push_back((now, self.revision));
+        let mut old_enough = None;
+        while let Some((at, revision)) = self.ages.front()
+            && now.duration_since(*at) >= retention.age
+        {
+            old_enough = Some(*revision);
+            self.ages.pop_front();
+        }
+        if let Some(revision) = old_enough {
+            self.compact(revision);
+        }
+        for resource in self.resources.values_mut() {
+            resource.history.expire(&retention, now);
+        }
+    }
+
+    /// The newest revision that is forgotten for lists.
+    pub fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    pub fn compact(&mut self, revision: u64) {
+        self.compacted = self.compacted.max(revision);
+        for resource in self.resources.values_mut() {
+            resource.history.compact(revision);
+        }
+    }
+
+    /// Hands over what garbage collection should look at.
+    pub fn take_suspects(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.suspects)
+    }
+
+    pub fn suspect_again(&mut self, key: Key) {
+        self.suspects.insert(key);
+    }
+
+    fn suspect(&mut self, stored: &Stored) {
+        let head = &stored.head;
+        let leaving = head.deletion_timestamp.is_some() && !head.finalizers.is_empty();
+        if leaving || !head.owner_references.is_empty() {
+            self.suspects.insert(stored.key.clone());
+        }
+    }
+
+    /// An object that went may leave dependents behind, or have been what its owner waited for.
+    fn suspect_relatives(&mut self, gone: &Stored) {
+        if let Some(dependents) = self.dependents.get(&gone.head.uid) {
+            self.suspects.extend(dependents.iter().cloned());
+        }
+        for owner in &gone.head.owner_references {
+            if let Some(key) = self.uids.get(&owner.uid) {
+                self.suspects.insert(key.clone());
+            }
+        }
+    }
+
+    fn index(&mut self, stored: &Arc<Stored>) {
+        self.uids.insert(stored.head.uid.clone(), stored.key.clone());
+        for owner in &stored.head.owner_references {
+            let dependents = self.dependents.entry(owner.uid.clone()).or_default();
+            dependents.insert(stored.key.clone());
+        }
+    }
+
+    fn unindex(&mut self, stored: &Arc<Stored>) {
+        self.uids.remove(&stored.head.uid);
+        for owner in &stored.head.owner_references {
+            if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+                dependents.remove(&stored.key);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+        }
+    }
+}
+
+fn in_namespace<'a>(
+    objects: &'a BTreeMap<Arc<str>, Arc<Stored>>,
+    namespace: &str,
+    from: Option<&str>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Stored>)> {
+    let prefix = if namespace.is_empty() {
+        String::new()
+    } else {
+        format!("{namespace}/")
+    };
+    let start = match from {
+        Some(from) if from > prefix.as_str() => from.to_owned(),
+        _ => prefix.clone(),
+    };
+    objects
+        .range::<str, _>((Bound::Included(start.as_str()), Bound::Unbounded))
+        .take_while(move |(path, _)| path.starts_with(&prefix))
+}

@@ -1,0 +1,304 @@
+//! One watch: from a revision on, everything that happens to a selection.
+//!
+//! A watch has no queue of its own. It remembers how far it has read and reads on from the store's bounded history
+//! whenever its client takes more; a client that stops reading costs nothing and finds itself expired when history
+//! has moved past it. Frames in the stored form are serialised once and shared by all watches.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::error::ApiError;
+use crate::present::{Form, IncludeObject, Presenter};
+use crate::selection::Selection;
+use crate::store::{Change, Event, Page, Store, Stored};
+
+/// Events taken from history at once; bounds what a watch holds between two reads of its client.
+const BATCH: usize = 128;
+
+/// Where a watch begins.
+#[derive(Debug)]
+pub enum Start {
+    /// With what there is, then what follows.
+    Everything { page: Page, announce_end: bool },
+    /// With what follows a revision.
+    After(u64),
+    /// Not at all: the watch says why and ends.
+    Refused(ApiError),
+}
+
+/// What a watch is about and how it is told.
+#[derive(Debug)]
+pub struct WatchSpec {
+    pub resource: Arc<str>,
+    pub selection: Selection,
+    pub presenter: Presenter,
+    pub bookmarks: Option<Duration>,
+    pub lasts: Duration,
+}
+
+#[derive(Debug)]
+pub struct Watch {
+    store: Arc<Store>,
+    spec: WatchSpec,
+    initial: VecDeque<Arc<Stored>>,
+    announce_end: bool,
+    read_to: u64,
+    ready: VecDeque<Bytes>,
+    tip: watch::Receiver<u64>,
+    stop: watch::Receiver<bool>,
+    deadline: Instant,
+    next_bookmark: Option<Instant>,
+    ended: bool,
+    table_started: bool,
+}
+
+/// Why a waiting watch goes on.
+enum Woken {
+    News,
+    BookmarkDue,
+    TimeIsUp,
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Told {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+impl Watch {
+    pub fn new(store: Arc<Store>, spec: WatchSpec, start: Start, stop: watch::Receiver<bool>) -> Self {
+        let tip = store.subscribe(&spec.resource);
+        let mut ready = VecDeque::new();
+        let mut ended = false;
+        let (initial, announce_end, read_to) = match start {
+            Start::After(revision) => (VecDeque::new(), false, revision),
+            Start::Everything { page, announce_end } => (page.objects.into(), announce_end, page.revision),
+            Start::Refused(error) => {
+                ready.push_back(error_frame(&error));
+                ended = true;
+                (VecDeque::new(), false, 0)
+            }
+        };
+        let now = Instant::now();
+        Self {
+            store,
+            initial,
+            announce_end,
+            read_to,
+            ready,
+            tip,
+            stop,
+            deadline: now + spec.lasts,
+            next_bookmark: spec.bookmarks.map(|every| now + every),
+            ended,
+            table_started: false,
+            spec,
+        }
+    }
+
+    /// The next frame, or `None` at the end of the watch.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some(frame);
+            }
+            if self.ended {
+                return None;
+            }
+            if let Err(error) = self.fill() {
+                self.ended = true;
+                return Some(error_frame(&error));
+            }
+            if self.ready.is_empty() && !self.ended {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Moves what is known but not told yet into `ready`.
+    fn fill(&mut self) -> Result<(), ApiError> {
+        while let Some(stored) = self.initial.pop_front() {
+            if self.spec.selection.selects(&stored) {
+                let frame = self.frame(Told::Added, &stored)?;
+                self.ready.push_back(frame);
+                return Ok(());
+            }
+        }
+        if std::mem::take(&mut self.announce_end) {
+            let frame = self.bookmark(Some("k8s.io/initial-events-end"));
+            self.ready.push_back(frame);
+            return Ok(());
+        }
+        let resource = Arc::clone(&self.spec.resource);
+        // Marked as seen before reading: what arrives in between wakes the next wait.
+        self.tip.mark_unchanged();
+        let news = self.store.events_after(&resource, self.read_to, BATCH)?;
+        for event in &news.events {
+            if let Some(frame) = self.tell(event)? {
+                self.ready.push_back(frame);
+            }
+        }
+        self.read_to = news.read_to;
+        Ok(())
+    }
+
+    async fn wait(&mut self) {
+        let bookmark_at = self.next_bookmark.unwrap_or(self.deadline);
+        let woken = tokio::select! {
+            changed = self.tip.changed() => if changed.is_ok() { Woken::News } else { Woken::Stopped },
+            _ = self.stop.wait_for(|stop| *stop) => Woken::Stopped,
+            () = tokio::time::sleep_until(self.deadline) => Woken::TimeIsUp,
+            () = tokio::time::sleep_until(bookmark_at) => Woken::BookmarkDue,
+        };
+        match woken {
+            Woken::News => {}
+            Woken::Stopped => self.ended = true,
+            Woken::TimeIsUp => {
+                self.push_bookmark();
+                self.ended = true;
+            }
+            Woken::BookmarkDue => {
+                self.push_bookmark();
+                self.next_bookmark = self.spec.bookmarks.map(|every| Instant::now() + every);
+            }
+        }
+    }
+
+    fn push_bookmark(&mut self) {
+        if self.spec.bookmarks.is_none() {
+            return;
+        }
+        // Reading first makes the bookmark as fresh as the store; a failure surfaces at the next read.
+        if self.fill().is_ok() {
+            let frame = self.bookmark(None);
+            self.ready.push_back(frame);
+        }
+    }
+
+    /// What this watch says about an event, if it concerns the selection before or after.
+    fn tell(&mut self, event: &Event) -> Result<Option<Bytes>, ApiError> {
+        let selection = &self.spec.selection;
+        let before = event
+            .previous
+            .as_ref()
+            .is_some_and(|previous| selection.selects(previous));
+        let (told, stored) = match &event.change {
+            Change::Put(stored) => match (before, selection.selects(stored)) {
+                (false, false) => return Ok(None),
+                (false, true) => (Told::Added, stored),
+                (true, true) => (Told::Modified, stored),
+                (true, false) => return self.left(event).map(Some),
+            },
+            Change::Removed(_) if !before => return Ok(None),
+            Change::Removed(last) => (Told::Deleted, last),
+        };
+        if !self.spec.presenter.is_stored_form(stored) {
+            return self.frame(told, stored).map(Some);
+        }
+        let natural = told != Told::Added || event.previous.is_none();
+        let slot = if natural {
+            &event.frames().natural
+        } else {
+            &event.frames().entered
+        };
+        Ok(Some(slot.get_or_init(|| frame(told, stored.json())).clone()))
+    }
+
+    /// The object still exists but is no longer selected: it goes, as it was, at the revision of the change.
+    fn left(&mut self, event: &Event) -> Result<Bytes, ApiError> {
+        let Some(previous) = &event.previous else {
+            return Err(ApiError::internal(
+                "an event without a past cannot leave a selection",
+            ));
+        };
+        if let Some(shared) = event.frames().left.get()
+            && self.spec.presenter.is_stored_form(previous)
+        {
+            return Ok(shared.clone());
+        }
+        let gone = previous.at_revision(event.revision)?;
+        if !self.spec.presenter.is_stored_form(&gone) {
+            return self.frame(Told::Deleted, &gone);
+        }
+        Ok(event
+            .frames()
+            .left
+            .get_or_init(|| frame(Told::Deleted, gone.json()))
+            .clone())
+    }
+
+    fn frame(&mut self, told: Told, stored: &Stored) -> Result<Bytes, ApiError> {
+        let mut object = self.spec.presenter.object(stored)?;
+        if matches!(self.spec.presenter.form, Form::Table(_)) {
+            object = self.without_repeated_columns(&object)?;
+        }
+        Ok(frame(told, &object))
+    }
+
+    /// Only the first table of a watch defines its columns.
+    fn without_repeated_columns(&mut self, table: &Bytes) -> Result<Bytes, ApiError> {
+        if !std::mem::replace(&mut self.table_started, true) {
+            return Ok(table.clone());
+        }
+        let mut table: serde_json::Value = serde_json::from_slice(table).map_err(ApiError::internal)?;
+        table["columnDefinitions"] = serde_json::Value::Null;
+        Ok(Bytes::from(table.to_string()))
+    }
+
+    fn bookmark(&self, annotation: Option<&str>) -> Bytes {
+        let definition = &self.spec.presenter.definition;
+        let (kind, api_version) = match self.spec.presenter.form {
+            Form::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::Whole | Form::Table(_) => (definition.kind.clone(), definition.api_version()),
+        };
+        let mut object = json!({"kind": kind, "apiVersion": api_version,
+            "metadata": {"resourceVersion": self.read_to.to_string()}});
+        if let Some(annotation) = annotation {
+            object["metadata"]["annotations"] = json!({annotation: "true"});
+        }
+        if let Form::Table(include) = self.spec.presenter.form {
+            let row = match include {
+                IncludeObject::None => serde_json::Value::Null,
+                IncludeObject::Metadata | IncludeObject::Object => object,
+            };
+            object = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": self.read_to.to_string()}, "columnDefinitions": null,
+                "rows": [{"cells": [], "object": row}]});
+        }
+        let frame = json!({"type": "BOOKMARK", "object": object});
+        Bytes::from(format!("{frame}\n"))
+    }
+}
+
+fn frame(told: Told, object: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(object.len() + 40);
+    bytes.extend_from_slice(b"{\"type\":\"");
+    bytes.extend_from_slice(told.name().as_bytes());
+    bytes.extend_from_slice(b"\",\"object\":");
+    bytes.extend_from_slice(object);
+    bytes.extend_from_slice(b"}\n");
+    Bytes::from(bytes)
+}
+
+fn error_frame(error: &ApiError) -> Bytes {
+    let frame = json!({"type": "ERROR", "object": error.status()});
+    Bytes::from(format!("{frame}\n"))
+}

@@ -1,0 +1,178 @@
+//! Who may do what: nodes keep to themselves, and nobody gets in without credentials.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Cluster, request};
+use http::{Method, StatusCode};
+use mco_apiserver::Identity;
+use serde_json::{Value, json};
+
+async fn with_two_nodes() -> Cluster {
+    let cluster = Cluster::start().await;
+    for name in ["a", "b"] {
+        let (status, _) = cluster
+            .request(Method::POST, "/api/v1/nodes", json!({"metadata": {"name": name}}))
+            .await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+    cluster
+}
+
+/// A request with a node's token, over a connection that brings no certificate.
+async fn with_token(cluster: &Cluster, token: &str, method: Method, path: &str, body: Value) -> StatusCode {
+    use http_body_util::Full;
+    use tower::ServiceExt as _;
+    let content_type = if method == Method::PATCH {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", content_type)
+        .body(Full::new(bytes::Bytes::from(if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        })))
+        .unwrap();
+    cluster
+        .server
+        .anonymous_service()
+        .oneshot(request)
+        .await
+        .unwrap()
+        .status()
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+async fn check(cases: Vec<(&str, Method, &str, Value, StatusCode)>) {
+    let cluster = with_two_nodes().await;
+    let token = cluster.server.issue_token(&Identity::node("a")).unwrap();
+    for (what, method, path, body, expected) in cases {
+        let status = with_token(&cluster, &token, method, path, body).await;
+        assert_eq!(status, expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_token_writes_its_own_node_and_no_other() {
+    let note = json!({"metadata": {"annotations": {"x": "y"}}});
+    let status = json!({"status": {"phase": "x"}});
+    let taints = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
+    let named = |name: &str| json!({"metadata": {"name": name}});
+    let (own, own_status) = ("/api/v1/nodes/a", "/api/v1/nodes/a/status");
+    let (other, other_status) = ("/api/v1/nodes/b", "/api/v1/nodes/b/status");
+    let (ok, made, no) = (StatusCode::OK, StatusCode::CREATED, StatusCode::FORBIDDEN);
+    check(vec![
+        ("its own node", Method::PATCH, own, note.clone(), ok),
+        ("its own status", Method::PATCH, own_status, status.clone(), ok),
+        ("another node", Method::PATCH, other, note, no),
+        ("another's status", Method::PATCH, other_status, status, no),
+        ("its own taints", Method::PATCH, own, taints, no),
+        (
+            "creating another node",
+            Method::POST,
+            "/api/v1/nodes",
+            named("c"),
+            no,
+        ),
+        ("its own lease", Method::POST, LEASES, named("a"), made),
+        ("another's lease", Method::POST, LEASES, named("b"), no),
+        ("deleting itself", Method::DELETE, own, Value::Null, no),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_token_reads_what_concerns_its_node() {
+    let (ok, no) = (StatusCode::OK, StatusCode::FORBIDDEN);
+    let itself = "/api/v1/nodes?fieldSelector=metadata.name%3Da";
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let cases = [
+        ("its own node", "/api/v1/nodes/a", ok),
+        ("another node", "/api/v1/nodes/b", no),
+        ("all nodes", "/api/v1/nodes", no),
+        ("a list of itself", itself, ok),
+        ("secrets", secrets, no),
+        ("discovery", "/apis", ok),
+        ("metrics", "/metrics", no),
+    ];
+    let cases = cases.map(|(what, path, expected)| (what, Method::GET, path, Value::Null, expected));
+    check(cases.into()).await;
+}
+
+#[tokio::test]
+async fn nothing_but_health_is_told_to_strangers() {
+    let cluster = Cluster::start().await;
+    for path in ["/healthz", "/livez", "/readyz"] {
+        let (status, _) = request(
+            cluster.server.anonymous_service(),
+            Method::GET,
+            path,
+            "",
+            &Value::Null,
+        )
+        .await;
+        assert_eq!(status, StatusCode::OK, "{path}");
+    }
+    for path in [
+        "/",
+        "/api",
+        "/apis",
+        "/version",
+        "/metrics",
+        "/openapi/v3",
+        "/openapi/v2",
+        "/api/v1/nodes",
+        "/nonsense",
+    ] {
+        let (status, body) = request(
+            cluster.server.anonymous_service(),
+            Method::GET,
+            path,
+            "",
+            &Value::Null,
+        )
+        .await;
+        assert_eq!(
+            (status, &body["reason"]),
+            (StatusCode::UNAUTHORIZED, &json!("Unauthorized")),
+            "{path}"
+        );
+    }
+    assert_eq!(
+        with_token(&cluster, "guess", Method::GET, "/healthz", Value::Null).await,
+        StatusCode::UNAUTHORIZED
+    );
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_worth_nothing() {
+    let cluster = with_two_nodes().await;
+    let token = cluster.server.issue_token(&Identity::node("a")).unwrap();
+    assert_eq!(
+        with_token(&cluster, &token, Method::GET, "/api/v1/nodes/a", Value::Null).await,
+        StatusCode::OK
+    );
+    cluster.server.revoke_tokens("system:node:a").unwrap();
+    let after = with_token(&cluster, &token, Method::GET, "/api/v1/nodes/a", Value::Null).await;
+    assert_eq!(after, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_body_past_the_limit_is_refused() {
+    let cluster = Cluster::start().await;
+    let body = json!({"metadata": {"name": "big"}, "data": {"x": "y".repeat(4 << 20)}});
+    let (status, answer) = cluster
+        .request(Method::POST, "/api/v1/namespaces/default/configmaps", body)
+        .await;
+    assert_eq!(
+        (status, &answer["reason"]),
+        (StatusCode::PAYLOAD_TOO_LARGE, &json!("RequestEntityTooLarge"))
+    );
+}

@@ -1,0 +1,141 @@
+//! The full render of a directory of manifests: base templates, registries, container runtime and kubelet
+//! configuration, and from all of them and the user's own MachineConfigs one rendered config per pool.
+//!
+//! # What is assumed when the manifests do not say it
+//!
+//! - Without a ControllerConfig: platform `None`, a highly available control plane, the cluster DNS service at
+//!   `10.96.0.10`, the domain `cluster.local`, the API server at `https://api-int.cluster.local:6443`, no proxy, no
+//!   additional certificates, no images.
+//! - Without a FeatureGate: no feature gate is written into any kubelet configuration.
+//! - Without a Node or APIServer of `config.openshift.io`: cgroups version 2, the base's kubelet timing, the
+//!   Intermediate TLS profile.
+//! - Without any pool: `master` and `worker`.
+//! - A directory with nothing but MachineConfigs and pools, and no templates given, is rendered from those alone: the
+//!   base configuration is added only when something refers to it (a ControllerConfig, given templates, or an object
+//!   that the base is changed by).
+//!
+//! Nothing here reads or writes files; the command line does.
+
+mod defaults;
+mod error;
+mod generate;
+mod objects;
+mod pull_secret;
+mod streams;
+
+use mco_api::foreign::api_server::APIServer;
+use mco_api::{ControllerConfig, MachineConfigPool};
+
+use crate::generated::Origins;
+use crate::manifest::Manifest;
+use crate::offline::{Inventory, PoolError, PoolOutcome};
+use crate::render::{Identity, Rendered};
+use crate::runtime_check;
+use crate::templates::TemplateTree;
+
+pub use error::BootstrapError;
+pub use pull_secret::{PullSecretError, pull_secret};
+
+/// What a render is told beside the manifests.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings<'a> {
+    /// The base templates; none stands for our own, used when something refers to the base at all.
+    pub templates: Option<&'a TemplateTree>,
+    /// The registry credentials, as compact JSON.
+    pub pull_secret: Option<&'a str>,
+    /// The source revision of the generating controller.
+    pub controller_version: &'a str,
+    /// The release whose feature gates count; none takes the ControllerConfig's, or the only one there is.
+    pub payload_version: Option<&'a str>,
+}
+
+/// A directory of manifests, completed with everything that is generated from it.
+#[derive(Debug, Clone, Default)]
+pub struct Cluster {
+    /// All MachineConfigs: first the user's in the order of their files, then the generated ones in the order of
+    /// their generation.
+    pub inventory: Inventory,
+    /// What the generated ones were made from.
+    pub origins: Origins,
+    /// The ControllerConfig in force; none if the base is no part of the result.
+    pub controller_config: Option<ControllerConfig>,
+    pub api_server: Option<APIServer>,
+    pub warnings: Vec<String>,
+    streams: streams::Streams,
+}
+
+/// Reads manifests as a cluster and generates what its objects ask for. Everything that is wrong is reported.
+pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Cluster, Vec<BootstrapError>> {
+    let (objects, mut inventory) = objects::gather(manifests)?;
+    let mut cluster = Cluster {
+        api_server: objects.api_server.clone(),
+        ..Cluster::default()
+    };
+    let wants_base =
+        settings.templates.is_some() || inventory.controller_config.is_some() || objects.refer_to_base();
+    if wants_base {
+        let controller_config = inventory
+            .controller_config
+            .clone()
+            .unwrap_or_else(defaults::controller_config);
+        if inventory.pools.is_empty() {
+            inventory.pools = crate::offline::built_in_pools().into();
+        }
+        inventory
+            .pools
+            .sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        let generation = generate::generate(&objects, &inventory.pools, &controller_config, settings)?;
+        for generated in generation.configs {
+            cluster.origins.insert(
+                generated.config.metadata.name.as_deref().unwrap_or_default(),
+                generated.origin,
+            );
+            inventory.configs.push(generated.config);
+        }
+        cluster.warnings = generation.warnings;
+        cluster.streams = streams::Streams::of(objects.os_image_stream.as_ref(), &generation.feature_gates);
+        inventory.controller_config = Some(controller_config.clone());
+        cluster.controller_config = Some(controller_config);
+    }
+    cluster.inventory = inventory;
+    Ok(cluster)
+}
+
+impl Cluster {
+    /// Renders every pool. One that cannot be rendered does not stop the others.
+    pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
+        let all = &self.inventory.pools;
+        let images = |pool: &MachineConfigPool| {
+            let stream = self.streams.of_pool(pool, all)?;
+            Ok(stream.map(|stream| stream.images))
+        };
+        let outcomes = self.inventory.render_with(identity, images);
+        outcomes
+            .into_iter()
+            .map(|outcome| self.check_runtime(outcome))
+            .collect()
+    }
+
+    fn check_runtime(&self, outcome: PoolOutcome) -> PoolOutcome {
+        let PoolOutcome { pool, result } = outcome;
+        let result = result.and_then(|rendered| {
+            let stream = self.streams.of_pool(&pool, &self.inventory.pools)?;
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            runtime_check::check(name, &rendered.ignition, stream.map(|stream| stream.name))
+                .map(|()| rendered)
+                .map_err(|error| PoolError::Runtime(error.to_string()))
+        });
+        PoolOutcome { pool, result }
+    }
+
+    /// The pool as it stands after its config was rendered. With a base, its sources are all MachineConfigs there
+    /// are, as other implementations list them; without one, those it is made of.
+    pub fn with_target(&self, pool: &MachineConfigPool, rendered: &Rendered) -> MachineConfigPool {
+        if self.controller_config.is_none() {
+            return crate::offline::with_target(pool, rendered);
+        }
+        let all = self.inventory.configs.iter();
+        let names = all.filter_map(|config| config.metadata.name.as_deref());
+        crate::offline::with_target_from(pool, rendered.name(), names)
+    }
+}

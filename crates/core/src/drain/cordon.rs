@@ -1,0 +1,83 @@
+//! Whose cordon it is. Nodes do not say who made them unschedulable, so the controller leaves a record when it does,
+//! and lifts only what the record says is its own. The record also carries the start of the drain, so that no clock
+//! starts again when the controller does.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use mco_api::vocabulary::annotations::node as annotation;
+use serde::{Deserialize, Serialize};
+
+use super::request::Verb;
+
+/// On a Node, while the controller drains it and until it is uncordoned: a [`DrainRecord`] as JSON. Ours alone; other
+/// implementations ignore it.
+pub const DRAIN_RECORD: &str = "machineconfiguration.openshift.io/drain-record";
+
+/// Who keeps new work away from a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Cordon {
+    /// Nobody; the node takes work.
+    None,
+    /// The controller, for an update.
+    Ours,
+    /// A person or another program. Never to be lifted by us.
+    Foreign,
+}
+
+/// What the controller remembers about a drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainRecord {
+    /// The request this is about.
+    pub request: String,
+    /// When the work on it began.
+    pub since: Timestamp,
+    /// Whether the node was cordoned for it, or was found so.
+    pub cordon: CordonOrigin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CordonOrigin {
+    /// The controller cordoned the node.
+    Made,
+    /// The node was cordoned already, or somebody has lifted our cordon since.
+    Found,
+}
+
+impl DrainRecord {
+    pub fn of_node(node: &Node) -> Option<Self> {
+        let text = node.metadata.annotations.as_ref()?.get(DRAIN_RECORD)?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// The annotation's value.
+    pub fn to_annotation(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+}
+
+/// Whose cordon a node has.
+///
+/// Without a record, a finished drain that nobody has asked to undo is taken for the work of a predecessor that kept
+/// none: it cordoned the node. Everything else without a record is somebody else's. (Somebody who lifts our cordon and
+/// makes their own before the controller has looked cannot be told from us.)
+pub fn of_node(node: &Node) -> Cordon {
+    let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
+    if !unschedulable.unwrap_or(false) {
+        return Cordon::None;
+    }
+    let annotations = node.metadata.annotations.as_ref();
+    match DrainRecord::of_node(node).map(|record| record.cordon) {
+        Some(CordonOrigin::Made) => Cordon::Ours,
+        Some(CordonOrigin::Found) => Cordon::Foreign,
+        None => {
+            let last = annotations.and_then(|all| all.get(annotation::LAST_APPLIED_DRAIN));
+            match last.and_then(|request| Verb::of(request)) {
+                Some(Verb::Drain) => Cordon::Ours,
+                _ => Cordon::Foreign,
+            }
+        }
+    }
+}

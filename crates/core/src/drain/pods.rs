@@ -1,0 +1,178 @@
+//! Which pods of a node have to go, by the rules `kubectl drain` has.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+/// What the kubelet marks pods with that it made from files on the node; nobody else can remove those.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What the user of a drain has agreed to. The default is what updates have always used: only what would come back at
+/// once stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Pods that nobody would start again, and those whose DaemonSet is gone, may be lost.
+    pub force: bool,
+    /// DaemonSet pods stay, because their controller ignores cordons and would start them again.
+    pub ignore_daemon_sets: bool,
+    /// Data in `emptyDir` volumes may be lost.
+    pub delete_empty_dir_data: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            force: true,
+            ignore_daemon_sets: true,
+            delete_empty_dir_data: true,
+        }
+    }
+}
+
+/// What happens to one pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes.
+    Evict,
+    /// It goes, and somebody may miss it.
+    EvictAlthough(Concern),
+    /// It is on its way; wait for it.
+    Leaving,
+    Stay(Excuse),
+    /// It may not go under this policy, so the drain cannot succeed.
+    Refuse(Concern),
+}
+
+/// Why a pod is not moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Excuse {
+    DaemonSet,
+    Mirror,
+}
+
+/// What may be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concern {
+    /// It belongs to a DaemonSet and the policy does not ignore those.
+    DaemonSet,
+    /// Its DaemonSet does not exist any more.
+    OrphanOfDaemonSet,
+    /// Data in `emptyDir` volumes.
+    LocalStorage,
+    /// Nobody will start it again.
+    Unmanaged,
+}
+
+impl fmt::Display for Concern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DaemonSet => "it is managed by a DaemonSet",
+            Self::OrphanOfDaemonSet => "its DaemonSet does not exist any more",
+            Self::LocalStorage => "it keeps data in local storage (emptyDir)",
+            Self::Unmanaged => "no controller will start it again",
+        })
+    }
+}
+
+/// The pods of a node, sorted by what happens to them. Names are `namespace/name`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Eviction<'a> {
+    pub evict: Vec<&'a Pod>,
+    pub leaving: Vec<&'a Pod>,
+    pub refused: Vec<(String, Concern)>,
+    pub concerns: Vec<(String, Concern)>,
+}
+
+impl<'a> Eviction<'a> {
+    /// `daemon_set_exists` is asked with namespace and name.
+    pub fn of_pods(
+        pods: impl IntoIterator<Item = &'a Pod>,
+        policy: Policy,
+        daemon_set_exists: impl Fn(&str, &str) -> bool,
+    ) -> Self {
+        let mut eviction = Self::default();
+        for pod in pods {
+            match fate(pod, policy, &daemon_set_exists) {
+                Fate::Stay(_) => {}
+                Fate::Leaving => eviction.leaving.push(pod),
+                Fate::Evict => eviction.evict.push(pod),
+                Fate::EvictAlthough(concern) => {
+                    eviction.concerns.push((full_name(pod), concern));
+                    eviction.evict.push(pod);
+                }
+                Fate::Refuse(concern) => eviction.refused.push((full_name(pod), concern)),
+            }
+        }
+        eviction
+    }
+
+    /// Every pod that had to go is gone.
+    pub fn is_finished(&self) -> bool {
+        self.evict.is_empty() && self.leaving.is_empty() && self.refused.is_empty()
+    }
+}
+
+/// What happens to this pod.
+pub fn fate(pod: &Pod, policy: Policy, daemon_set_exists: impl Fn(&str, &str) -> bool) -> Fate {
+    let annotations = pod.metadata.annotations.as_ref();
+    if annotations.is_some_and(|all| all.contains_key(MIRROR)) {
+        return Fate::Stay(Excuse::Mirror);
+    }
+    let finished = is_finished(pod);
+    let controller = controller_of(pod);
+    let mut concern = None;
+    if let Some(owner) = controller.filter(|owner| owner.kind == "DaemonSet" && !finished) {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        match (daemon_set_exists(namespace, &owner.name), policy) {
+            (false, policy) if policy.force => concern = Some(Concern::OrphanOfDaemonSet),
+            (false, _) => return Fate::Refuse(Concern::OrphanOfDaemonSet),
+            (true, policy) if policy.ignore_daemon_sets => return Fate::Stay(Excuse::DaemonSet),
+            (true, _) => return Fate::Refuse(Concern::DaemonSet),
+        }
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Fate::Leaving;
+    }
+    if !finished && has_local_storage(pod) {
+        if !policy.delete_empty_dir_data {
+            return Fate::Refuse(Concern::LocalStorage);
+        }
+        concern = concern.or(Some(Concern::LocalStorage));
+    }
+    if !finished && controller.is_none() {
+        if !policy.force {
+            return Fate::Refuse(Concern::Unmanaged);
+        }
+        concern = Some(Concern::Unmanaged);
+    }
+    concern.map_or(Fate::Evict, Fate::EvictAlthough)
+}
+
+/// `namespace/name`, as people write it.
+pub fn full_name(pod: &Pod) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
+}
+
+/// Its containers have ended and will not be started again.
+pub fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+pub(super) fn phase(pod: &Pod) -> &str {
+    let status = pod.status.as_ref();
+    status
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+fn controller_of(pod: &Pod) -> Option<&OwnerReference> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.into_iter().find(|owner| owner.controller == Some(true))
+}
+
+fn has_local_storage(pod: &Pod) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.into_iter().any(|volume| volume.empty_dir.is_some())
+}

@@ -1,0 +1,30 @@
+//! What a node's daemon asks for: `drain-<config>` or `uncordon-<config>`.
+
+use mco_api::vocabulary::annotations::node::drain;
+use thiserror::Error;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Drain,
+    Uncordon,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "node {node}: cannot read the drain request {request:?}: it starts with neither \"drain-\" nor \"uncordon-\""
+)]
+pub struct RequestError {
+    pub node: String,
+    pub request: String,
+}
+
+impl Verb {
+    /// The verb is the text before the first dash.
+    pub fn of(request: &str) -> Option<Self> {
+        match request.split('-').next() {
+            Some(drain::DRAIN) => Some(Self::Drain),
+            Some(drain::UNCORDON) => Some(Self::Uncordon),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Which features of a release are on.
+
+use std::collections::BTreeMap;
+
+use mco_api::foreign::feature_gate::{FeatureGate, FeatureGateDetails};
+use thiserror::Error;
+
+/// Every gate that a release knows, on or off.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FeatureGates {
+    gates: BTreeMap<String, bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FeatureGateError {
+    #[error(
+        "FeatureGate {name:?}: status.featureGates has no entry for version {wanted:?}; it has {}",
+        list(.available)
+    )]
+    VersionMissing {
+        name: String,
+        wanted: String,
+        available: Vec<String>,
+    },
+}
+
+fn list(versions: &[String]) -> String {
+    if versions.is_empty() {
+        "none at all".to_owned()
+    } else {
+        versions.join(", ")
+    }
+}
+
+impl FeatureGates {
+    /// The gates of one version.
+    pub fn of_version(object: &FeatureGate, version: &str) -> Result<Self, FeatureGateError> {
+        let details = object
+            .status
+            .as_ref()
+            .and_then(|status| status.of_version(version));
+        details
+            .map(Self::from_details)
+            .ok_or_else(|| FeatureGateError::VersionMissing {
+                name: object.metadata.name.clone().unwrap_or_default(),
+                wanted: version.to_owned(),
+                available: versions(object),
+            })
+    }
+
+    /// The gates of the only version that the object describes, if it describes one only.
+    pub fn of_only_version(object: &FeatureGate) -> Option<Self> {
+        match object.status.as_ref()?.feature_gates.as_slice() {
+            [details] => Some(Self::from_details(details)),
+            _ => None,
+        }
+    }
+
+    fn from_details(details: &FeatureGateDetails) -> Self {
+        let enabled = details.enabled.iter().map(|gate| (gate.name.clone(), true));
+        let disabled = details.disabled.iter().map(|gate| (gate.name.clone(), false));
+        Self {
+            gates: enabled.chain(disabled).collect(),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.gates.iter().map(|(name, on)| (name.as_str(), *on))
+    }
+
+    /// A gate the release does not know is off.
+    pub fn is_enabled(&self, name: &str) -> bool {
+        self.gates.get(name).copied().unwrap_or_default()
+    }
+}
+
+fn versions(object: &FeatureGate) -> Vec<String> {
+    let all = object.status.iter().flat_map(|status| &status.feature_gates);
+    all.map(|details| details.version.clone()).collect()
+}
+
+impl<S: Into<String>> FromIterator<(S, bool)> for FeatureGates {
+    fn from_iter<I: IntoIterator<Item = (S, bool)>>(gates: I) -> Self {
+        Self {
+            gates: gates.into_iter().map(|(name, on)| (name.into(), on)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn gates_belong_to_a_version() {
+        let one = json!({"version": "1", "enabled": [{"name": "A"}], "disabled": [{"name": "B"}]});
+        let two = json!({"version": "2", "disabled": [{"name": "A"}]});
+        let object = |versions: &[&serde_json::Value]| -> FeatureGate {
+            serde_json::from_value(
+                json!({"metadata": {"name": "cluster"}, "status": {"featureGates": versions}}),
+            )
+            .unwrap()
+        };
+        let both = object(&[&one, &two]);
+        assert!(FeatureGates::of_version(&both, "1").unwrap().is_enabled("A"));
+        assert!(!FeatureGates::of_version(&both, "2").unwrap().is_enabled("A"));
+        assert!(
+            !FeatureGates::of_version(&both, "2")
+                .unwrap()
+                .is_enabled("unheard of")
+        );
+        assert_eq!(
+            FeatureGates::of_version(&both, "3").unwrap_err().to_string(),
+            "FeatureGate \"cluster\": status.featureGates has no entry for version \"3\"; it has 1, 2"
+        );
+        assert_eq!(FeatureGates::of_only_version(&both), None);
+        let only = FeatureGates::of_only_version(&object(&[&one])).unwrap();
+        assert_eq!(only.iter().collect::<Vec<_>>(), [("A", true), ("B", false)]);
+    }
+}

@@ -1,0 +1,150 @@
+//! How KubeletConfigs and ContainerRuntimeConfigs report what became of them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mco_api::kubelet_config::NodeConfigCondition;
+
+/// What became of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Success,
+    Failure { message: String },
+}
+
+impl Outcome {
+    /// A failure in the words of its error alone.
+    pub fn error(error: impl std::fmt::Display) -> Self {
+        Self::Failure {
+            message: format!("Error: {error}"),
+        }
+    }
+
+    fn message(&self) -> &str {
+        match self {
+            Self::Success => SUCCESS,
+            Self::Failure { message } => message,
+        }
+    }
+}
+
+const ACCEPTED: &str = "Accepted";
+const SUCCESS: &str = "Success";
+const FAILURE: &str = "Failure";
+/// Older reports say nothing that the last few do not.
+const KEPT: usize = 3;
+
+/// The conditions of a KubeletConfig after a further outcome: the last few reports and, always last, one in the form
+/// that old readers know.
+pub fn of_kubelet_config(
+    existing: &[NodeConfigCondition],
+    outcome: &Outcome,
+    now: &Time,
+) -> Vec<NodeConfigCondition> {
+    let mut conditions: Vec<NodeConfigCondition> = existing
+        .iter()
+        .filter(|condition| condition.type_ == ACCEPTED)
+        .cloned()
+        .collect();
+    let status = if *outcome == Outcome::Success {
+        "True"
+    } else {
+        "False"
+    };
+    report(&mut conditions, condition(ACCEPTED, status, outcome, now));
+    conditions.push(legacy(outcome, now));
+    conditions
+}
+
+/// The conditions of a ContainerRuntimeConfig after a further outcome.
+pub fn of_container_runtime_config(
+    existing: &[NodeConfigCondition],
+    outcome: &Outcome,
+    now: &Time,
+) -> Vec<NodeConfigCondition> {
+    let mut conditions = existing.to_vec();
+    report(&mut conditions, legacy(outcome, now));
+    conditions
+}
+
+/// A repeated message only gets a new time.
+fn report(conditions: &mut Vec<NodeConfigCondition>, new: NodeConfigCondition) {
+    if conditions.last().is_some_and(|last| last.message == new.message) {
+        conditions.pop();
+    }
+    conditions.push(new);
+    let surplus = conditions.len().saturating_sub(KEPT);
+    conditions.drain(..surplus);
+}
+
+fn legacy(outcome: &Outcome, now: &Time) -> NodeConfigCondition {
+    let type_ = if *outcome == Outcome::Success {
+        SUCCESS
+    } else {
+        FAILURE
+    };
+    condition(type_, "True", outcome, now)
+}
+
+fn condition(type_: &str, status: &str, outcome: &Outcome, now: &Time) -> NodeConfigCondition {
+    NodeConfigCondition {
+        last_transition_time: Some(now.clone()),
+        message: outcome.message().to_owned(),
+        reason: String::new(),
+        status: status.to_owned(),
+        type_: type_.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        serde_json::from_value(serde_json::json!(format!("2026-01-01T00:00:{second:02}Z"))).unwrap()
+    }
+
+    fn shown(conditions: &[NodeConfigCondition]) -> Vec<String> {
+        conditions
+            .iter()
+            .map(|c| format!("{}={} {}", c.type_, c.status, c.message))
+            .collect()
+    }
+
+    #[test]
+    fn the_last_three_reports_and_a_legacy_one_are_kept() {
+        let mut conditions = Vec::new();
+        for (second, message) in ["one", "two", "two", "three", "four"].into_iter().enumerate() {
+            let now = at(i64::try_from(second).unwrap());
+            conditions = of_kubelet_config(&conditions, &Outcome::error(message), &now);
+        }
+        assert_eq!(
+            shown(&conditions),
+            [
+                "Accepted=False Error: two",
+                "Accepted=False Error: three",
+                "Accepted=False Error: four",
+                "Failure=True Error: four"
+            ]
+        );
+        assert_eq!(
+            conditions[0].last_transition_time,
+            Some(at(2)),
+            "a repeated message has the later time"
+        );
+        conditions = of_kubelet_config(&conditions, &Outcome::Success, &at(9));
+        assert_eq!(
+            shown(&conditions)[2..],
+            ["Accepted=True Success", "Success=True Success"]
+        );
+    }
+
+    #[test]
+    fn a_container_runtime_config_has_one_kind_of_report() {
+        let first = of_container_runtime_config(&[], &Outcome::error("x"), &at(0));
+        let second = of_container_runtime_config(&first, &Outcome::Success, &at(1));
+        assert_eq!(shown(&second), ["Failure=True Error: x", "Success=True Success"]);
+        assert_eq!(
+            of_container_runtime_config(&second, &Outcome::Success, &at(2)).len(),
+            2
+        );
+    }
+}

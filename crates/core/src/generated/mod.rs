@@ -1,0 +1,140 @@
+//! What all generated MachineConfigs have in common: their metadata, how files are laid into them, and the record
+//! of what each part was made from.
+//!
+//! Nothing here decides *what* to generate; the modules `templates`, `kubelet`, `container_runtime` and `registries`
+//! do.
+
+pub mod condition;
+pub mod origins;
+pub mod suffix;
+pub(crate) mod toml_text;
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use mco_api::MachineConfig;
+use mco_api::machine_config::MachineConfigSpec;
+use mco_api::vocabulary::{annotations, labels};
+use mco_ignition::Item;
+use serde_json::{Value, json};
+
+pub use origins::{ConfigOrigin, Origins};
+
+/// The mode of every generated file: nothing in them is secret.
+const MODE: u32 = 0o644;
+
+/// A generated MachineConfig and what it was made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generated {
+    pub config: MachineConfig,
+    pub origin: ConfigOrigin,
+}
+
+impl Generated {
+    pub fn name(&self) -> &str {
+        self.config.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// One file of a generated MachineConfig.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeneratedFile {
+    pub path: String,
+    pub contents: String,
+}
+
+impl GeneratedFile {
+    pub fn new(path: impl Into<String>, contents: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            contents: contents.into(),
+        }
+    }
+}
+
+/// What a generated MachineConfig is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Blueprint<'a> {
+    pub name: String,
+    /// The pool it is for.
+    pub role: &'a str,
+    pub files: Vec<GeneratedFile>,
+    pub kernel_arguments: Vec<String>,
+    /// The source revision of the generating controller; none leaves the annotation out.
+    pub version: Option<&'a str>,
+    pub owner: Option<OwnerReference>,
+    /// What it is made from, for people, as in `KubeletConfig "large-pods"`.
+    pub made_from: String,
+}
+
+impl Blueprint<'_> {
+    /// The MachineConfig, in the form other implementations generate it.
+    pub fn build(self) -> Generated {
+        let annotations = self.version.map(|version| {
+            BTreeMap::from([(
+                annotations::GENERATED_BY_CONTROLLER_VERSION.to_owned(),
+                version.to_owned(),
+            )])
+        });
+        let metadata = ObjectMeta {
+            name: Some(self.name),
+            labels: Some(BTreeMap::from([(labels::ROLE.to_owned(), self.role.to_owned())])),
+            annotations,
+            owner_references: self.owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        };
+        let items = self
+            .files
+            .iter()
+            .map(|file| (Item::File(file.path.clone()), self.made_from.clone()));
+        let origin = ConfigOrigin {
+            made_from: self.made_from.clone(),
+            items: items.collect(),
+        };
+        let spec = MachineConfigSpec {
+            config: Some(ignition(&self.files)),
+            kernel_arguments: self.kernel_arguments,
+            ..MachineConfigSpec::default()
+        };
+        Generated {
+            config: MachineConfig { metadata, spec },
+            origin,
+        }
+    }
+}
+
+fn ignition(files: &[GeneratedFile]) -> Value {
+    let mut config = json!({"ignition": {"version": "3.5.0"}});
+    if !files.is_empty() {
+        let files: Vec<Value> = files.iter().map(file).collect();
+        config["storage"] = json!({ "files": files });
+    }
+    config
+}
+
+fn file(file: &GeneratedFile) -> Value {
+    let encoded = BASE64.encode(&file.contents);
+    json!({
+        "path": file.path,
+        "mode": MODE,
+        "overwrite": true,
+        "contents": {
+            "compression": "",
+            "source": format!("data:text/plain;charset=utf-8;base64,{encoded}"),
+        },
+    })
+}
+
+/// A reference to the object that a generated MachineConfig belongs to.
+pub fn owner(api_version: &str, kind: &str, metadata: &ObjectMeta) -> OwnerReference {
+    OwnerReference {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

@@ -1,0 +1,113 @@
+//! How a step changes the list of conditions.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use mco_api::machine_config_node::{ConfigVersionStatus, NOT_YET_SET};
+use mco_api::vocabulary::conditions::machine_config_node as type_;
+use mco_api::vocabulary::conditions::status;
+use mco_api::vocabulary::reasons::machine_config_node as reason;
+
+use super::phase::{Part, Phase};
+
+/// Every condition of an update, in the order the steps set them.
+const ORDER: [&str; 12] = [
+    type_::UPDATED,
+    type_::UPDATE_PREPARED,
+    type_::UPDATE_EXECUTED,
+    type_::CORDONED,
+    type_::DRAINED,
+    type_::APPLIED_FILES_AND_OS,
+    type_::UPDATE_POST_ACTION_COMPLETE,
+    type_::REBOOTED_NODE,
+    type_::NODE_DEGRADED,
+    type_::RESUMED,
+    type_::UPDATE_COMPLETE,
+    type_::UNCORDONED,
+];
+
+/// The conditions after a step; `None` when nothing but times would change.
+///
+/// All conditions of an update are always there, in one order; those that are about something else are kept as they
+/// are, behind them. `target` is the configuration that the node goes to, or comes from when it has arrived.
+pub fn report(
+    conditions: &[Condition],
+    phase: &Phase,
+    node: &str,
+    target: &str,
+    now: &Time,
+) -> Option<Vec<Condition>> {
+    let statement = phase.statement(node);
+    let mut after: Vec<Condition> = ORDER
+        .iter()
+        .map(|type_| {
+            let known = conditions.iter().find(|condition| condition.type_ == *type_);
+            known.cloned().unwrap_or_else(|| not_yet(type_, now))
+        })
+        .collect();
+    if phase.starts_afresh() {
+        let others = after
+            .iter_mut()
+            .filter(|condition| condition.type_ != type_::UPDATED);
+        for condition in others.filter(|condition| condition.status != status::FALSE) {
+            status::FALSE.clone_into(&mut condition.status);
+            condition.message = format!("Action during update to {target}: {}", condition.message);
+            condition.last_transition_time = now.clone();
+        }
+    }
+    for part in std::iter::once(statement.parent).chain(statement.child) {
+        set(&mut after, part, now);
+    }
+    let beside = conditions
+        .iter()
+        .filter(|condition| !ORDER.contains(&condition.type_.as_str()));
+    after.extend(beside.cloned());
+    (after != conditions).then_some(after)
+}
+
+/// The configuration as the status shows it: where the node goes is shown once the update is known to be possible, and
+/// where it is, always.
+pub fn config_version(current: &str, desired: &str, conditions: &[Condition]) -> ConfigVersionStatus {
+    let holds = |type_: &str| {
+        conditions
+            .iter()
+            .any(|condition| condition.type_ == type_ && condition.status == status::TRUE)
+    };
+    let known = current == desired || holds(type_::UPDATE_PREPARED);
+    ConfigVersionStatus {
+        current: current.to_owned(),
+        desired: if known && !desired.is_empty() {
+            desired.to_owned()
+        } else {
+            NOT_YET_SET.to_owned()
+        },
+    }
+}
+
+/// The generation that a status describes. Other implementations write one more than the object's, and the number must
+/// never decrease.
+pub fn observed_generation(before: Option<i64>, generation: Option<i64>) -> Option<i64> {
+    before.max(generation)
+}
+
+fn set(conditions: &mut [Condition], part: Part, now: &Time) {
+    let found = conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == part.type_);
+    let Some(condition) = found else { return };
+    if condition.status != part.status {
+        condition.last_transition_time = now.clone();
+    }
+    part.status.clone_into(&mut condition.status);
+    condition.reason = part.reason;
+    condition.message = part.message;
+}
+
+fn not_yet(type_: &str, now: &Time) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: status::FALSE.to_owned(),
+        reason: reason::NOT_YET_OCCURRED.to_owned(),
+        message: format!("This node has not yet entered the {type_} phase"),
+        last_transition_time: now.clone(),
+        observed_generation: None,
+    }
+}

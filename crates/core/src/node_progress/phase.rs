@@ -1,0 +1,245 @@
+//! The steps of an update, in their order, and what each says.
+
+use mco_api::vocabulary::conditions::machine_config_node as type_;
+use mco_api::vocabulary::conditions::status;
+use mco_api::vocabulary::reasons::machine_config_node as reason;
+
+/// A step of a node's way, in the order they happen. Not every update takes every step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// An update was asked for.
+    NeedsUpdate,
+    /// The update is possible, and this is what it takes.
+    Prepared {
+        post_actions: Vec<String>,
+        drain_required: bool,
+    },
+    /// The update is not possible.
+    Incompatible {
+        error: String,
+    },
+    Cordoned,
+    Draining,
+    Drained,
+    DrainNotRequired,
+    /// Files and operating system are being put in place.
+    Applying(Applied),
+    /// They are in place.
+    Applied(Applied),
+    /// What was applied counts after the next boot.
+    RebootPending,
+    /// What had to be reloaded or restarted was; the list may be empty.
+    PostActionsDone {
+        actions: Vec<String>,
+    },
+    /// Nothing failed.
+    Succeeded,
+    /// Something failed; the daemon keeps trying.
+    Failed {
+        error: String,
+    },
+    /// The machine has booted again.
+    Rebooted,
+    /// The daemon works again.
+    Resumed,
+    Uncordoned,
+    /// The configuration is proven.
+    Updated,
+}
+
+/// What an update changes beside files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    Files,
+    FilesAndOs,
+}
+
+/// What one step says: a condition and perhaps a part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Statement {
+    pub parent: Part,
+    pub child: Option<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    pub type_: &'static str,
+    pub status: &'static str,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Phase {
+    /// Whether the step begins or ends an update, after which the steps of the one before are history.
+    pub(super) fn starts_afresh(&self) -> bool {
+        matches!(self, Self::NeedsUpdate | Self::Updated)
+    }
+
+    pub(super) fn statement(&self, node: &str) -> Statement {
+        match self {
+            Self::NeedsUpdate => alone(
+                type_::UPDATED,
+                status::FALSE,
+                format!("Node {node} needs an update"),
+            ),
+            Self::Prepared {
+                post_actions,
+                drain_required,
+            } => alone(
+                type_::UPDATE_PREPARED,
+                status::TRUE,
+                format!(
+                    "Update Compatible. Post Cfg Actions: [{}] Drain Required: {drain_required}",
+                    post_actions.join(" ")
+                ),
+            ),
+            Self::Incompatible { error } => alone(
+                type_::UPDATE_PREPARED,
+                status::UNKNOWN,
+                format!("Update Failed during the Checks phase: {error}"),
+            ),
+            Self::Cordoned | Self::Draining | Self::Drained | Self::DrainNotRequired => self.evacuation(node),
+            Self::Applying(applied) => applying(status::UNKNOWN, *applied),
+            Self::Applied(applied) => applying(status::TRUE, *applied),
+            Self::RebootPending => alone(
+                type_::REBOOTED_NODE,
+                status::UNKNOWN,
+                "Upgrade requires a reboot.".to_owned(),
+            ),
+            Self::PostActionsDone { actions } => post_actions_done(node, actions),
+            Self::Succeeded => alone(
+                type_::NODE_DEGRADED,
+                status::FALSE,
+                format!("Node {node} upgrade succeeded"),
+            ),
+            Self::Failed { error } => alone(
+                type_::NODE_DEGRADED,
+                status::TRUE,
+                format!("Node {node} upgrade failure. {error}"),
+            ),
+            Self::Rebooted => alone(
+                type_::REBOOTED_NODE,
+                status::TRUE,
+                format!("Node {node} has rebooted"),
+            ),
+            Self::Resumed => alone(
+                type_::RESUMED,
+                status::TRUE,
+                format!("The daemon of node {node} has resumed its work"),
+            ),
+            Self::Uncordoned => with_child(
+                type_::UPDATE_COMPLETE,
+                status::TRUE,
+                format!("Node {node} takes work again; the update is complete"),
+                type_::UNCORDONED,
+                status::TRUE,
+                format!("Node {node} is uncordoned"),
+            ),
+            Self::Updated => alone(type_::UPDATED, status::TRUE, format!("Node {node} Updated")),
+        }
+    }
+
+    fn evacuation(&self, node: &str) -> Statement {
+        let (child, child_status, message) = match self {
+            Self::Cordoned => (
+                type_::CORDONED,
+                status::TRUE,
+                format!("New work is kept away from node {node}"),
+            ),
+            Self::Draining => (
+                type_::DRAINED,
+                status::UNKNOWN,
+                format!("Running work is being moved away from node {node}"),
+            ),
+            Self::Drained => (type_::DRAINED, status::TRUE, format!("Node {node} is drained")),
+            _ => (
+                type_::DRAINED,
+                status::FALSE,
+                "Node Drain Not required for this update.".to_owned(),
+            ),
+        };
+        with_child(
+            type_::UPDATE_EXECUTED,
+            status::UNKNOWN,
+            format!("Node {node} is being made ready for the update"),
+            child,
+            child_status,
+            message,
+        )
+    }
+}
+
+fn applying(status: &'static str, applied: Applied) -> Statement {
+    let what = match applied {
+        Applied::Files => "files",
+        Applied::FilesAndOs => "files and operating system",
+    };
+    let (parent, child) = if status == status::TRUE {
+        (
+            "The update is in place on disk".to_owned(),
+            format!("The new {what} are in place"),
+        )
+    } else {
+        (
+            "The update is being put in place on disk".to_owned(),
+            format!("The new {what} are being put in place"),
+        )
+    };
+    with_child(
+        type_::UPDATE_EXECUTED,
+        status,
+        parent,
+        type_::APPLIED_FILES_AND_OS,
+        status,
+        child,
+    )
+}
+
+fn post_actions_done(node: &str, actions: &[String]) -> Statement {
+    let (reason, message) = match actions {
+        [] => (reason::NONE, "Changes do not require a reboot".to_owned()),
+        actions => (
+            type_::UPDATE_POST_ACTION_COMPLETE,
+            format!("Node {node} has done: {}", actions.join(", ")),
+        ),
+    };
+    let mut statement = alone(type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE, message);
+    reason.clone_into(&mut statement.parent.reason);
+    statement
+}
+
+fn alone(type_: &'static str, status: &'static str, message: String) -> Statement {
+    Statement {
+        parent: Part {
+            type_,
+            status,
+            reason: type_.to_owned(),
+            message,
+        },
+        child: None,
+    }
+}
+
+fn with_child(
+    type_: &'static str,
+    status: &'static str,
+    message: String,
+    child: &'static str,
+    child_status: &'static str,
+    child_message: String,
+) -> Statement {
+    Statement {
+        parent: Part {
+            type_,
+            status,
+            reason: child.to_owned(),
+            message,
+        },
+        child: Some(Part {
+            type_: child,
+            status: child_status,
+            reason: reason::child(type_, child),
+            message: child_message,
+        }),
+    }
+}

@@ -1,0 +1,79 @@
+//! How many machines of a pool are where.
+
+use std::collections::HashMap;
+
+use mco_api::MachineConfigNode;
+use mco_api::machine_config_pool::{MachineConfigPoolStatus, PoolSynchronizerStatus};
+
+use crate::rollout::{NodeView, PoolView, Target};
+
+/// Machines of a pool. A machine can be in several of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub total: usize,
+    /// Run the target, proven.
+    pub updated: usize,
+    /// Run the target, proven, and take work. Not "all that take work".
+    pub ready: usize,
+    /// Do not take work, or are being changed. Not "all that are not ready".
+    pub unavailable: usize,
+    /// Report a failure.
+    pub degraded: usize,
+}
+
+impl Counts {
+    /// Without a target that could have been reached, no machine is updated.
+    pub fn of(pool: &PoolView<'_>, target: Option<&Target>) -> Self {
+        let updated = |node: &&NodeView<'_>| target.is_some_and(|target| node.is_updated_to(target));
+        let members = || pool.members.iter();
+        Self {
+            total: pool.members.len(),
+            updated: members().filter(updated).count(),
+            ready: members().filter(|node| updated(node) && node.is_ready()).count(),
+            unavailable: members().filter(|node| node.is_unavailable()).count(),
+            degraded: members().filter(|node| node.is_degraded()).count(),
+        }
+    }
+
+    pub fn all_updated(&self) -> bool {
+        self.updated == self.total && self.ready == self.total && self.unavailable == 0
+    }
+
+    pub(super) fn write(&self, status: &mut MachineConfigPoolStatus) {
+        let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        status.machine_count = count(self.total);
+        status.updated_machine_count = count(self.updated);
+        status.ready_machine_count = count(self.ready);
+        status.unavailable_machine_count = count(self.unavailable);
+        status.degraded_machine_count = count(self.degraded);
+    }
+}
+
+/// How many machines keep the images they shall keep. A machine that has reported no set has none to keep.
+pub(super) fn pinned_image_sets(
+    pool: &PoolView<'_>,
+    counts: &Counts,
+    nodes: &HashMap<&str, &MachineConfigNode>,
+) -> PoolSynchronizerStatus {
+    let keeps_all = |node: &&MachineConfigNode| {
+        let sets = node
+            .status
+            .as_ref()
+            .map_or(&[][..], |status| status.pinned_image_sets.as_slice());
+        sets.iter().all(|set| {
+            set.desired_generation.is_some_and(|desired| desired > 0)
+                && set.current_generation == set.desired_generation
+        })
+    };
+    let known = pool.members.iter().filter_map(|member| nodes.get(member.name));
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    PoolSynchronizerStatus {
+        pool_synchronizer_type: "PinnedImageSets".to_owned(),
+        machine_count: count(counts.total),
+        updated_machine_count: count(known.copied().filter(keeps_all).count()),
+        ready_machine_count: count(counts.ready),
+        unavailable_machine_count: count(counts.unavailable),
+        available_machine_count: count(counts.total - counts.unavailable),
+        observed_generation: 0,
+    }
+}

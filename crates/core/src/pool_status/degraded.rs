@@ -1,0 +1,121 @@
+//! The conditions that tell what is broken: NodeDegraded, ImageBuildDegraded when it is outdated, and their sum.
+//!
+//! RenderDegraded and the others belong to whoever does that work; here they are only read.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mco_api::MachineConfigNode;
+use mco_api::machine_config_pool::MachineConfigPoolCondition;
+use mco_api::vocabulary::conditions::{machine_config_node, pool as condition, status};
+use mco_api::vocabulary::reasons;
+
+use super::{Inputs, since};
+use crate::rollout::target::BuildState;
+use crate::rollout::{NodeView, PoolView};
+
+/// Whether images are not rolled out because something else of the pool is broken.
+pub(super) fn blocks_images(conditions: &[MachineConfigPoolCondition]) -> bool {
+    [
+        condition::RENDER_DEGRADED,
+        condition::NODE_DEGRADED,
+        condition::PINNED_IMAGE_SETS_DEGRADED,
+    ]
+    .iter()
+    .any(|type_| condition::holds(conditions, type_))
+}
+
+pub(super) fn write(
+    conditions: &mut Vec<MachineConfigPoolCondition>,
+    pool: &PoolView<'_>,
+    inputs: &Inputs<'_>,
+    now: &Time,
+) {
+    let degraded: Vec<&NodeView<'_>> = pool.members.iter().filter(|node| node.is_degraded()).collect();
+    let (reason, message) = if degraded.is_empty() {
+        (String::new(), String::new())
+    } else {
+        let complaints = degraded.iter().flat_map(|node| complaints(node, inputs));
+        let message = complaints.collect::<Vec<_>>().join(", ");
+        (reasons::pool::degraded_nodes(degraded.len()), message)
+    };
+    let nodes = since(
+        condition::NODE_DEGRADED,
+        !degraded.is_empty(),
+        &reason,
+        message.clone(),
+        now,
+    );
+    condition::set(conditions, nodes);
+    if let Some((reason, message)) = outdated_build_failure(conditions, pool) {
+        condition::set(
+            conditions,
+            condition::is_false(condition::IMAGE_BUILD_DEGRADED, reason, message, now.clone()),
+        );
+    }
+    let sum = if !degraded.is_empty() {
+        Some(message)
+    } else if condition::holds(conditions, condition::IMAGE_BUILD_DEGRADED) {
+        Some("Custom OS image build failed".to_owned())
+    } else if condition::holds(conditions, condition::RENDER_DEGRADED) {
+        condition::find(conditions, condition::RENDER_DEGRADED).map(|render| render.message.clone())
+    } else {
+        None
+    };
+    let holds = sum.is_some();
+    condition::set(
+        conditions,
+        since(condition::DEGRADED, holds, "", sum.unwrap_or_default(), now),
+    );
+}
+
+/// What a degraded node says: in its MachineConfigNode, in its annotation, or at least that it is degraded.
+fn complaints(node: &NodeView<'_>, inputs: &Inputs<'_>) -> Vec<String> {
+    let shown = inputs
+        .machine_config_nodes
+        .get(node.name)
+        .and_then(|node| failure(node));
+    let mut texts: Vec<&str> = shown.into_iter().chain([node.reason]).collect();
+    texts.retain(|text| !text.is_empty());
+    texts.dedup();
+    if texts.is_empty() {
+        texts.push(node.state);
+    }
+    texts
+        .into_iter()
+        .map(|text| format!("Node {} is reporting: {text:?}", node.name))
+        .collect()
+}
+
+fn failure(node: &MachineConfigNode) -> Option<&str> {
+    let conditions = &node.status.as_ref()?.conditions;
+    let degraded = conditions.iter().find(|condition| {
+        condition.type_ == machine_config_node::NODE_DEGRADED && condition.status == status::TRUE
+    })?;
+    Some(&degraded.message)
+}
+
+/// Why a build failure that the status still shows is history.
+fn outdated_build_failure(
+    conditions: &[MachineConfigPoolCondition],
+    pool: &PoolView<'_>,
+) -> Option<(&'static str, &'static str)> {
+    if !condition::holds(conditions, condition::IMAGE_BUILD_DEGRADED) {
+        return None;
+    }
+    match (pool.layering.is_layered(), pool.layering.build_state()) {
+        (_, Some(BuildState::Prepared | BuildState::Building)) => {
+            Some((reasons::pool::BUILDING, "New build started"))
+        }
+        (_, Some(BuildState::Succeeded)) => {
+            Some((reasons::pool::BUILD_SUCCESS, "Build completed successfully"))
+        }
+        (_, Some(BuildState::Failed | BuildState::Interrupted | BuildState::New)) => None,
+        (true, None) => Some((
+            reasons::pool::BUILD_PENDING,
+            "MachineOSConfig updated/created, waiting for MachineOSBuild",
+        )),
+        (false, None) => Some((
+            reasons::pool::NO_LAYERED_OBJECTS,
+            "No layered pool objects found, clearing stale build degraded condition",
+        )),
+    }
+}

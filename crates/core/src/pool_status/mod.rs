@@ -1,0 +1,136 @@
+//! What a pool's status says: how many machines are where, and what that means.
+//!
+//! Counts and conditions follow the pool's members as they are now; nothing here remembers anything but what the status
+//! itself says.
+
+mod counts;
+mod degraded;
+mod updating;
+
+use std::collections::HashMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mco_api::MachineConfigNode;
+use mco_api::controller_config::ControllerCertificate;
+use mco_api::machine_config_pool::{
+    CertificateExpiry, MachineConfigPoolCondition, MachineConfigPoolStatus, OSImageStreamReference,
+};
+use mco_api::vocabulary::conditions::pool as condition;
+use mco_api::vocabulary::events;
+
+use crate::rollout::target::{reached_target, target_name};
+use crate::rollout::{Event, PoolPlan, PoolView, Target};
+
+pub use counts::Counts;
+
+/// The bundle whose certificates a pool's status shows: those by which its machines trust the cluster.
+const SHOWN_BUNDLE: &str = "KubeAPIServerServingCAData";
+
+/// What a status is made from, beside the pool and its members.
+#[derive(Debug, Clone, Default)]
+pub struct Inputs<'a> {
+    /// What the rollout does next, to say what keeps it.
+    pub plan: Option<&'a PoolPlan>,
+    /// By node.
+    pub machine_config_nodes: HashMap<&'a str, &'a MachineConfigNode>,
+    pub certificates: &'a [ControllerCertificate],
+    /// The stream whose image the target has, unless a MachineConfig chose the image itself.
+    pub os_image_stream: Option<&'a str>,
+}
+
+/// A pool's new status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub status: MachineConfigPoolStatus,
+    pub events: Vec<Event>,
+    /// Whether the status has to be written.
+    pub changed: bool,
+}
+
+/// The status of a pool. Unchanged while there is nothing to say: before the first render, and for a pool that selects
+/// every node.
+pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
+    let before = pool.pool.status.clone().unwrap_or_default();
+    if target_name(pool.pool).is_empty() || pool.selects_everything() {
+        return Report {
+            status: before,
+            events: Vec::new(),
+            changed: false,
+        };
+    }
+    let target = reached_target(pool.pool, &pool.layering);
+    let counts = Counts::of(pool, target.as_ref());
+    let all_updated = counts.all_updated() && !pool.layering.is_building();
+    let mut status = before.clone();
+    counts.write(&mut status);
+    status.observed_generation = pool.pool.metadata.generation.unwrap_or_default();
+    status.cert_expirys = expiries(inputs.certificates);
+    status.pool_synchronizers_status = vec![counts::pinned_image_sets(
+        pool,
+        &counts,
+        &inputs.machine_config_nodes,
+    )];
+    let described = described_target(pool, target);
+    let mut events = Vec::new();
+    if all_updated {
+        if status.configuration.reference.name != pool.pool.spec.configuration.reference.name {
+            events.push(Event::normal(
+                events::rollout::COMPLETED,
+                format!("Pool {} has completed update to {described}", pool.name),
+            ));
+        }
+        status.configuration = pool.pool.spec.configuration.clone();
+    }
+    let progress = updating::Progress {
+        all_updated,
+        target: &described,
+        degraded_before: degraded::blocks_images(&before.conditions),
+        stalled: inputs.plan.and_then(PoolPlan::stalled),
+    };
+    for new in updating::conditions(pool, &progress, now) {
+        condition::set(&mut status.conditions, new);
+    }
+    degraded::write(&mut status.conditions, pool, inputs, now);
+    let sound = all_updated && !condition::holds(&status.conditions, condition::DEGRADED);
+    status.os_image_stream = inputs
+        .os_image_stream
+        .filter(|_| sound)
+        .map(|name| OSImageStreamReference {
+            name: name.to_owned(),
+        });
+    let changed = pool.pool.status.as_ref() != Some(&status);
+    Report {
+        status,
+        events,
+        changed,
+    }
+}
+
+/// The target as the conditions name it; the image appears as soon as there is one.
+fn described_target(pool: &PoolView<'_>, target: Option<Target>) -> Target {
+    target.unwrap_or_else(|| Target {
+        config: target_name(pool.pool).to_owned(),
+        image: Some(pool.layering.image().to_owned()).filter(|image| !image.is_empty()),
+    })
+}
+
+fn expiries(certificates: &[ControllerCertificate]) -> Vec<CertificateExpiry> {
+    let shown = certificates
+        .iter()
+        .filter(|certificate| certificate.bundle_file == SHOWN_BUNDLE);
+    shown
+        .map(|certificate| CertificateExpiry {
+            bundle: certificate.bundle_file.clone(),
+            expiry: certificate.not_after.clone(),
+            subject: certificate.subject.clone(),
+        })
+        .collect()
+}
+
+fn since(type_: &str, holds: bool, reason: &str, message: String, now: &Time) -> MachineConfigPoolCondition {
+    if holds {
+        condition::is_true(type_, reason, message, now.clone())
+    } else {
+        condition::is_false(type_, reason, message, now.clone())
+    }
+}

@@ -1,0 +1,93 @@
+//! The conditions that tell how far a rollout has come: Updated and Updating.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mco_api::machine_config_pool::MachineConfigPoolCondition;
+use mco_api::vocabulary::conditions::pool as condition;
+
+use super::since;
+use crate::rollout::target::BuildState;
+use crate::rollout::{PoolView, Target};
+
+pub(super) struct Progress<'a> {
+    pub all_updated: bool,
+    pub target: &'a Target,
+    /// Something of the pool was broken when this look at it began.
+    pub degraded_before: bool,
+    /// Why nothing moves, if nothing does.
+    pub stalled: Option<String>,
+}
+
+pub(super) fn conditions(
+    pool: &PoolView<'_>,
+    progress: &Progress<'_>,
+    now: &Time,
+) -> [MachineConfigPoolCondition; 2] {
+    let updated = if progress.all_updated {
+        format!("All nodes are updated with {}", progress.target)
+    } else {
+        String::new()
+    };
+    let (updating, message) = layered(pool, progress).unwrap_or_else(|| plain(pool, progress));
+    [
+        since(condition::UPDATED, progress.all_updated, "", updated, now),
+        since(condition::UPDATING, updating, "", message, now),
+    ]
+}
+
+fn plain(pool: &PoolView<'_>, progress: &Progress<'_>) -> (bool, String) {
+    let target = progress.target;
+    if progress.all_updated {
+        (false, String::new())
+    } else if pool.is_paused() {
+        (false, format!("Pool is paused; will not update to {target}"))
+    } else {
+        let message = format!("All nodes are updating to {target}");
+        let message = match &progress.stalled {
+            Some(obstacle) => format!("{message}. Nothing moves: {obstacle}"),
+            None => message,
+        };
+        (true, message)
+    }
+}
+
+/// In a layered pool the image's state says more than the nodes'. `None` where it does not.
+fn layered(pool: &PoolView<'_>, progress: &Progress<'_>) -> Option<(bool, String)> {
+    let config = pool.layering.config?;
+    let paused = pool.is_paused();
+    let state = pool.layering.build_state();
+    let (updating, message) = match (state, paused) {
+        (_, false) if progress.degraded_before => (false, "Pool update paused due to degraded condition"),
+        (None, false) => (true, "Pool is waiting for a new OS image build to start"),
+        (None, true) => (true, "Pool is paused; waiting for a new OS image build to start"),
+        (Some(BuildState::Prepared | BuildState::New), false) => {
+            (true, "Pool is waiting for OS image build to start")
+        }
+        (Some(BuildState::Prepared), true) => (
+            true,
+            "Pool is paused; OS image build has been prepared but will not rollout",
+        ),
+        (Some(BuildState::New), true) => (
+            true,
+            "Pool is paused; OS image build has been created but not yet started",
+        ),
+        (Some(BuildState::Building), false) => (true, "Pool is waiting for OS image build to complete"),
+        (Some(BuildState::Building), true) => (true, "Pool is paused; OS image build in progress"),
+        (Some(BuildState::Succeeded), false) if progress.all_updated => return None,
+        (Some(BuildState::Succeeded), false) => (true, "Pool is waiting for nodes to apply OS image"),
+        (Some(BuildState::Succeeded), true) => {
+            (false, "Pool is paused; OS image build completed successfully")
+        }
+        (Some(BuildState::Failed), false) => (false, "Pool update stopped due to OS image build failure"),
+        (Some(BuildState::Failed), true) => (false, "Pool is paused; OS image build failed"),
+        (Some(BuildState::Interrupted), false) => (
+            false,
+            "Pool update stopped due to OS image build being interrupted",
+        ),
+        (Some(BuildState::Interrupted), true) => (false, "Pool is paused; OS image build was interrupted"),
+    };
+    let subject = match pool.layering.build_name() {
+        Some(build) => format!("mosb: {build}"),
+        None => format!("mosc: {}", config.metadata.name.as_deref().unwrap_or_default()),
+    };
+    Some((updating, format!("{message} ({subject})")))
+}

@@ -1,0 +1,96 @@
+//! How many machines of a pool may be away at once.
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
+use thiserror::Error;
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("maxUnavailable: {value:?} is neither a number nor a percentage like \"50%\"")]
+pub struct BudgetError {
+    pub value: String,
+}
+
+/// The pool's limit. Nobody can stop a rollout with 0 (pausing does that), so 0 means 1; a negative number means that
+/// no machine is ever free to go. Control-plane machines go one at a time whatever the pool says: they hold the
+/// cluster's own data, and two of three away at once lose its quorum.
+pub fn max_unavailable(
+    pool: &str,
+    setting: Option<&IntOrString>,
+    members: usize,
+) -> Result<i64, BudgetError> {
+    let limit = match setting {
+        None => 1,
+        Some(IntOrString::Int(count)) => i64::from(*count),
+        Some(IntOrString::String(text)) => percentage(text)?.saturating_mul(len(members)).div_euclid(100),
+    };
+    let limit = if limit == 0 { 1 } else { limit };
+    Ok(if is_control_plane(pool) {
+        limit.min(1)
+    } else {
+        limit
+    })
+}
+
+/// Pools whose machines hold the cluster's own data.
+pub fn is_control_plane(pool: &str) -> bool {
+    matches!(pool, MASTER | ARBITER)
+}
+
+/// A count as a number that can be subtracted from.
+pub(super) fn len(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn percentage(text: &str) -> Result<i64, BudgetError> {
+    let number = text
+        .strip_suffix('%')
+        .and_then(|number| number.parse::<i32>().ok());
+    number.map(i64::from).ok_or_else(|| BudgetError {
+        value: text.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_four_machines() {
+        let text = |text: &str| Some(IntOrString::String(text.to_owned()));
+        let cases = [
+            ("nothing said", None, Ok(1)),
+            ("a number", Some(IntOrString::Int(2)), Ok(2)),
+            ("more than there are", Some(IntOrString::Int(9)), Ok(9)),
+            ("zero cannot stop a rollout", Some(IntOrString::Int(0)), Ok(1)),
+            (
+                "a negative number lets nobody go",
+                Some(IntOrString::Int(-1)),
+                Ok(-1),
+            ),
+            ("half", text("50%"), Ok(2)),
+            ("rounded down", text("60%"), Ok(2)),
+            ("rounded down to nothing", text("10%"), Ok(1)),
+            ("all of them", text("100%"), Ok(4)),
+            ("words", text("50 percent"), Err("50 percent")),
+            ("no percent sign", text("60"), Err("60")),
+            ("a space", text("40 %"), Err("40 %")),
+            ("nothing in front of the sign", text("%"), Err("%")),
+        ];
+        for (name, setting, expected) in cases {
+            let expected = expected.map_err(|value| BudgetError {
+                value: value.to_owned(),
+            });
+            assert_eq!(max_unavailable("worker", setting.as_ref(), 4), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn control_plane_machines_go_one_at_a_time_whatever_the_pool_says() {
+        for pool in ["master", "arbiter"] {
+            for setting in [IntOrString::Int(3), IntOrString::String("100%".to_owned())] {
+                assert_eq!(max_unavailable(pool, Some(&setting), 5), Ok(1));
+            }
+            assert_eq!(max_unavailable(pool, Some(&IntOrString::Int(-1)), 5), Ok(-1));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Which change of a Node is worth looking at, so that heartbeats cost nothing, and what to tell about it.
+
+use k8s_openapi::api::core::v1::Node;
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::events;
+use mco_api::vocabulary::labels::node as label;
+
+use super::node::NodeView;
+use super::plan::Event;
+use crate::drain::cordon::DRAIN_RECORD;
+
+/// The annotations by which a node and its rollout are told apart from what they were.
+const WATCHED: [&str; 6] = [
+    annotation::CURRENT_CONFIG,
+    annotation::DESIRED_CONFIG,
+    annotation::STATE,
+    annotation::REASON,
+    annotation::CURRENT_IMAGE,
+    annotation::DESIRED_IMAGE,
+];
+
+/// Whether a decision about any pool could come out differently. A node without a daemon's report matters only when its
+/// labels or readiness change, because it counts as a member from the start.
+pub fn matter(old: &Node, new: &Node) -> bool {
+    let (before, after) = (NodeView::new(old), NodeView::new(new));
+    if after.label(label::OS) == Some(label::OS_WINDOWS) {
+        return old.metadata.labels != new.metadata.labels;
+    }
+    let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
+    old.metadata.labels != new.metadata.labels
+        || before.unready() != after.unready()
+        || taints(old) != taints(new)
+        || WATCHED
+            .iter()
+            .chain(&[DRAIN_RECORD])
+            .any(|key| before.annotation(key) != after.annotation(key))
+}
+
+/// What happened to a control-plane node's annotations, as events about its pool.
+pub fn annotation_events(old: &Node, new: &Node) -> Vec<Event> {
+    let (before, after) = (NodeView::new(old), NodeView::new(new));
+    let changed = WATCHED
+        .iter()
+        .filter(|key| before.annotation(key) != after.annotation(key));
+    changed
+        .map(|key| {
+            let message = match after.annotation(key) {
+                Some(value) => format!("Node {} now has {key}={value}", after.name),
+                None => format!("Node {} no longer has {key}", after.name),
+            };
+            Event::normal(events::rollout::ANNOTATION_CHANGE, message)
+        })
+        .collect()
+}

@@ -1,0 +1,90 @@
+//! The labels and taints by which control-plane nodes take users' work or do not. Independent of pools and rollouts:
+//! it runs for every control-plane node whenever it or the scheduler's settings change.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use mco_api::vocabulary::labels::node as label;
+use mco_api::vocabulary::taints::effect;
+use serde::{Deserialize, Serialize};
+
+/// Whether users' work may run on control-plane nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workloads {
+    Welcome,
+    KeptAway,
+    /// The cluster says nothing about it, so nothing is changed.
+    Unspecified,
+}
+
+/// What to write to one control-plane node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RoleChange {
+    /// Labels to set (a value) or to remove (`None`).
+    pub labels: BTreeMap<String, Option<String>>,
+    /// The whole list of taints, when it changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<Taint>>,
+}
+
+/// What is missing on this node; `None` when it is as it should be or not a control-plane node.
+pub fn role_change(node: &Node, workloads: Workloads) -> Option<RoleChange> {
+    let has = |key: &str| {
+        let labels = node.metadata.labels.as_ref();
+        labels.is_some_and(|labels| labels.contains_key(key))
+    };
+    if !has(label::ROLE_MASTER) {
+        return None;
+    }
+    let mut change = RoleChange::default();
+    if !has(label::ROLE_CONTROL_PLANE) {
+        change
+            .labels
+            .insert(label::ROLE_CONTROL_PLANE.to_owned(), Some(String::new()));
+    }
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.clone())
+        .unwrap_or_default();
+    match workloads {
+        Workloads::Unspecified => {}
+        Workloads::Welcome => {
+            if !has(label::ROLE_WORKER) {
+                change
+                    .labels
+                    .insert(label::ROLE_WORKER.to_owned(), Some(String::new()));
+            }
+            let kept: Vec<Taint> = taints
+                .iter()
+                .filter(|taint| !keeps_workloads_away(taint))
+                .cloned()
+                .collect();
+            if kept.len() != taints.len() {
+                change.taints = Some(kept);
+            }
+        }
+        Workloads::KeptAway => {
+            if has(label::ROLE_WORKER) {
+                change.labels.insert(label::ROLE_WORKER.to_owned(), None);
+            }
+            let there = |taint: &Taint| taint.key == label::ROLE_MASTER && keeps_workloads_away(taint);
+            if !taints.iter().any(there) {
+                let mut taints = taints;
+                taints.push(Taint {
+                    key: label::ROLE_MASTER.to_owned(),
+                    effect: effect::NO_SCHEDULE.to_owned(),
+                    ..Taint::default()
+                });
+                change.taints = Some(taints);
+            }
+        }
+    }
+    (change != RoleChange::default()).then_some(change)
+}
+
+fn keeps_workloads_away(taint: &Taint) -> bool {
+    matches!(taint.key.as_str(), label::ROLE_MASTER | label::ROLE_CONTROL_PLANE)
+        && taint.effect == effect::NO_SCHEDULE
+}

@@ -1,0 +1,285 @@
+//! Which nodes go next. A pure function of the [`View`]; the same view always gives the same [`Plan`].
+//!
+//! Three rules explain most of it:
+//! - *Starting* a node needs room in the budget, and a node counts once, whatever is wrong with it.
+//! - *Steering* a node that is already under way, or that failed there, needs no room: it has its place in the budget
+//!   until it is done, and going to the newest target at once saves it a second interruption.
+//! - A cordon keeps a node from being started, not from being steered, and is never lifted here.
+
+use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
+use mco_api::vocabulary::{annotations::node as annotation, events, topology};
+
+use super::budget::{self, len, max_unavailable};
+use super::first_boot;
+use super::node::NodeView;
+use super::plan::{Action, Because, Budget, Event, Held, HeldReason, Plan, PoolPlan, Taken, TakenBy};
+use super::target::{Gate, Target, gate};
+use super::view::{PoolView, View};
+use crate::drain::cordon::Cordon;
+
+/// What to do next, for all pools.
+pub fn plan(view: &View<'_>) -> Plan {
+    Plan {
+        pools: view.pools.iter().map(|pool| plan_pool(view, pool)).collect(),
+        contested: view.contested.clone(),
+    }
+}
+
+/// What to do next for one pool of the view.
+pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
+    let mut plan = PoolPlan {
+        pool: pool.name.to_owned(),
+        target: None,
+        budget: Budget::default(),
+        actions: Vec::new(),
+        held: Vec::new(),
+        events: Vec::new(),
+        problem: None,
+    };
+    if pool.selects_everything() {
+        let message = format!(
+            "MachineConfigPool {:?} is selecting all nodes. A non-empty selector is required.",
+            pool.name
+        );
+        plan.events
+            .push(Event::warning(events::rollout::SELECTING_ALL, message.clone()));
+        plan.problem = Some(message);
+    }
+    let target = match gate(pool.pool, &pool.layering) {
+        Gate::Open(target) => target,
+        Gate::NoTarget => return held_for(plan, pool, &HeldReason::NoTarget),
+        Gate::Wait(why) => return held_for(plan, pool, &HeldReason::WaitingForImage(why)),
+        Gate::Failed(why) => {
+            plan.problem = Some(format!("MachineConfigPool {}: {why}", pool.name));
+            return held_for(plan, pool, &HeldReason::WaitingForImage(why));
+        }
+    };
+    plan.target = Some(target.clone());
+    if pool.is_being_deleted() {
+        return held_for(plan, pool, &HeldReason::PoolIsBeingDeleted);
+    }
+    if pool.is_paused() {
+        return held_for(plan, pool, &HeldReason::Paused);
+    }
+    let limit = max_unavailable(
+        pool.name,
+        pool.pool.spec.max_unavailable.as_ref(),
+        pool.members.len(),
+    );
+    match limit {
+        Ok(limit) => plan.budget.limit = limit,
+        Err(error) => {
+            plan.problem = Some(format!("MachineConfigPool {}: {error}", pool.name));
+            return held_for(plan, pool, &HeldReason::Problem);
+        }
+    }
+    plan.budget.taken = taken(pool);
+    keep_house(&mut plan, view, pool, &target);
+    choose(&mut plan, view, pool, &target);
+    announce(&mut plan, &target);
+    plan
+}
+
+/// Nobody goes; nodes that have nothing to wait for are told apart from those that wait.
+fn held_for(mut plan: PoolPlan, pool: &PoolView<'_>, reason: &HeldReason) -> PoolPlan {
+    let target = plan.target.clone();
+    plan.budget.taken = taken(pool);
+    plan.held = pool
+        .members
+        .iter()
+        .map(|node| match &target {
+            Some(target) if node.is_sent_to(target) => held(node, arriving(node)),
+            _ => held(node, reason.clone()),
+        })
+        .collect();
+    plan
+}
+
+fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
+    let holders = pool.members.iter().filter(|node| node.holds_a_slot());
+    holders
+        .map(|node| Taken {
+            node: node.name.to_owned(),
+            by: match (node.is_in_flight(), node.is_degraded()) {
+                (true, false) => TakenBy::Update,
+                (true, true) => TakenBy::FailedUpdate,
+                (false, _) => TakenBy::Other,
+            },
+        })
+        .collect()
+}
+
+/// What every member gets whether or not it is its turn: the soft taint while it waits and works, and the shape of the
+/// control plane, by which daemons decide about draining.
+fn keep_house(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Target) {
+    for node in &pool.members {
+        let name = || node.name.to_owned();
+        if let Some(topology) = view.topology
+            && node.annotation(annotation::CONTROL_PLANE_TOPOLOGY) != Some(topology)
+        {
+            plan.actions.push(Action::SetControlPlaneTopology {
+                node: name(),
+                topology: topology.to_owned(),
+            });
+        }
+        if node.is_updated_to(target) {
+            if node.has_update_taint() {
+                plan.actions.push(Action::RemoveUpdateTaint { node: name() });
+            }
+        } else if !node.is_sent_to(target) && !node.has_update_taint() {
+            plan.actions.push(Action::AddUpdateTaint { node: name() });
+        }
+    }
+}
+
+/// Sends nodes to the target and says of all others why not.
+fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Target) {
+    let mut waiting: Vec<&NodeView<'_>> = Vec::new();
+    for node in &pool.members {
+        let joining = first_boot::join(view, pool, node);
+        if let Some(joining) = joining.as_ref().filter(|joining| joining.is_already_there()) {
+            plan.actions.push(joining.action(node.name));
+        }
+        if node.is_sent_to(target) {
+            plan.held.push(held(node, arriving(node)));
+        } else if node.is_in_flight() {
+            let because = if node.is_degraded() {
+                Because::Repair
+            } else {
+                Because::Superseded
+            };
+            plan.actions.push(send(node, target, because));
+        } else if let Some(reason) = cannot_start(node) {
+            plan.held.push(held(node, reason));
+        } else if let Some(joining) = joining.filter(|joining| !joining.is_already_there()) {
+            plan.actions.push(joining.action(node.name));
+            let reason = HeldReason::JoiningPool(joining.pool.to_owned());
+            plan.held.push(held(node, reason));
+        } else {
+            waiting.push(node);
+        }
+    }
+    let (limit, when_full) = limit_among_voters(view, pool, plan.budget.limit);
+    plan.budget.limit = limit;
+    let deferred = operator_node_to_defer(view, pool, &waiting);
+    let mut used = len(plan.budget.taken.len());
+    let mut deferral_counts = false;
+    for node in waiting {
+        // A node that holds a place already, because its daemon failed or has not reported, takes no second one.
+        let fits = if node.holds_a_slot() {
+            used <= limit
+        } else {
+            used < limit
+        };
+        if deferred == Some(node.name) {
+            deferral_counts = fits;
+            plan.held.push(held(node, HeldReason::OperatorNode));
+        } else if fits {
+            used += i64::from(!node.holds_a_slot());
+            plan.actions.push(send(node, target, Because::Turn));
+        } else {
+            plan.held.push(held(node, when_full.clone()));
+        }
+    }
+    if let (true, Some(node)) = (deferral_counts, deferred) {
+        plan.events.push(Event::normal(
+            events::rollout::DEFERRING_OPERATOR_NODE_UPDATE,
+            format!("Deferring update of machine config operator node {node}"),
+        ));
+    }
+}
+
+/// Why a node that waits cannot be started even if there is room.
+fn cannot_start(node: &NodeView<'_>) -> Option<HeldReason> {
+    match (node.kubelet_is_well(), node.cordon()) {
+        (true, Cordon::None) => None,
+        (true, cordon) => Some(HeldReason::Cordoned(cordon)),
+        (false, _) => Some(HeldReason::NotReady(node.unready().unwrap_or_default())),
+    }
+}
+
+/// Where a node is that was sent to the target.
+fn arriving(node: &NodeView<'_>) -> HeldReason {
+    if node.is_done() {
+        HeldReason::UpToDate
+    } else if node.is_degraded() {
+        HeldReason::FailingOnTarget(node.reason.to_owned())
+    } else {
+        HeldReason::InProgress
+    }
+}
+
+/// In a cluster with an arbiter, control plane and arbiter nodes vote together, so only one of all of them may be
+/// away: the control plane goes first, and not while an arbiter is away. The limit, and what to tell those who wait.
+fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64, HeldReason) {
+    if view.topology != Some(topology::HIGHLY_AVAILABLE_ARBITER) || !budget::is_control_plane(pool.name) {
+        return (limit, HeldReason::Budget);
+    }
+    let away = |pool: &PoolView<'_>| pool.members.iter().any(NodeView::holds_a_slot);
+    if pool.name == MASTER {
+        return match view.pool(ARBITER) {
+            Some(arbiter) if away(arbiter) => (limit.min(0), HeldReason::ArbiterAway),
+            _ => (limit, HeldReason::Budget),
+        };
+    }
+    let control_plane_settled = view.pool(MASTER).is_some_and(|master| {
+        let waiting = match gate(master.pool, &master.layering) {
+            Gate::Open(target) => master.members.iter().any(|node| !node.is_sent_to(&target)),
+            Gate::NoTarget | Gate::Wait(_) | Gate::Failed(_) => true,
+        };
+        !away(master) && (master.is_paused() || !waiting)
+    });
+    if control_plane_settled {
+        (limit, HeldReason::Budget)
+    } else {
+        (limit.min(0), HeldReason::AfterControlPlane)
+    }
+}
+
+/// Interrupting the operator restarts its work, so its node goes when no other control-plane node can.
+fn operator_node_to_defer<'a>(
+    view: &View<'a>,
+    pool: &PoolView<'_>,
+    waiting: &[&NodeView<'_>],
+) -> Option<&'a str> {
+    let operator = view.operator_node.filter(|_| pool.name == MASTER)?;
+    let others_wait = waiting.len() > 1 && waiting.iter().any(|node| node.name == operator);
+    others_wait.then_some(operator)
+}
+
+fn announce(plan: &mut PoolPlan, target: &Target) {
+    let sent: Vec<&str> = plan.sent().collect();
+    let what = match sent.as_slice() {
+        [] => return,
+        [node] => format!("Targeted node {node} to MachineConfig: {}", target.config),
+        nodes => format!(
+            "Set target for {} nodes to MachineConfig: {}",
+            nodes.len(),
+            target.config
+        ),
+    };
+    let event = match &target.image {
+        None => Event::normal(events::rollout::SET_DESIRED_CONFIG, what),
+        Some(image) => Event::normal(
+            events::rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE,
+            format!("{what} / Image: {image}"),
+        ),
+    };
+    plan.events.push(event);
+}
+
+fn send(node: &NodeView<'_>, target: &Target, because: Because) -> Action {
+    Action::SetDesired {
+        node: node.name.to_owned(),
+        config: target.config.clone(),
+        image: target.image.clone(),
+        because,
+    }
+}
+
+fn held(node: &NodeView<'_>, reason: HeldReason) -> Held {
+    Held {
+        node: node.name.to_owned(),
+        reason,
+    }
+}

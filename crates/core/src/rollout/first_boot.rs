@@ -1,0 +1,86 @@
+//! Nodes that were installed straight into a custom pool: they boot with that pool's config before anybody has given
+//! them its labels. The labels are given once; afterwards the user decides.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::names::pool::{MASTER, WORKER};
+
+use super::node::NodeView;
+use super::plan::Action;
+use super::view::{PoolView, View};
+use crate::pools::Membership;
+
+/// A node on its way into the pool it was installed for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Joining<'a> {
+    pub pool: &'a str,
+    /// Labels that the node lacks.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Joining<'_> {
+    /// The node has the labels; only the mark is missing that keeps us from ever giving them again.
+    pub fn is_already_there(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    pub fn action(&self, node: &str) -> Action {
+        Action::JoinPool {
+            node: node.to_owned(),
+            pool: self.pool.to_owned(),
+            labels: self.labels.clone(),
+        }
+    }
+}
+
+/// The custom pool that the node was installed for, if it has not joined it yet and joining is possible: the labels
+/// that the pool's selector asks for must put the node into that pool and no other.
+pub(super) fn join<'a>(view: &View<'a>, pool: &PoolView<'_>, node: &NodeView<'_>) -> Option<Joining<'a>> {
+    if node.annotation(annotation::CUSTOM_POOL_LABELS_APPLIED).is_some() {
+        return None;
+    }
+    let first = node.annotation(annotation::FIRST_PIVOT_CONFIG)?;
+    let owner = *view.first_pivots.get(first)?;
+    if matches!(owner, MASTER | WORKER) {
+        return None;
+    }
+    if owner == pool.name {
+        return Some(Joining {
+            pool: owner,
+            labels: BTreeMap::new(),
+        });
+    }
+    let wanted = labels_for(view.pool(owner)?.pool.spec.node_selector.as_ref()?);
+    let mut all = node.node.metadata.labels.clone().unwrap_or_default();
+    all.extend(wanted.clone());
+    match view.node_pools.of_node(Some(&all)) {
+        Membership::Member { pool, .. } if pool == owner => {}
+        _ => return None,
+    }
+    let lacking = wanted
+        .into_iter()
+        .filter(|(key, value)| node.label(key) != Some(value))
+        .collect();
+    Some(Joining {
+        pool: owner,
+        labels: lacking,
+    })
+}
+
+/// The labels that a selector spells out. Operators that name no single value are no help.
+pub fn labels_for(selector: &LabelSelector) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for expression in selector.match_expressions.iter().flatten() {
+        let values = expression.values.as_deref().unwrap_or_default();
+        let value = match (expression.operator.as_str(), values) {
+            ("In", [value]) => value.clone(),
+            ("Exists", _) => String::new(),
+            _ => continue,
+        };
+        labels.insert(expression.key.clone(), value);
+    }
+    labels.extend(selector.match_labels.clone().unwrap_or_default());
+    labels
+}

@@ -1,0 +1,26 @@
+//! Rolling a config out to the machines of a pool: who goes next, who waits, and why.
+//!
+//! [`View`] gathers what is known, [`plan()`] decides, and the [`Plan`] is a value that a controller carries out and
+//! `mco plan` prints. Nothing here writes, waits or looks at a clock.
+
+pub mod budget;
+pub mod changes;
+pub mod control_plane;
+mod decide;
+pub mod first_boot;
+mod node;
+pub mod patch;
+mod plan;
+pub mod target;
+mod view;
+mod waves;
+
+pub use decide::{plan, plan_pool};
+pub use node::NodeView;
+pub use plan::{
+    Action, Because, Budget, ContestedNode, Event, EventKind, Held, HeldReason, Plan, PoolPlan, Taken,
+    TakenBy,
+};
+pub use target::Target;
+pub use view::{PoolView, View};
+pub use waves::{PoolWaves, waves};

@@ -1,0 +1,212 @@
+//! What the machines of a pool shall reach, and whether it is there yet: in a layered pool the image must be built
+//! first.
+
+use std::fmt;
+
+use mco_api::vocabulary::annotations::build;
+use mco_api::vocabulary::conditions::{machine_os_build as condition, status};
+use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use serde::{Deserialize, Serialize};
+
+/// A rendered config and, in a layered pool, the image built from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    pub config: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub image: Option<String>,
+}
+
+impl fmt::Display for Target {
+    /// As the pool's conditions name it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MachineConfig {}", self.config)?;
+        match &self.image {
+            Some(image) => write!(f, " / Image {image}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The MachineOSConfig of a pool and its build for the pool's present target.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Layering<'a> {
+    pub config: Option<&'a MachineOSConfig>,
+    pub build: Option<&'a MachineOSBuild>,
+    /// The MachineOSConfig names a build that is gone or was for another config; the annotation should be removed.
+    pub names_stale_build: bool,
+}
+
+/// How far an image build has come. The first that holds, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuildState {
+    Prepared,
+    Building,
+    Succeeded,
+    Failed,
+    Interrupted,
+    /// It exists and nobody has reported about it.
+    New,
+}
+
+/// Whether a pool's machines can be sent to its target now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gate {
+    Open(Target),
+    /// Nothing was rendered yet.
+    NoTarget,
+    /// The image is on its way.
+    Wait(String),
+    /// The image will not come by itself.
+    Failed(String),
+}
+
+impl<'a> Layering<'a> {
+    /// Finds the pool's MachineOSConfig and the build that it names for the pool's target, else any build of both.
+    pub fn of_pool(
+        pool: &MachineConfigPool,
+        configs: impl IntoIterator<Item = &'a MachineOSConfig>,
+        builds: impl IntoIterator<Item = &'a MachineOSBuild>,
+    ) -> Self {
+        let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
+        let of_this_pool = |config: &&MachineOSConfig| config.spec.machine_config_pool.name == pool_name;
+        let Some(config) = configs.into_iter().find(of_this_pool) else {
+            return Self::default();
+        };
+        let name = config.metadata.name.as_deref();
+        let target = target_name(pool);
+        let annotations = config.metadata.annotations.as_ref();
+        let named = annotations.and_then(|all| all.get(build::CURRENT_MACHINE_OS_BUILD));
+        let (mut named_build, mut any_build) = (None, None);
+        for build in builds {
+            if build.spec.machine_config.name != target {
+                continue;
+            }
+            if build.metadata.name.as_ref() == named {
+                named_build = Some(build);
+            } else if Some(build.spec.machine_os_config.name.as_str()) == name {
+                any_build = any_build.or(Some(build));
+            }
+        }
+        Self {
+            config: Some(config),
+            build: named_build.or(any_build),
+            names_stale_build: named.is_some() && named_build.is_none(),
+        }
+    }
+
+    pub fn is_layered(&self) -> bool {
+        self.config.is_some()
+    }
+
+    /// The image that the pool's machines shall run; empty until one was built.
+    pub fn image(&self) -> &'a str {
+        let status = self.config.and_then(|config| config.status.as_ref());
+        status.map_or("", |status| status.current_image_pull_spec.as_str())
+    }
+
+    pub fn build_name(&self) -> Option<&'a str> {
+        self.build?.metadata.name.as_deref()
+    }
+
+    pub fn build_state(&self) -> Option<BuildState> {
+        let build = self.build?;
+        let conditions = build
+            .status
+            .as_ref()
+            .map_or(&[][..], |status| status.conditions.as_slice());
+        let holds = |type_: &str| {
+            conditions
+                .iter()
+                .any(|condition| condition.type_ == type_ && condition.status == status::TRUE)
+        };
+        let state = [
+            (condition::PREPARED, BuildState::Prepared),
+            (condition::BUILDING, BuildState::Building),
+            (condition::SUCCEEDED, BuildState::Succeeded),
+            (condition::FAILED, BuildState::Failed),
+            (condition::INTERRUPTED, BuildState::Interrupted),
+        ]
+        .into_iter()
+        .find(|(type_, _)| holds(type_));
+        Some(state.map_or(BuildState::New, |(_, state)| state))
+    }
+
+    /// The build gave an image, and it is not the one the pool's machines shall run.
+    pub fn images_differ(&self) -> bool {
+        let status = self.build.and_then(|build| build.status.as_ref());
+        status.is_some_and(|status| {
+            !status.digested_image_push_spec.is_empty() && status.digested_image_push_spec != self.image()
+        })
+    }
+
+    /// The pool waits for a build, or for its result to be taken over.
+    pub fn is_building(&self) -> bool {
+        match self.build_state() {
+            Some(BuildState::Building | BuildState::Prepared | BuildState::Failed) => true,
+            Some(BuildState::Succeeded) => self.images_differ(),
+            Some(BuildState::Interrupted | BuildState::New) | None => false,
+        }
+    }
+}
+
+/// Whether the machines of this pool can be sent to its target now, and what exactly that is.
+pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
+    let config = target_name(pool);
+    if config.is_empty() {
+        return Gate::NoTarget;
+    }
+    if !layering.is_layered() {
+        return Gate::Open(Target {
+            config: config.to_owned(),
+            image: None,
+        });
+    }
+    let Some(state) = layering.build_state() else {
+        return Gate::Wait("no image build for this config has started".to_owned());
+    };
+    let build = layering.build_name().unwrap_or_default();
+    let image = layering.image();
+    match state {
+        _ if image.is_empty() => Gate::Wait(format!("image build {build} has given no image yet")),
+        BuildState::Succeeded if digest_of(layering) == image => Gate::Open(Target {
+            config: config.to_owned(),
+            image: Some(image.to_owned()),
+        }),
+        BuildState::Succeeded => {
+            Gate::Wait(format!("the image of build {build} has not been taken over yet"))
+        }
+        BuildState::Failed => Gate::Failed(format!("image build {build} failed")),
+        BuildState::Prepared | BuildState::Building | BuildState::Interrupted | BuildState::New => {
+            Gate::Wait(format!("image build {build} has not finished"))
+        }
+    }
+}
+
+/// What counts as updated in the pool's status: the target itself, also while its image is being built again.
+/// `None` while no machine can have reached it.
+pub fn reached_target(pool: &MachineConfigPool, layering: &Layering<'_>) -> Option<Target> {
+    let config = target_name(pool);
+    let image = layering.image();
+    if config.is_empty() || (layering.is_layered() && (image.is_empty() || layering.build.is_none())) {
+        return None;
+    }
+    Some(Target {
+        config: config.to_owned(),
+        image: layering.is_layered().then(|| image.to_owned()),
+    })
+}
+
+/// The rendered config that the pool shall reach; empty before the first render.
+pub fn target_name(pool: &MachineConfigPool) -> &str {
+    pool.spec
+        .configuration
+        .reference
+        .name
+        .as_deref()
+        .unwrap_or_default()
+}
+
+fn digest_of<'a>(layering: &Layering<'a>) -> &'a str {
+    let status = layering.build.and_then(|build| build.status.as_ref());
+    status.map_or("", |status| status.digested_image_push_spec.as_str())
+}

@@ -1,0 +1,171 @@
+//! Everything a rollout decision is made from, gathered and indexed once: which node is in which pool.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1::Node;
+use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
+
+use super::node::NodeView;
+use super::plan::ContestedNode;
+use super::target::Layering;
+use crate::pools::{Membership, NodePools};
+use crate::selector::SelectorError;
+
+/// The cluster as a rollout sees it.
+#[derive(Debug, Clone)]
+pub struct View<'a> {
+    /// By name.
+    pub pools: Vec<PoolView<'a>>,
+    pub contested: Vec<ContestedNode>,
+    /// Control-plane nodes that a custom pool also wants, and does not get: node, pool.
+    pub ignored_wishes: Vec<(String, String)>,
+    pub topology: Option<&'a str>,
+    pub operator_node: Option<&'a str>,
+    pub(super) first_pivots: BTreeMap<&'a str, &'a str>,
+    pub(super) node_pools: NodePools,
+}
+
+/// One pool and its members.
+#[derive(Debug, Clone)]
+pub struct PoolView<'a> {
+    pub name: &'a str,
+    pub pool: &'a MachineConfigPool,
+    /// In the order they go: zone by zone, the oldest first, those without a zone last.
+    pub members: Vec<NodeView<'a>>,
+    pub layering: Layering<'a>,
+}
+
+impl<'a> View<'a> {
+    pub fn new(
+        pools: impl IntoIterator<Item = &'a MachineConfigPool>,
+        nodes: impl IntoIterator<Item = &'a Node>,
+    ) -> Self {
+        let mut pools: Vec<PoolView<'a>> = pools.into_iter().map(PoolView::empty).collect();
+        pools.sort_by_key(|pool| pool.name);
+        let node_pools = NodePools::new(pools.iter().map(|pool| pool.pool));
+        let index: HashMap<&str, usize> = pools
+            .iter()
+            .enumerate()
+            .map(|(index, pool)| (pool.name, index))
+            .collect();
+        let mut contested = Vec::new();
+        let mut ignored_wishes = Vec::new();
+        for node in nodes {
+            let node = NodeView::new(node);
+            match node_pools.of_node(node.node.metadata.labels.as_ref()) {
+                Membership::Unmanaged => {}
+                Membership::Contested { pools } => contested.push(ContestedNode {
+                    node: node.name.to_owned(),
+                    pools: pools.into_iter().map(str::to_owned).collect(),
+                }),
+                Membership::Member { pool, ignored } => {
+                    if let Some(ignored) = ignored {
+                        ignored_wishes.push((node.name.to_owned(), ignored.to_owned()));
+                    }
+                    if let Some(pool) = index.get(pool).and_then(|index| pools.get_mut(*index)) {
+                        pool.members.push(node);
+                    }
+                }
+            }
+        }
+        for pool in &mut pools {
+            pool.members.sort_by(in_turn);
+        }
+        contested.sort_by(|a, b| a.node.cmp(&b.node));
+        ignored_wishes.sort();
+        Self {
+            pools,
+            contested,
+            ignored_wishes,
+            topology: None,
+            operator_node: None,
+            first_pivots: BTreeMap::new(),
+            node_pools,
+        }
+    }
+
+    /// The shape of the control plane; without it nodes are not told and no arbiter rules apply.
+    #[must_use]
+    pub fn with_topology(mut self, topology: Option<&'a str>) -> Self {
+        self.topology = topology.filter(|topology| !topology.is_empty());
+        self
+    }
+
+    /// The node of the operator's pod; only when exactly one such pod runs.
+    #[must_use]
+    pub fn with_operator_node(mut self, node: Option<&'a str>) -> Self {
+        self.operator_node = node;
+        self
+    }
+
+    /// For rendered configs that nodes were installed with: the pool that owns the config. Only those that nodes name in
+    /// their `firstPivotConfig` annotation are asked for.
+    #[must_use]
+    pub fn with_first_pivots(mut self, owners: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        self.first_pivots = owners.into_iter().collect();
+        self
+    }
+
+    /// The objects by which images are built for pools.
+    #[must_use]
+    pub fn with_images(mut self, configs: &'a [MachineOSConfig], builds: &'a [MachineOSBuild]) -> Self {
+        for pool in &mut self.pools {
+            pool.layering = Layering::of_pool(pool.pool, configs, builds);
+        }
+        self
+    }
+
+    pub fn pool(&self, name: &str) -> Option<&PoolView<'a>> {
+        let index = self.pools.binary_search_by_key(&name, |pool| pool.name).ok()?;
+        self.pools.get(index)
+    }
+
+    /// Pools whose node selector cannot be read. They have no members; the others are as they should be.
+    pub fn unreadable_selectors(&self) -> &[(String, SelectorError)] {
+        self.node_pools.unreadable()
+    }
+}
+
+impl<'a> PoolView<'a> {
+    fn empty(pool: &'a MachineConfigPool) -> Self {
+        Self {
+            name: pool.metadata.name.as_deref().unwrap_or_default(),
+            pool,
+            members: Vec::new(),
+            layering: Layering::default(),
+        }
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.pool.spec.paused
+    }
+
+    pub fn is_being_deleted(&self) -> bool {
+        self.pool.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The selector is there and says nothing; taken literally it would select every node.
+    pub fn selects_everything(&self) -> bool {
+        self.pool.spec.node_selector.as_ref().is_some_and(|selector| {
+            let labels = selector.match_labels.iter().flatten().next().is_some();
+            let expressions = selector.match_expressions.iter().flatten().next().is_some();
+            !labels && !expressions
+        })
+    }
+
+    pub fn member(&self, name: &str) -> Option<&NodeView<'a>> {
+        self.members.iter().find(|member| member.name == name)
+    }
+}
+
+/// Zone by zone, so that a bad config hurts one failure domain first; the name decides between nodes of one age, so
+/// that the same cluster always gives the same order.
+fn in_turn(a: &NodeView<'_>, b: &NodeView<'_>) -> std::cmp::Ordering {
+    let age = |node: &NodeView<'_>| node.created().map(|time| time.0);
+    a.zone()
+        .is_none()
+        .cmp(&b.zone().is_none())
+        .then_with(|| a.zone().cmp(&b.zone()))
+        .then_with(|| age(a).cmp(&age(b)))
+        .then_with(|| a.name.cmp(b.name))
+}

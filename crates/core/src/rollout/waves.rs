@@ -1,0 +1,150 @@
+//! In which order the nodes of each pool will go, for people who want to know before it happens.
+//!
+//! The first wave is what [`plan`](super::plan()) does now. The later ones suppose that whatever is under way arrives,
+//! and that what has nothing to do with the rollout (a cordon, a broken kubelet) stays as it is.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::budget::{len, max_unavailable};
+use super::decide::plan_pool;
+use super::plan::{Action, Because, Held, HeldReason, PoolPlan};
+use super::target::Target;
+use super::view::{PoolView, View};
+
+/// The rollout of one pool, foretold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolWaves {
+    pub pool: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub target: Option<Target>,
+    /// Already on their way to the target, or turned towards it now.
+    pub under_way: Vec<String>,
+    /// The pool that has to be finished first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub after: Option<String>,
+    /// Nodes that go together.
+    pub waves: Vec<Vec<String>>,
+    /// Nodes that will not go unless somebody does something.
+    pub stuck: Vec<Held>,
+}
+
+/// The rollout of every pool, foretold.
+pub fn waves(view: &View<'_>) -> Vec<PoolWaves> {
+    view.pools.iter().map(|pool| waves_of(view, pool)).collect()
+}
+
+fn waves_of(view: &View<'_>, pool: &PoolView<'_>) -> PoolWaves {
+    let plan = plan_pool(view, pool);
+    let mut foretold = PoolWaves {
+        pool: plan.pool.clone(),
+        target: plan.target.clone(),
+        under_way: Vec::new(),
+        after: None,
+        waves: Vec::new(),
+        stuck: Vec::new(),
+    };
+    let mut first = Vec::new();
+    for action in &plan.actions {
+        if let Action::SetDesired { node, because, .. } = action {
+            match because {
+                Because::Turn => first.push(node.clone()),
+                Because::Repair | Because::Superseded => foretold.under_way.push(node.clone()),
+            }
+        }
+    }
+    let mut queue: Vec<&str> = Vec::new();
+    let mut last: Option<&str> = None;
+    for held in &plan.held {
+        match &held.reason {
+            HeldReason::UpToDate | HeldReason::JoiningPool(_) => {}
+            HeldReason::InProgress => foretold.under_way.push(held.node.clone()),
+            HeldReason::Budget | HeldReason::ArbiterAway => queue.push(&held.node),
+            HeldReason::OperatorNode => last = Some(&held.node),
+            HeldReason::AfterControlPlane => {
+                foretold.after = Some(mco_api::vocabulary::names::pool::MASTER.to_owned());
+                queue.push(&held.node);
+            }
+            _ => foretold.stuck.push(held.clone()),
+        }
+    }
+    queue.extend(last);
+    if !first.is_empty() {
+        foretold.waves.push(first);
+    }
+    later_waves(&mut foretold, pool, &plan, &queue);
+    foretold
+}
+
+fn later_waves(foretold: &mut PoolWaves, pool: &PoolView<'_>, plan: &PoolPlan, queue: &[&str]) {
+    let setting = pool.pool.spec.max_unavailable.as_ref();
+    let limit = max_unavailable(pool.name, setting, pool.members.len()).unwrap_or(0);
+    let waiting: HashSet<&str> = queue.iter().copied().collect();
+    let arriving: HashSet<&str> = foretold
+        .under_way
+        .iter()
+        .chain(foretold.waves.iter().flatten())
+        .map(String::as_str)
+        .collect();
+    let (mut holding, mut staying): (HashSet<&str>, i64) = (HashSet::new(), 0);
+    for taken in &plan.budget.taken {
+        let node = taken.node.as_str();
+        if waiting.contains(node) {
+            holding.insert(node);
+        } else if !arriving.contains(node) {
+            staying += 1;
+        }
+    }
+    // Nodes that wait and hold a place already go as soon as all places together fit.
+    let room = usize::try_from(limit - staying - len(holding.len())).ok();
+    let (holders, others): (Vec<&str>, Vec<&str>) =
+        queue.iter().copied().partition(|node| holding.contains(node));
+    let size = usize::try_from(limit - staying).unwrap_or(0);
+    let mut rest = others.as_slice();
+    if let Some(room) = room
+        && !holders.is_empty()
+    {
+        let (together, later) = rest.split_at(room.min(rest.len()));
+        let wave = holders.iter().chain(together).map(|node| (*node).to_owned());
+        foretold.waves.push(wave.collect());
+        rest = later;
+    } else if !holders.is_empty() || size == 0 {
+        let stuck = queue.iter().map(|node| Held {
+            node: (*node).to_owned(),
+            reason: HeldReason::Budget,
+        });
+        foretold.stuck.extend(stuck);
+        return;
+    }
+    if size > 0 {
+        let waves = rest.chunks(size);
+        foretold
+            .waves
+            .extend(waves.map(|wave| wave.iter().map(|node| (*node).to_owned()).collect()));
+    }
+}
+
+impl fmt::Display for PoolWaves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Some(target) => writeln!(f, "pool {}: {target}", self.pool)?,
+            None => writeln!(f, "pool {}: no target", self.pool)?,
+        }
+        if !self.under_way.is_empty() {
+            writeln!(f, "  under way: {}", self.under_way.join(", "))?;
+        }
+        if let Some(after) = &self.after {
+            writeln!(f, "  after pool {after}:")?;
+        }
+        for (number, wave) in self.waves.iter().enumerate() {
+            writeln!(f, "  wave {}: {}", number + 1, wave.join(", "))?;
+        }
+        for stuck in &self.stuck {
+            writeln!(f, "  {stuck}")?;
+        }
+        Ok(())
+    }
+}

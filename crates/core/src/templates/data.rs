@@ -1,0 +1,140 @@
+//! The data that templates see: a ControllerConfig's spec under its Go names, and a few values beside it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use gotmpl::Value;
+use serde_json::Value as Json;
+
+use super::TemplateInputs;
+use super::shapes::{CONTROLLER_CONFIG, Field, Kind};
+
+/// Where machines find the API server's address.
+const API_SERVER_URL_FILE: &str = "/etc/kubernetes/apiserver-url.env";
+
+/// Fields whose members are promoted to the object that embeds them.
+const EMBEDDED: &str = "ObjectMeta";
+
+type Members = BTreeMap<Arc<str>, Value>;
+
+/// The root value of every template.
+pub(super) fn root(inputs: &TemplateInputs<'_>) -> Value {
+    let spec = serde_json::to_value(inputs.spec).unwrap_or_default();
+    let mut members = members(CONTROLLER_CONFIG, &spec);
+    members.insert("PullSecret".into(), text(inputs.pull_secret));
+    members.insert("TLSMinVersion".into(), text(&inputs.tls.min_version));
+    let suites = inputs.tls.cipher_suites.iter().map(|suite| text(suite));
+    members.insert("TLSCipherSuites".into(), Value::List(suites.collect()));
+    let constants = Members::from([("APIServerURLFile".into(), text(API_SERVER_URL_FILE))]);
+    members.insert("Constants".into(), Value::Map(Arc::new(constants)));
+    Value::Map(Arc::new(members))
+}
+
+pub(super) fn text(text: &str) -> Value {
+    Value::String(text.into())
+}
+
+fn structure(fields: &[Field], json: &Json) -> Value {
+    let mut members = members(fields, json);
+    if let Some(Value::Map(embedded)) = members.get(EMBEDDED).cloned() {
+        for (name, value) in embedded.iter() {
+            members.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    if members.is_empty() {
+        // A structure is true in a condition even when it has no fields; an empty map is not.
+        members.insert("".into(), Value::Nil);
+    }
+    Value::Map(Arc::new(members))
+}
+
+fn members(fields: &[Field], json: &Json) -> Members {
+    let mut members: Members = fields
+        .iter()
+        .map(|field| (field.go.into(), convert(field.kind, json.get(field.json))))
+        .collect();
+    for (name, value) in json.as_object().into_iter().flatten() {
+        if !fields.iter().any(|field| field.json == name) {
+            members
+                .entry(go_name(name).into())
+                .or_insert_with(|| unknown(value));
+        }
+    }
+    members
+}
+
+fn convert(kind: Kind, json: Option<&Json>) -> Value {
+    let json = json.filter(|json| !json.is_null());
+    match (kind, json) {
+        (Kind::Text, json) => text(json.and_then(Json::as_str).unwrap_or_default()),
+        (Kind::Bytes, json) => {
+            let decoded = BASE64.decode(json.and_then(Json::as_str).unwrap_or_default());
+            text(&String::from_utf8_lossy(&decoded.unwrap_or_default()))
+        }
+        (Kind::Texts, json) => {
+            let items = json.and_then(Json::as_array).into_iter().flatten();
+            Value::List(
+                items
+                    .map(|item| text(item.as_str().unwrap_or_default()))
+                    .collect(),
+            )
+        }
+        (Kind::Map, json) => {
+            let entries = json.and_then(Json::as_object).into_iter().flatten();
+            Value::Map(Arc::new(
+                entries
+                    .map(|(key, value)| (key.as_str().into(), scalar(value)))
+                    .collect(),
+            ))
+        }
+        (Kind::Struct(fields), json) => structure(fields, json.unwrap_or(&Json::Null)),
+        (Kind::Pointer(fields), Some(json)) => structure(fields, json),
+        (Kind::Structs(fields), json) => {
+            let items = json.and_then(Json::as_array).into_iter().flatten();
+            Value::List(items.map(|item| structure(fields, item)).collect())
+        }
+        (Kind::Scalar, Some(json)) => scalar(json),
+        (Kind::Pointer(_) | Kind::Scalar, None) => Value::Nil,
+    }
+}
+
+/// A field that this version of us does not know: its members get the names that Go authors would give them.
+fn unknown(json: &Json) -> Value {
+    match json {
+        Json::Array(items) => Value::List(items.iter().map(unknown).collect()),
+        Json::Object(_) => structure(&[], json),
+        other => scalar(other),
+    }
+}
+
+fn scalar(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Nil,
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Number(number) => match number.as_i64() {
+            Some(whole) => Value::Int(whole),
+            None => Value::Float(number.as_f64().unwrap_or_default()),
+        },
+        Json::String(string) => text(string),
+        Json::Array(_) | Json::Object(_) => unknown(json),
+    }
+}
+
+/// `apiServerURL` is `APIServerURL` in Go, `machineNetworks` is `MachineNetworks`.
+fn go_name(json: &str) -> String {
+    const INITIALISMS: [&str; 14] = [
+        "api", "aws", "bgp", "ca", "cpu", "dns", "gcp", "http", "https", "id", "ip", "mtu", "os", "url",
+    ];
+    let end = json.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(json.len());
+    let (first, rest) = json.split_at(end);
+    if INITIALISMS.contains(&first) {
+        return format!("{}{rest}", first.to_ascii_uppercase());
+    }
+    let mut characters = json.chars();
+    characters
+        .next()
+        .map(|first| format!("{}{}", first.to_ascii_uppercase(), characters.as_str()))
+        .unwrap_or_default()
+}

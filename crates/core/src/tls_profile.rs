@@ -1,0 +1,159 @@
+//! TLS security profiles: which protocol version and which cipher suites a name stands for.
+
+use mco_api::foreign::tls::TlsSecurityProfile;
+
+/// What a profile asks for, in the words that Kubernetes components take as settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    pub min_version: String,
+    /// By their IANA names.
+    pub cipher_suites: Vec<String>,
+}
+
+const MODERN: [&str; 3] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+];
+
+const INTERMEDIATE: [&str; 9] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+];
+
+const OLD: [&str; 21] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-SHA256",
+    "ECDHE-RSA-AES128-SHA256",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-RSA-AES256-SHA",
+    "AES128-GCM-SHA256",
+    "AES256-GCM-SHA384",
+    "AES128-SHA256",
+    "AES128-SHA",
+    "AES256-SHA",
+    "DES-CBC3-SHA",
+];
+
+/// OpenSSL's names beside IANA's, for the suites that Go's TLS library has. Others cannot be configured.
+const IANA: [(&str, &str); 21] = [
+    ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
+    ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
+    ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
+    (
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    ),
+    (
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    ),
+    (
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    ),
+    (
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    ),
+    (
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    ),
+    (
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    ),
+    (
+        "ECDHE-ECDSA-AES128-SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    ),
+    ("ECDHE-RSA-AES128-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
+    ("ECDHE-ECDSA-AES128-SHA", "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
+    ("ECDHE-RSA-AES128-SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
+    ("ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
+    ("ECDHE-RSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
+    ("AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_GCM_SHA256"),
+    ("AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_GCM_SHA384"),
+    ("AES128-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA256"),
+    ("AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA"),
+    ("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA"),
+    ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
+];
+
+/// The settings of a profile. Nobody's, an unknown one, and a custom one without a body are Intermediate.
+pub fn settings(profile: Option<&TlsSecurityProfile>) -> TlsSettings {
+    let intermediate = || named("VersionTLS12", INTERMEDIATE.iter().copied());
+    let Some(profile) = profile else {
+        return intermediate();
+    };
+    match (profile.type_.as_str(), &profile.custom) {
+        ("Old", _) => named("VersionTLS10", OLD.iter().copied()),
+        ("Modern", _) => named("VersionTLS13", MODERN.iter().copied()),
+        ("Custom", Some(custom)) => named(&custom.min_tls_version, custom.ciphers.iter().map(String::as_str)),
+        _ => intermediate(),
+    }
+}
+
+fn named<'a>(min_version: &str, ciphers: impl Iterator<Item = &'a str>) -> TlsSettings {
+    let iana = |cipher: &str| IANA.iter().find(|(openssl, _)| *openssl == cipher);
+    TlsSettings {
+        min_version: min_version.to_owned(),
+        cipher_suites: ciphers
+            .filter_map(iana)
+            .map(|(_, iana)| (*iana).to_owned())
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_names_a_version_and_suites() {
+        let cases = [
+            ("none", json!(null), "VersionTLS12", 9),
+            ("Old", json!({"type": "Old", "old": {}}), "VersionTLS10", 21),
+            ("Modern", json!({"type": "Modern"}), "VersionTLS13", 3),
+            ("unknown", json!({"type": "Future"}), "VersionTLS12", 9),
+            (
+                "Custom without body",
+                json!({"type": "Custom"}),
+                "VersionTLS12",
+                9,
+            ),
+            (
+                "Custom with a suite that cannot be mapped",
+                json!({"type": "Custom", "custom": {"minTLSVersion": "VersionTLS11", "ciphers": ["ECDHE-RSA-AES256-SHA384", "AES128-SHA"]}}),
+                "VersionTLS11",
+                1,
+            ),
+        ];
+        for (name, profile, version, suites) in cases {
+            let profile: Option<TlsSecurityProfile> = serde_json::from_value(profile).unwrap();
+            let settings = settings(profile.as_ref());
+            assert_eq!(settings.min_version, version, "{name}");
+            assert_eq!(settings.cipher_suites.len(), suites, "{name}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Directories as a whole: with and without a base, repeated pools, images that were built before.
+
+use mco_core::render::Identity;
+use mco_core::templates::TemplateTree;
+use serde_json::json;
+
+use crate::fixture::{assemble, pool};
+
+#[test]
+fn a_directory_without_a_base_is_rendered_alone_and_with_one_in_full() {
+    let user = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "50-user", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"kernelArguments": ["quiet"]},
+    });
+    let alone = assemble(std::slice::from_ref(&user), None).unwrap();
+    assert_eq!(alone.inventory.configs.len(), 1);
+    assert!(alone.controller_config.is_none());
+    let embedded = TemplateTree::embedded();
+    let full = assemble(&[user], Some(&embedded)).unwrap();
+    let identity = Identity {
+        controller_version: "test",
+        release_version: "",
+    };
+    for outcome in full.render(identity) {
+        let rendered = outcome.result.unwrap();
+        let kubelet = mco_ignition::Item::Unit("kubelet.service".to_owned());
+        let by = rendered.provenance.contributors(&kubelet);
+        assert_eq!(by.len(), 1, "{}", outcome.pool.metadata.name.unwrap());
+        let origin = full.origins.of_item(by[0], &kubelet).unwrap();
+        assert!(
+            origin.starts_with("template ") && origin.ends_with("kubelet.service.yaml"),
+            "{origin}"
+        );
+    }
+    assert_eq!(full.controller_config.unwrap().spec.cluster_dns_ip, "10.96.0.10");
+}
+
+#[test]
+fn pools_that_come_twice_and_pre_built_images() {
+    let mut built_in = pool("worker");
+    built_in["spec"] = json!({
+        "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}},
+    });
+    // The user's own pool (from the list of every test) stays, although the product's comes later.
+    let cluster = assemble(&[built_in], None).unwrap();
+    let worker = cluster
+        .inventory
+        .pools
+        .iter()
+        .find(|pool| pool.metadata.name.as_deref() == Some("worker"))
+        .unwrap();
+    assert!(
+        worker
+            .spec
+            .machine_config_selector
+            .as_ref()
+            .unwrap()
+            .match_expressions
+            .is_some()
+    );
+
+    let os_config = |image: &str, pool: &str| {
+        json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
+               "metadata": {"name": "layered", "annotations": {"machineconfiguration.openshift.io/pre-built-image": image}},
+               "spec": {"machineConfigPool": {"name": pool}}})
+    };
+    let digest = "a".repeat(64);
+    let good = format!("q.io/os@sha256:{digest}");
+    let cluster = assemble(&[os_config(&good, "worker")], None).unwrap();
+    let outcomes = cluster.render(Identity {
+        controller_version: "test",
+        release_version: "",
+    });
+    let worker = outcomes
+        .iter()
+        .find(|outcome| outcome.name() == "worker")
+        .unwrap();
+    assert_eq!(worker.result.as_ref().unwrap().config.spec.os_image_url, good);
+    for image in [
+        "q.io/os:latest".to_owned(),
+        "q.io/os@sha256:abc".to_owned(),
+        format!("q.io/os@sha256:{}", digest.to_uppercase()),
+        format!("q.io/os@md5:{digest}"),
+    ] {
+        let error = assemble(&[os_config(&image, "worker")], None).unwrap_err();
+        assert!(
+            error.contains("MachineOSConfig \"layered\"") && error.contains("by digest"),
+            "{error}"
+        );
+    }
+    let error = assemble(&[os_config(&good, "nobody")], None).unwrap_err();
+    assert!(
+        error.contains("there is no MachineConfigPool \"nobody\""),
+        "{error}"
+    );
+}

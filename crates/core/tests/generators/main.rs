@@ -1,0 +1,14 @@
+//! What KubeletConfigs, ContainerRuntimeConfigs and registry settings give, what is refused and in which words.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    reason = "a table of cases is as long as it has cases"
+)]
+
+mod container_runtime;
+mod directory;
+mod fixture;
+mod kubelet;
+mod registries;

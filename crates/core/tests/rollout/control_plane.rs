@@ -1,0 +1,223 @@
+//! Masters and arbiters: one voter at a time, the operator's node last, and whether users' work runs there.
+
+use k8s_openapi::api::core::v1::Node;
+use mco_core::rollout::control_plane::{Workloads, role_change};
+use mco_core::rollout::{Plan, View, plan};
+use serde_json::{Value, json};
+
+use crate::fixtures::*;
+
+fn masters(text: &str) -> Vec<Node> {
+    nodes(
+        &text
+            .replace(';', " role=master;")
+            .replace("role=arbiter role=master", "role=arbiter"),
+    )
+}
+
+#[test]
+fn one_at_a_time_and_the_operators_node_last() {
+    let cases = [
+        ("all wait", "a v0/v0; b v0/v0; c v0/v0;", Some("a"), "b", true),
+        (
+            "nobody knows where the operator is",
+            "a v0/v0; b v0/v0; c v0/v0;",
+            None,
+            "a",
+            false,
+        ),
+        (
+            "it would not have been its turn",
+            "a v0/v0; b v0/v0; c v0/v0;",
+            Some("c"),
+            "a",
+            false,
+        ),
+        (
+            "only its node waits",
+            "a v0/v0; b v1/v1; c v1/v1;",
+            Some("a"),
+            "a",
+            false,
+        ),
+        (
+            "another is under way",
+            "a v0/v0; b v0/v1 Working; c v0/v0;",
+            Some("a"),
+            "",
+            false,
+        ),
+        (
+            "the others cannot go",
+            "a v0/v0; b v1/v1; c v1/v1 ;",
+            Some("a"),
+            "a",
+            false,
+        ),
+    ];
+    for (name, fleet, operator, expected, event) in cases {
+        let pools = [pool("master", "v1", json!({"maxUnavailable": 3}))];
+        let nodes = masters(fleet);
+        let view = View::new(&pools, &nodes).with_operator_node(operator);
+        let plan = plan(&view);
+        let master = plan.pool("master").unwrap();
+        assert_eq!(sent(master), expected, "{name}");
+        let deferred = master
+            .events
+            .iter()
+            .any(|event| event.reason == "DeferringOperatorNodeUpdate");
+        assert_eq!(deferred, event, "{name}");
+    }
+}
+
+#[test]
+fn control_plane_and_arbiter_never_go_together() {
+    let arbiter_plan = |fleet: &str, master: Value, arbiter: Value| -> Plan {
+        let pools = [pool("master", "v1", master), pool("arbiter", "v1", arbiter)];
+        let nodes = masters(fleet);
+        plan(&View::new(&pools, &nodes).with_topology(Some("HighlyAvailableArbiter")))
+    };
+    let paused = || json!({"paused": true});
+    let cases = [
+        (
+            "masters first",
+            "a v0/v0; b v0/v0; x v0/v0 role=arbiter;",
+            json!({}),
+            "a",
+            "",
+            "x:afterControlPlane",
+        ),
+        (
+            "a master is under way",
+            "a v0/v1 Working; b v1/v1; x v0/v0 role=arbiter;",
+            json!({}),
+            "",
+            "",
+            "x:afterControlPlane",
+        ),
+        (
+            "masters are done",
+            "a v1/v1; b v1/v1; x v0/v0 role=arbiter;",
+            json!({}),
+            "",
+            "x",
+            "",
+        ),
+        (
+            "an arbiter is away",
+            "a v0/v0; b v0/v0; x v1/v1 NotReady role=arbiter;",
+            json!({}),
+            "",
+            "",
+            "x:upToDate",
+        ),
+        (
+            "an arbiter is under way",
+            "a v0/v0; b v1/v1; x v0/v1 Working role=arbiter;",
+            json!({}),
+            "",
+            "",
+            "x:inProgress",
+        ),
+        (
+            "masters are paused and well",
+            "a v0/v0; b v0/v0; x v0/v0 role=arbiter;",
+            paused(),
+            "",
+            "x",
+            "",
+        ),
+        (
+            "masters are paused and one is away",
+            "a v0/v0 NotReady; b v0/v0; x v0/v0 role=arbiter;",
+            paused(),
+            "",
+            "",
+            "x:afterControlPlane",
+        ),
+    ];
+    for (name, fleet, master, masters_sent, arbiters_sent, arbiters_held) in cases {
+        let plan = arbiter_plan(fleet, master, json!({}));
+        assert_eq!(sent(plan.pool("master").unwrap()), masters_sent, "{name}");
+        assert_eq!(sent(plan.pool("arbiter").unwrap()), arbiters_sent, "{name}");
+        assert_eq!(held(plan.pool("arbiter").unwrap()), arbiters_held, "{name}");
+        if name == "masters first" {
+            assert_eq!(
+                chores(plan.pool("arbiter").unwrap()),
+                "HighlyAvailableArbiter:x taint:x",
+                "what every member gets does not wait"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_masters_an_arbiter_waits_and_elsewhere_it_is_an_ordinary_pool() {
+    let pools = [pool("arbiter", "v1", json!({}))];
+    let nodes = masters("x v0/v0 role=arbiter; y v0/v0 role=arbiter;");
+    let sent_in = |topology| {
+        let plan = plan(&View::new(&pools, &nodes).with_topology(Some(topology)));
+        sent(plan.pool("arbiter").unwrap())
+    };
+    assert_eq!(sent_in("HighlyAvailableArbiter"), "");
+    assert_eq!(sent_in("HighlyAvailable"), "x");
+}
+
+#[test]
+fn control_plane_nodes_say_whether_they_take_users_work() {
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let master = |labels: &[&str], taints: Value| -> Node {
+        let labels: serde_json::Map<String, Value> = labels
+            .iter()
+            .map(|role| (format!("node-role.kubernetes.io/{role}"), json!("")))
+            .collect();
+        from(json!({"metadata": {"name": "m", "labels": labels}, "spec": {"taints": taints}}))
+    };
+    let (role_master, role_control_plane) = (
+        "node-role.kubernetes.io/master",
+        "node-role.kubernetes.io/control-plane",
+    );
+    let worker = "node-role.kubernetes.io/worker";
+    let all = json!([taint("theirs"), taint(role_master), taint(role_control_plane)]);
+    let cases = [
+        (
+            "a worker is none of it",
+            master(&["worker"], json!([])),
+            Workloads::KeptAway,
+            json!(null),
+        ),
+        (
+            "nothing is said",
+            master(&["master"], json!([])),
+            Workloads::Unspecified,
+            json!({"labels": {role_control_plane: ""}}),
+        ),
+        (
+            "welcome",
+            master(&["master", "control-plane"], all.clone()),
+            Workloads::Welcome,
+            json!({"labels": {worker: ""}, "taints": [taint("theirs")]}),
+        ),
+        (
+            "welcome already",
+            master(&["master", "control-plane", "worker"], json!([taint("theirs")])),
+            Workloads::Welcome,
+            json!(null),
+        ),
+        (
+            "kept away",
+            master(&["master", "control-plane", "worker"], json!([taint("theirs")])),
+            Workloads::KeptAway,
+            json!({"labels": {worker: null}, "taints": [taint("theirs"), taint(role_master)]}),
+        ),
+        (
+            "kept away already",
+            master(&["master", "control-plane"], all),
+            Workloads::KeptAway,
+            json!(null),
+        ),
+    ];
+    for (name, node, workloads, expected) in cases {
+        assert_eq!(json!(role_change(&node, workloads)), expected, "{name}");
+    }
+}

@@ -1,0 +1,524 @@
+//! The controller's side of a drain.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use mco_core::drain::pods::{Concern, Excuse, fate};
+use mco_core::drain::timing::{RETRY, SLOW_RETRY};
+use mco_core::drain::{
+    Budgets, Completion, Cordon, CordonOrigin, DRAIN_RECORD, Decision, DrainRecord, Eviction, Fate, Lift,
+    Pace, Policy, complete, cordon, decide, pace,
+};
+use serde_json::{Value, json};
+
+use crate::fixtures::*;
+
+fn asking(desired: &str, done: &str, unschedulable: bool, record: Option<&DrainRecord>) -> Node {
+    let mut annotations = json!({});
+    for (name, value) in [("desiredDrain", desired), ("lastAppliedDrain", done)] {
+        if !value.is_empty() {
+            annotations[key(name)] = json!(value);
+        }
+    }
+    if let Some(record) = record {
+        annotations[DRAIN_RECORD] = json!(record.to_annotation());
+    }
+    from(
+        json!({"metadata": {"name": "n", "annotations": annotations}, "spec": {"unschedulable": unschedulable}}),
+    )
+}
+
+fn record(request: &str, since: i64, cordon: CordonOrigin) -> DrainRecord {
+    DrainRecord {
+        request: request.to_owned(),
+        since: at(since),
+        cordon,
+    }
+}
+
+#[test]
+fn what_a_node_asks_for() {
+    use CordonOrigin::{Found, Made};
+    let uncordon = |lift| Decision::Uncordon {
+        request: "uncordon-b".to_owned(),
+        lift,
+    };
+    let (made, found) = (record("drain-b", 5, Made), record("drain-b", 5, Found));
+    let fresh = |cordon| Decision::Cordon(record("drain-b", 9, cordon));
+    let cases = vec![
+        ("nothing", asking("", "", false, None), Decision::Nothing),
+        (
+            "nothing more",
+            asking("drain-b", "drain-b", true, Some(&made)),
+            Decision::Nothing,
+        ),
+        (
+            "a drain was called off, and the request to uncordon reads like the last one that was done",
+            asking("uncordon-b", "uncordon-b", true, Some(&made)),
+            uncordon(Lift::Cordon),
+        ),
+        (
+            "the same under a foreign cordon",
+            asking("uncordon-b", "uncordon-b", true, Some(&found)),
+            uncordon(Lift::Nothing),
+        ),
+        (
+            "somebody uncordoned after the drain",
+            asking("drain-b", "drain-b", false, Some(&made)),
+            Decision::Disown(found.clone()),
+        ),
+        (
+            "somebody uncordoned after the drain, and that is known",
+            asking("drain-b", "drain-b", false, Some(&found)),
+            Decision::Nothing,
+        ),
+        (
+            "a drain",
+            asking("drain-b", "uncordon-a", false, None),
+            fresh(Made),
+        ),
+        (
+            "a drain of a node that somebody cordoned",
+            asking("drain-b", "uncordon-a", true, None),
+            fresh(Found),
+        ),
+        (
+            "a drain that has begun",
+            asking("drain-b", "uncordon-a", true, Some(&made)),
+            Decision::Evict(made.clone()),
+        ),
+        (
+            "a drain that has begun under a foreign cordon",
+            asking("drain-b", "", true, Some(&found)),
+            Decision::Evict(found.clone()),
+        ),
+        (
+            "somebody uncordoned during the drain: the clock goes on",
+            asking("drain-b", "uncordon-a", false, Some(&made)),
+            Decision::Cordon(made.clone()),
+        ),
+        (
+            "somebody lifted their own cordon during the drain: now it is ours",
+            asking("drain-b", "uncordon-a", false, Some(&found)),
+            Decision::Cordon(made.clone()),
+        ),
+        (
+            "another drain while drained: still our cordon, another clock",
+            asking("drain-b", "drain-a", true, Some(&record("drain-a", 1, Made))),
+            fresh(Made),
+        ),
+        (
+            "another drain under a foreign cordon",
+            asking("drain-b", "drain-a", true, Some(&record("drain-a", 1, Found))),
+            fresh(Found),
+        ),
+        (
+            "another drain, drained by a predecessor",
+            asking("drain-b", "drain-a", true, None),
+            fresh(Made),
+        ),
+        (
+            "give back what we cordoned",
+            asking("uncordon-b", "drain-b", true, Some(&made)),
+            uncordon(Lift::Cordon),
+        ),
+        (
+            "give back what a predecessor cordoned",
+            asking("uncordon-b", "drain-b", true, None),
+            uncordon(Lift::Cordon),
+        ),
+        (
+            "give back what somebody else cordoned",
+            asking("uncordon-b", "drain-b", true, Some(&found)),
+            uncordon(Lift::Nothing),
+        ),
+        (
+            "give back after an update without a drain, cordoned by somebody",
+            asking("uncordon-b", "uncordon-a", true, None),
+            uncordon(Lift::Nothing),
+        ),
+        (
+            "give back what is not cordoned",
+            asking("uncordon-b", "drain-b", false, Some(&made)),
+            uncordon(Lift::Nothing),
+        ),
+        (
+            "give back in the middle of a drain",
+            asking("uncordon-b", "uncordon-a", true, Some(&made)),
+            uncordon(Lift::Cordon),
+        ),
+    ];
+    for (name, node, expected) in cases {
+        assert_eq!(decide(&node, at(9)), Ok(expected), "{name}");
+    }
+}
+
+#[test]
+fn an_unknown_request_is_refused_by_name() {
+    let error = decide(&asking("reboot-b", "", false, None), at(0)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "node n: cannot read the drain request \"reboot-b\": it starts with neither \"drain-\" nor \"uncordon-\""
+    );
+}
+
+#[test]
+fn each_step_is_one_write() {
+    let made = record("drain-b", 0, CordonOrigin::Made);
+    let last = key("lastAppliedDrain");
+    let cases = [
+        (Decision::Nothing, json!(null)),
+        (Decision::Evict(made.clone()), json!(null)),
+        (
+            Decision::Cordon(made.clone()),
+            json!({
+                "metadata": {"annotations": {DRAIN_RECORD: made.to_annotation(), last.clone(): null}},
+                "spec": {"unschedulable": true},
+            }),
+        ),
+        (
+            Decision::Uncordon {
+                request: "uncordon-b".to_owned(),
+                lift: Lift::Cordon,
+            },
+            json!({"metadata": {"annotations": {last.clone(): "uncordon-b", DRAIN_RECORD: null}}, "spec": {"unschedulable": null}}),
+        ),
+        (
+            Decision::Uncordon {
+                request: "uncordon-b".to_owned(),
+                lift: Lift::Nothing,
+            },
+            json!({"metadata": {"annotations": {last.clone(): "uncordon-b", DRAIN_RECORD: null}}}),
+        ),
+    ];
+    for (decision, expected) in cases {
+        assert_eq!(json!(decision.patch()), expected, "{decision:?}");
+    }
+    assert_eq!(
+        complete(&asking("drain-b", "", true, Some(&made)), &made).patch(),
+        Some(json!({"metadata": {"annotations": {last: "drain-b"}}}))
+    );
+}
+
+#[test]
+fn a_drain_is_not_reported_when_the_node_was_let_loose_meanwhile() {
+    let made = record("drain-b", 0, CordonOrigin::Made);
+    let cases = [
+        ("uncordoned", asking("drain-b", "", false, Some(&made))),
+        ("another request", asking("drain-c", "", true, Some(&made))),
+        (
+            "reported already",
+            asking("drain-b", "drain-b", true, Some(&made)),
+        ),
+    ];
+    for (name, node) in cases {
+        assert_eq!(complete(&node, &made), Completion::Overtaken, "{name}");
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_no_record() {
+    let mut node = asking("drain-b", "", true, None);
+    let annotations = node.metadata.annotations.as_mut().unwrap();
+    annotations.insert(DRAIN_RECORD.to_owned(), "{}".to_owned());
+    assert_eq!(
+        cordon::of_node(&node),
+        Cordon::Foreign,
+        "when in doubt it is not ours"
+    );
+}
+
+fn pod(name: &str, more: Value) -> Pod {
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": name.split('-').next()}},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    merge(&mut pod, &more);
+    from(pod)
+}
+
+pub fn merge(into: &mut Value, patch: &Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    into.remove(key);
+                } else {
+                    merge(into.entry(key.clone()).or_insert(json!({})), value);
+                }
+            }
+        }
+        (into, patch) => *into = patch.clone(),
+    }
+}
+
+fn owned_by(kind: &str, name: &str) -> Value {
+    json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": true}]}})
+}
+
+fn and(mut a: Value, b: Value) -> Value {
+    merge(&mut a, &b);
+    a
+}
+
+#[test]
+fn which_pods_go() {
+    let finished = || json!({"status": {"phase": "Succeeded"}});
+    let data = || json!({"spec": {"containers": [], "volumes": [{"name": "d", "emptyDir": {}}]}});
+    let mirror = || json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "h"}}});
+    let leaving = || json!({"metadata": {"deletionTimestamp": time(0)}});
+    let replicated = || owned_by("ReplicaSet", "r");
+    let strict = Policy {
+        force: false,
+        ignore_daemon_sets: false,
+        delete_empty_dir_data: false,
+    };
+    let although = Fate::EvictAlthough;
+    // what happens by default, and what happens to somebody who agreed to nothing
+    let cases = [
+        ("an ordinary pod", replicated(), Fate::Evict, Fate::Evict),
+        (
+            "a live DaemonSet pod",
+            owned_by("DaemonSet", "ds"),
+            Fate::Stay(Excuse::DaemonSet),
+            Fate::Refuse(Concern::DaemonSet),
+        ),
+        (
+            "a finished DaemonSet pod",
+            and(owned_by("DaemonSet", "ds"), finished()),
+            Fate::Evict,
+            Fate::Evict,
+        ),
+        (
+            "a pod whose DaemonSet is gone",
+            owned_by("DaemonSet", "gone"),
+            although(Concern::OrphanOfDaemonSet),
+            Fate::Refuse(Concern::OrphanOfDaemonSet),
+        ),
+        (
+            "a mirror pod",
+            mirror(),
+            Fate::Stay(Excuse::Mirror),
+            Fate::Stay(Excuse::Mirror),
+        ),
+        (
+            "a pod with local data",
+            and(replicated(), data()),
+            although(Concern::LocalStorage),
+            Fate::Refuse(Concern::LocalStorage),
+        ),
+        (
+            "a finished pod with local data",
+            and(and(replicated(), data()), finished()),
+            Fate::Evict,
+            Fate::Evict,
+        ),
+        (
+            "a pod of nobody",
+            json!({}),
+            although(Concern::Unmanaged),
+            Fate::Refuse(Concern::Unmanaged),
+        ),
+        ("a finished pod of nobody", finished(), Fate::Evict, Fate::Evict),
+        (
+            "a failed pod of nobody",
+            json!({"status": {"phase": "Failed"}}),
+            Fate::Evict,
+            Fate::Evict,
+        ),
+        (
+            "a pod that is leaving",
+            and(replicated(), leaving()),
+            Fate::Leaving,
+            Fate::Leaving,
+        ),
+        (
+            "a live DaemonSet pod that is leaving",
+            and(owned_by("DaemonSet", "ds"), leaving()),
+            Fate::Stay(Excuse::DaemonSet),
+            Fate::Refuse(Concern::DaemonSet),
+        ),
+    ];
+    let exists = |_: &str, name: &str| name == "ds";
+    for (name, more, by_default, strictly) in cases {
+        let pod = pod("p", more);
+        assert_eq!(fate(&pod, Policy::default(), exists), by_default, "{name}");
+        assert_eq!(fate(&pod, strict, exists), strictly, "{name}, strictly");
+    }
+}
+
+#[test]
+fn a_drain_is_finished_when_only_pods_remain_that_may() {
+    let stays = [
+        pod("ds-1", owned_by("DaemonSet", "ds")),
+        pod(
+            "m-1",
+            json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
+        ),
+    ];
+    assert!(Eviction::of_pods(&stays, Policy::default(), |_, _| true).is_finished());
+    let leaving = [pod("a-1", json!({"metadata": {"deletionTimestamp": time(0)}}))];
+    let eviction = Eviction::of_pods(&leaving, Policy::default(), |_, _| true);
+    assert!(!eviction.is_finished(), "a pod that is leaving is waited for");
+    let concerned = [pod("a-1", json!({}))];
+    let eviction = Eviction::of_pods(&concerned, Policy::default(), |_, _| true);
+    assert_eq!(eviction.concerns, [("shop/a-1".to_owned(), Concern::Unmanaged)]);
+}
+
+fn budget(name: &str, selector: Value, allowed: i32, more: Value) -> PodDisruptionBudget {
+    let mut budget = json!({
+        "metadata": {"name": name, "namespace": "shop", "generation": 2},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": allowed, "observedGeneration": 2, "currentHealthy": 1, "desiredHealthy": 2, "expectedPods": 2},
+    });
+    merge(&mut budget, &more);
+    from(budget)
+}
+
+#[test]
+fn who_and_what_is_in_the_way_of_a_drain() {
+    let db = || json!({"matchLabels": {"app": "db"}});
+    let unready = || json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let blocked = "worker-4 waits for pod shop/db-0 (budget shop/db allows 0 disruptions)";
+    let none: &[&str] = &[];
+    let cases = [
+        ("no budget", vec![pod("db-0", json!({}))], vec![], none),
+        (
+            "a budget that is used up",
+            vec![pod("db-0", json!({}))],
+            vec![budget("db", db(), 0, json!({}))],
+            &[blocked],
+        ),
+        (
+            "a budget with room",
+            vec![pod("db-0", json!({}))],
+            vec![budget("db", db(), 1, json!({}))],
+            none,
+        ),
+        (
+            "room for one of two",
+            vec![pod("db-0", json!({})), pod("db-1", json!({}))],
+            vec![budget("db", db(), 1, json!({}))],
+            &["worker-4 waits for pod shop/db-1 (budget shop/db allows 1 disruptions)"],
+        ),
+        (
+            "a budget for others",
+            vec![pod("web-0", json!({}))],
+            vec![budget("db", db(), 0, json!({}))],
+            none,
+        ),
+        (
+            "a budget elsewhere",
+            vec![pod("db-0", json!({"metadata": {"namespace": "other"}}))],
+            vec![budget("db", db(), 0, json!({}))],
+            none,
+        ),
+        (
+            "a budget for all",
+            vec![pod("db-0", json!({}))],
+            vec![budget("db", json!({}), 0, json!({}))],
+            &[blocked],
+        ),
+        (
+            "a budget for none",
+            vec![pod("db-0", json!({}))],
+            vec![budget("db", json!(null), 0, json!({"spec": {"selector": null}}))],
+            none,
+        ),
+        (
+            "two budgets",
+            vec![pod("db-0", json!({}))],
+            vec![
+                budget("db", db(), 5, json!({})),
+                budget("all", json!({}), 5, json!({})),
+            ],
+            &["worker-4 waits for pod shop/db-0 (it has more than one budget: shop/db, shop/all)"],
+        ),
+        (
+            "a budget that was just changed",
+            vec![pod("db-0", json!({}))],
+            vec![budget("db", db(), 5, json!({"metadata": {"generation": 3}}))],
+            &["worker-4 waits for pod shop/db-0 (budget shop/db is being recounted)"],
+        ),
+        (
+            "a pod that does not run yet",
+            vec![pod("db-0", json!({"status": {"phase": "Pending"}}))],
+            vec![budget("db", db(), 0, json!({}))],
+            none,
+        ),
+        (
+            "a pod that is leaving",
+            vec![pod("db-0", json!({"metadata": {"deletionTimestamp": time(0)}}))],
+            vec![budget("db", db(), 0, json!({}))],
+            none,
+        ),
+        (
+            "a broken pod that the budget still needs",
+            vec![pod("db-0", unready())],
+            vec![budget("db", db(), 0, json!({}))],
+            &[blocked],
+        ),
+        (
+            "a broken pod that may always go",
+            vec![pod("db-0", unready())],
+            vec![budget(
+                "db",
+                db(),
+                0,
+                json!({"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}),
+            )],
+            none,
+        ),
+        (
+            "a broken pod beside enough healthy ones",
+            vec![pod("db-0", unready())],
+            vec![budget("db", db(), 0, json!({"status": {"currentHealthy": 2}}))],
+            none,
+        ),
+    ];
+    for (name, pods, budgets, expected) in cases {
+        let blockers: Vec<String> = Budgets::new(&budgets)
+            .blockers("worker-4", &pods)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(blockers, expected, "{name}");
+    }
+}
+
+#[test]
+fn patience_is_counted_from_the_recorded_start() {
+    let minutes = |minutes: i64| pace(at(0), at(minutes * 60));
+    assert_eq!(minutes(0), Pace::Fresh);
+    assert_eq!(minutes(10), Pace::Fresh);
+    assert_eq!(minutes(11), Pace::Slow);
+    assert_eq!(minutes(60), Pace::Slow);
+    assert_eq!(minutes(61), Pace::Overdue);
+    assert_eq!(pace(at(100), at(0)), Pace::Fresh, "another clock was ahead");
+    assert_eq!(
+        (Pace::Fresh.retry_after(), Pace::Overdue.retry_after()),
+        (RETRY, SLOW_RETRY)
+    );
+    assert!(Pace::Overdue.is_alarming() && !Pace::Slow.is_alarming());
+}
+
+#[test]
+fn events_name_what_blocks() {
+    let pods = [pod("db-0", json!({}))];
+    let budgets = [budget("db", json!({}), 0, json!({}))];
+    let blockers = Budgets::new(&budgets).blockers("n", &pods);
+    assert_eq!(Pace::Fresh.event("n", &blockers), None);
+    let slow = Pace::Slow.event("n", &blockers).unwrap();
+    assert_eq!(slow.reason, "DrainThresholdExceeded");
+    let overdue = Pace::Overdue.event("n", &blockers).unwrap();
+    assert_eq!(overdue.reason, "DrainFailed");
+    assert_eq!(
+        overdue.message,
+        "node n: drain exceeded timeout: 1h0m0s. Will continue to retry. \
+         n waits for pod shop/db-0 (budget shop/db allows 0 disruptions)"
+    );
+    let plain = Pace::Overdue.event("n", &[]).unwrap();
+    assert_eq!(
+        plain.message,
+        "node n: drain exceeded timeout: 1h0m0s. Will continue to retry."
+    );
+}

@@ -1,0 +1,217 @@
+//! What a MachineConfigNode shows of an update.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use mco_core::node_progress::{Applied, Phase, config_version, observed_generation, report};
+
+use crate::fixtures::*;
+
+/// Conditions that are not False, as `Type=Status:Reason`.
+fn shown(conditions: &[Condition]) -> String {
+    let shown = conditions
+        .iter()
+        .filter(|condition| condition.status != "False")
+        .map(|condition| format!("{}={}:{}", condition.type_, condition.status, condition.reason));
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+fn message<'a>(conditions: &'a [Condition], type_: &str) -> &'a str {
+    &conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)
+        .unwrap()
+        .message
+}
+
+fn step(conditions: &[Condition], phase: &Phase, second: i64) -> Vec<Condition> {
+    report(conditions, phase, "n", "rendered-1", &time(second))
+        .unwrap_or_else(|| panic!("{phase:?} changed nothing"))
+}
+
+#[test]
+fn an_update_with_a_reboot_step_by_step() {
+    let executed = "UpdateExecuted=Unknown";
+    let prepared = "UpdatePrepared=True:UpdatePrepared";
+    let applied = "UpdateExecuted=True:AppliedFilesAndOS Cordoned=True:UpdateExecutedCordoned \
+                   Drained=True:UpdateExecutedDrained AppliedFilesAndOS=True:UpdateExecutedAppliedFilesAndOS";
+    let story = [
+        (Phase::NeedsUpdate, String::new()),
+        (
+            Phase::Prepared {
+                post_actions: vec![],
+                drain_required: true,
+            },
+            prepared.to_owned(),
+        ),
+        (
+            Phase::Cordoned,
+            format!("{prepared} {executed}:Cordoned Cordoned=True:UpdateExecutedCordoned"),
+        ),
+        (
+            Phase::Draining,
+            format!(
+                "{prepared} {executed}:Drained Cordoned=True:UpdateExecutedCordoned Drained=Unknown:UpdateExecutedDrained"
+            ),
+        ),
+        (
+            Phase::Drained,
+            format!(
+                "{prepared} {executed}:Drained Cordoned=True:UpdateExecutedCordoned Drained=True:UpdateExecutedDrained"
+            ),
+        ),
+        (
+            Phase::Applying(Applied::FilesAndOs),
+            format!(
+                "{prepared} {executed}:AppliedFilesAndOS Cordoned=True:UpdateExecutedCordoned Drained=True:UpdateExecutedDrained AppliedFilesAndOS=Unknown:UpdateExecutedAppliedFilesAndOS"
+            ),
+        ),
+        (
+            Phase::Applied(Applied::FilesAndOs),
+            format!("{prepared} {applied}"),
+        ),
+        (
+            Phase::RebootPending,
+            format!("{prepared} {applied} RebootedNode=Unknown:RebootedNode"),
+        ),
+        (
+            Phase::Rebooted,
+            format!("{prepared} {applied} RebootedNode=True:RebootedNode"),
+        ),
+        (
+            Phase::Resumed,
+            format!("{prepared} {applied} RebootedNode=True:RebootedNode Resumed=True:Resumed"),
+        ),
+        (
+            Phase::Uncordoned,
+            format!(
+                "{prepared} {applied} RebootedNode=True:RebootedNode Resumed=True:Resumed UpdateComplete=True:Uncordoned Uncordoned=True:UpdateCompleteUncordoned"
+            ),
+        ),
+        (Phase::Updated, "Updated=True:Updated".to_owned()),
+    ];
+    let mut conditions = Vec::new();
+    for (second, (phase, expected)) in (0..).zip(story) {
+        conditions = step(&conditions, &phase, second);
+        assert_eq!(shown(&conditions), expected, "{phase:?}");
+        assert_eq!(conditions.len(), 12, "all steps are always shown: {phase:?}");
+    }
+    assert_eq!(message(&conditions, "Updated"), "Node n Updated");
+    assert_eq!(
+        message(&conditions, "RebootedNode"),
+        "Action during update to rendered-1: Node n has rebooted"
+    );
+}
+
+#[test]
+fn messages_that_people_and_programs_know() {
+    let cases = [
+        (Phase::NeedsUpdate, "Updated", "Node n needs an update"),
+        (
+            Phase::Prepared {
+                post_actions: vec!["reload crio".to_owned()],
+                drain_required: false,
+            },
+            "UpdatePrepared",
+            "Update Compatible. Post Cfg Actions: [reload crio] Drain Required: false",
+        ),
+        (
+            Phase::DrainNotRequired,
+            "Drained",
+            "Node Drain Not required for this update.",
+        ),
+        (Phase::RebootPending, "RebootedNode", "Upgrade requires a reboot."),
+        (Phase::Succeeded, "NodeDegraded", "Node n upgrade succeeded"),
+        (
+            Phase::Failed {
+                error: "disk full".to_owned(),
+            },
+            "NodeDegraded",
+            "Node n upgrade failure. disk full",
+        ),
+        (
+            Phase::Cordoned,
+            "Uncordoned",
+            "This node has not yet entered the Uncordoned phase",
+        ),
+    ];
+    for (phase, type_, expected) in cases {
+        assert_eq!(message(&step(&[], &phase, 0), type_), expected, "{phase:?}");
+    }
+    let none = step(&[], &Phase::PostActionsDone { actions: vec![] }, 0);
+    assert_eq!(shown(&none), "UpdatePostActionComplete=True:None");
+    let impossible = step(
+        &[],
+        &Phase::Incompatible {
+            error: "x".to_owned(),
+        },
+        0,
+    );
+    assert_eq!(shown(&impossible), "UpdatePrepared=Unknown:UpdatePrepared");
+}
+
+#[test]
+fn saying_the_same_again_changes_nothing() {
+    let before = step(&[], &Phase::Draining, 0);
+    assert_eq!(
+        report(&before, &Phase::Draining, "n", "rendered-1", &time(9)),
+        None
+    );
+    let after = step(&before, &Phase::Drained, 9);
+    let since = |type_: &str| {
+        after
+            .iter()
+            .find(|condition| condition.type_ == type_)
+            .unwrap()
+            .last_transition_time
+            .clone()
+    };
+    assert_eq!(since("Drained"), time(9));
+    assert_eq!(since("UpdateExecuted"), time(0), "still the same");
+}
+
+#[test]
+fn a_new_update_forgets_the_failure_of_the_old_and_nothing_of_others() {
+    let mut conditions = step(
+        &[],
+        &Phase::Failed {
+            error: "x".to_owned(),
+        },
+        0,
+    );
+    let mut beside = conditions[0].clone();
+    beside.type_ = "PinnedImageSetsDegraded".to_owned();
+    beside.status = "True".to_owned();
+    conditions.push(beside.clone());
+    let after = step(&conditions, &Phase::NeedsUpdate, 5);
+    assert_eq!(shown(&after), "PinnedImageSetsDegraded=True:NotYetOccurred");
+    assert_eq!(after.last(), Some(&beside));
+    assert_eq!(
+        message(&after, "NodeDegraded"),
+        "Action during update to rendered-1: Node n upgrade failure. x"
+    );
+}
+
+#[test]
+fn where_a_node_goes_is_shown_once_it_can() {
+    let prepared = step(
+        &[],
+        &Phase::Prepared {
+            post_actions: vec![],
+            drain_required: true,
+        },
+        0,
+    );
+    let desired = |current: &str, desired: &str, conditions: &[Condition]| {
+        config_version(current, desired, conditions).desired
+    };
+    assert_eq!(desired("a", "b", &[]), "not-yet-set");
+    assert_eq!(desired("a", "b", &prepared), "b");
+    assert_eq!(desired("a", "a", &[]), "a");
+    assert_eq!(desired("", "", &[]), "not-yet-set");
+}
+
+#[test]
+fn the_observed_generation_never_decreases() {
+    assert_eq!(observed_generation(None, Some(3)), Some(3));
+    assert_eq!(observed_generation(Some(4), Some(3)), Some(4));
+    assert_eq!(observed_generation(Some(4), Some(5)), Some(5));
+}

@@ -1,0 +1,269 @@
+//! A fleet in memory: nodes whose daemons follow their side of the annotation protocol, the two controllers as thin
+//! shells over the functions under test, and people who interfere.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use mco_api::MachineConfigPool;
+use mco_core::drain::{self, Decision};
+use mco_core::rollout::patch::merge_patch;
+use mco_core::rollout::{NodeView, Plan, View, plan};
+use serde_json::Value;
+
+use crate::drain::merge;
+use crate::fixtures::*;
+
+/// Configs with these beginnings fail: before anything was touched, and after the drain.
+pub const BAD: &str = "bad-";
+pub const BAD_LATE: &str = "late-";
+
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Idle,
+    Draining { config: String },
+    Rebooting { config: String, boots_in: u8 },
+    Uncordoning { config: String },
+}
+
+#[derive(Debug, Clone)]
+pub struct Machine {
+    pub node: Node,
+    step: Step,
+    /// Whether the cordon that is there now was made by a person.
+    pub cordoned_by_a_person: bool,
+    pub kubelet_is_dead: bool,
+    pub reboots: u32,
+}
+
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    pub pools: Vec<MachineConfigPool>,
+    pub machines: BTreeMap<String, Machine>,
+    clock: i64,
+}
+
+impl Fleet {
+    pub fn new(pools: Vec<MachineConfigPool>, nodes: Vec<Node>) -> Self {
+        let machines = nodes
+            .into_iter()
+            .map(|node| (node.metadata.name.clone().unwrap(), Machine::new(node)));
+        Self {
+            pools,
+            machines: machines.collect(),
+            clock: 0,
+        }
+    }
+
+    pub fn nodes(&self) -> Vec<Node> {
+        self.machines
+            .values()
+            .map(|machine| machine.node.clone())
+            .collect()
+    }
+
+    /// Looks at the cluster and does what the plan says. Returns the plan.
+    pub fn rollout_controller(&mut self) -> Plan {
+        let nodes = self.nodes();
+        let plan = plan(&View::new(&self.pools, &nodes));
+        for (name, actions) in plan.actions_by_node() {
+            let machine = self.machines.get_mut(name).unwrap();
+            if let Some(patch) = merge_patch(&machine.node, actions) {
+                machine.patch(&patch);
+            }
+        }
+        plan
+    }
+
+    /// Looks at one node and does what its daemon asks for. All pods leave at once.
+    pub fn drain_controller(&mut self, name: &str) {
+        self.clock += 1;
+        let now = at(self.clock);
+        let Some(machine) = self.machines.get_mut(name) else {
+            return;
+        };
+        let decision = drain::decide(&machine.node, now).unwrap();
+        if let Some(patch) = decision.patch() {
+            machine.patch(&patch);
+        }
+        if let Decision::Evict(record) = decision
+            && let Some(patch) = drain::complete(&machine.node, &record).patch()
+        {
+            machine.patch(&patch);
+        }
+    }
+
+    pub fn daemon(&mut self, name: &str) {
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.daemon();
+        }
+    }
+
+    /// Everybody once.
+    pub fn round(&mut self) -> Plan {
+        let plan = self.rollout_controller();
+        let names: Vec<String> = self.machines.keys().cloned().collect();
+        for name in &names {
+            self.daemon(name);
+            self.drain_controller(name);
+        }
+        plan
+    }
+
+    pub fn pool_mut(&mut self, name: &str) -> &mut MachineConfigPool {
+        self.pools
+            .iter_mut()
+            .find(|pool| pool.metadata.name.as_deref() == Some(name))
+            .unwrap()
+    }
+}
+
+impl Machine {
+    fn new(node: Node) -> Self {
+        Self {
+            node,
+            step: Step::Idle,
+            cordoned_by_a_person: false,
+            kubelet_is_dead: false,
+            reboots: 0,
+        }
+    }
+
+    pub fn view(&self) -> NodeView<'_> {
+        NodeView::new(&self.node)
+    }
+
+    pub fn patch(&mut self, patch: &Value) {
+        let mut value = serde_json::to_value(&self.node).unwrap();
+        merge(&mut value, patch);
+        self.node = from(value);
+        if !self.view().is_unschedulable() {
+            self.cordoned_by_a_person = false;
+        }
+    }
+
+    /// What a person does. Cordoning what is cordoned is nothing.
+    pub fn cordon(&mut self) {
+        if !self.view().is_unschedulable() {
+            self.set_unschedulable(true);
+            self.cordoned_by_a_person = true;
+        }
+    }
+
+    pub fn uncordon(&mut self) {
+        self.set_unschedulable(false);
+        self.cordoned_by_a_person = false;
+    }
+
+    pub fn set_kubelet(&mut self, dead: bool) {
+        self.kubelet_is_dead = dead;
+        let away = dead || matches!(self.step, Step::Rebooting { .. });
+        self.set_ready(!away);
+    }
+
+    // What machines and people do is written straight into the object; only the controllers' writes, which are under
+    // test, go through a real patch.
+
+    fn set_unschedulable(&mut self, unschedulable: bool) {
+        let spec = self.node.spec.get_or_insert_default();
+        spec.unschedulable = unschedulable.then_some(true);
+    }
+
+    fn set_ready(&mut self, ready: bool) {
+        let status = self.node.status.get_or_insert_default();
+        for condition in status.conditions.iter_mut().flatten() {
+            let status = if ready { "True" } else { "False" };
+            status.clone_into(&mut condition.status);
+        }
+    }
+
+    fn annotate(&mut self, pairs: &[(&str, &str)]) {
+        let annotations = self.node.metadata.annotations.get_or_insert_default();
+        annotations.extend(pairs.iter().map(|(name, value)| (key(name), (*value).to_owned())));
+    }
+
+    fn annotation(&self, name: &str) -> String {
+        self.view().annotation(&key(name)).unwrap_or_default().to_owned()
+    }
+
+    /// One step of the daemon on this node.
+    fn daemon(&mut self) {
+        if self.kubelet_is_dead {
+            return;
+        }
+        let (current, desired) = (self.annotation("currentConfig"), self.annotation("desiredConfig"));
+        let next = match self.step.clone() {
+            Step::Idle if current.is_empty() => {
+                // First start: the file from the installation says what is on disk.
+                self.annotate(&[
+                    ("currentConfig", "v0"),
+                    ("desiredConfig", "v0"),
+                    ("state", "Done"),
+                ]);
+                Step::Idle
+            }
+            Step::Idle if current == desired => self.settle(&current),
+            Step::Idle => self.begin(&desired),
+            Step::Draining { config } if config != desired => Step::Idle,
+            Step::Draining { config } => {
+                if self.annotation("lastAppliedDrain") != self.annotation("desiredDrain") {
+                    Step::Draining { config }
+                } else if config.starts_with(BAD_LATE) {
+                    self.annotate(&[("state", "Degraded"), ("reason", "cannot write")]);
+                    Step::Idle
+                } else {
+                    self.set_ready(false);
+                    self.reboots += 1;
+                    Step::Rebooting { config, boots_in: 1 }
+                }
+            }
+            Step::Rebooting { config, boots_in: 0 } => {
+                self.set_ready(true);
+                if config == desired {
+                    self.annotate(&[("desiredDrain", &format!("uncordon-{config}"))]);
+                    Step::Uncordoning { config }
+                } else {
+                    self.annotate(&[("currentConfig", &config)]);
+                    Step::Idle
+                }
+            }
+            Step::Rebooting { config, boots_in } => Step::Rebooting {
+                config,
+                boots_in: boots_in - 1,
+            },
+            Step::Uncordoning { config } => {
+                if self.annotation("lastAppliedDrain") == self.annotation("desiredDrain") {
+                    self.annotate(&[("currentConfig", &config), ("state", "Done"), ("reason", "")]);
+                    Step::Idle
+                } else {
+                    Step::Uncordoning { config }
+                }
+            }
+        };
+        self.step = next;
+    }
+
+    /// The node has what it shall have; after a failure or a change of mind it must be given back first.
+    fn settle(&mut self, current: &str) -> Step {
+        if self.annotation("state") == "Done" && !self.annotation("desiredDrain").starts_with("drain-") {
+            return Step::Idle;
+        }
+        self.annotate(&[("desiredDrain", &format!("uncordon-{current}"))]);
+        Step::Uncordoning {
+            config: current.to_owned(),
+        }
+    }
+
+    fn begin(&mut self, desired: &str) -> Step {
+        if desired.starts_with(BAD) {
+            self.annotate(&[("state", "Degraded"), ("reason", "cannot read")]);
+            return Step::Idle;
+        }
+        if !self.view().is_degraded() {
+            self.annotate(&[("state", "Working")]);
+        }
+        self.annotate(&[("desiredDrain", &format!("drain-{desired}"))]);
+        Step::Draining {
+            config: desired.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! What a pool's status says.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::Node;
+use mco_api::machine_config_pool::MachineConfigPoolStatus;
+use mco_api::vocabulary::conditions::pool as condition;
+use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_core::pool_status::{Inputs, Report, report};
+use mco_core::rollout::{View, plan};
+use serde_json::{Value, json};
+
+use crate::fixtures::*;
+use crate::layered::{build, config};
+
+fn report_with(pool: &MachineConfigPool, nodes: &[Node], inputs: &Inputs<'_>) -> Report {
+    report(View::new([pool], nodes).pool("worker").unwrap(), inputs, &time(1))
+}
+
+fn status_of(pool: &MachineConfigPool, nodes: &[Node]) -> MachineConfigPoolStatus {
+    report_with(pool, nodes, &Inputs::default()).status
+}
+
+fn said(status: &MachineConfigPoolStatus, type_: &str) -> String {
+    let condition =
+        condition::find(&status.conditions, type_).unwrap_or_else(|| panic!("{type_} is missing"));
+    format!("{} {}", condition.status, condition.message)
+        .trim_end()
+        .to_owned()
+}
+
+#[test]
+fn counts_and_progress_of_three_machines() {
+    // machines: total, updated, ready, unavailable, degraded; then Updated, Updating, Degraded
+    let updating = "True All nodes are updating to MachineConfig v1";
+    let cases = [
+        (
+            "none has begun",
+            "a v0/v0; b v0/v0; c v0/v0",
+            false,
+            [3, 0, 0, 0, 0],
+            "False",
+            updating,
+        ),
+        (
+            "one is under way",
+            "a v0/v1; b v0/v0; c v0/v0",
+            false,
+            [3, 0, 0, 1, 0],
+            "False",
+            updating,
+        ),
+        (
+            "one has arrived",
+            "a v1/v1; b v0/v0; c v0/v0",
+            false,
+            [3, 1, 1, 0, 0],
+            "False",
+            updating,
+        ),
+        (
+            "all have arrived",
+            "a v1/v1; b v1/v1; c v1/v1",
+            false,
+            [3, 3, 3, 0, 0],
+            "True All nodes are updated with MachineConfig v1",
+            "False",
+        ),
+        (
+            "one has arrived and is not ready",
+            "a v1/v1 NotReady; b v0/v0; c v0/v0",
+            false,
+            [3, 1, 0, 1, 0],
+            "False",
+            updating,
+        ),
+        (
+            "paused",
+            "a v0/v0; b v0/v0; c v0/v0",
+            true,
+            [3, 0, 0, 0, 0],
+            "False",
+            "False Pool is paused; will not update to MachineConfig v1",
+        ),
+        (
+            "paused and done",
+            "a v1/v1; b v1/v1; c v1/v1",
+            true,
+            [3, 3, 3, 0, 0],
+            "True All nodes are updated with MachineConfig v1",
+            "False",
+        ),
+        (
+            "one failed on the way",
+            "a v0/v1 Degraded; b v0/v0; c v0/v0",
+            false,
+            [3, 0, 0, 0, 1],
+            "False",
+            updating,
+        ),
+        (
+            "one cannot get there",
+            "a v0/v1 Unreconcilable; b v0/v0; c v0/v0",
+            false,
+            [3, 0, 0, 0, 1],
+            "False",
+            updating,
+        ),
+        (
+            "one drifted",
+            "a v1/v1 Degraded; b v1/v1; c v1/v1",
+            false,
+            [3, 2, 2, 1, 1],
+            "False",
+            updating,
+        ),
+        (
+            "all have an image they should not",
+            "a v1/v1 image=i/i; b v1/v1; c v1/v1",
+            false,
+            [3, 2, 2, 0, 0],
+            "False",
+            updating,
+        ),
+        (
+            "no machines",
+            "",
+            false,
+            [0, 0, 0, 0, 0],
+            "True All nodes are updated with MachineConfig v1",
+            "False",
+        ),
+    ];
+    for (name, fleet, paused, counts, updated, is_updating) in cases {
+        let status = status_of(&pool("worker", "v1", json!({"paused": paused})), &nodes(fleet));
+        let actual = [
+            status.machine_count,
+            status.updated_machine_count,
+            status.ready_machine_count,
+            status.unavailable_machine_count,
+            status.degraded_machine_count,
+        ];
+        assert_eq!(actual, counts, "{name}");
+        assert_eq!(said(&status, "Updated"), updated, "{name}");
+        assert_eq!(said(&status, "Updating"), is_updating, "{name}");
+        assert_eq!(
+            said(&status, "Degraded").starts_with("True"),
+            counts[4] > 0,
+            "{name}"
+        );
+        assert_eq!(status.observed_generation, 7, "{name}");
+    }
+}
+
+#[test]
+fn the_configuration_is_the_last_one_that_everybody_reached() {
+    let mut pool = pool("worker", "v1", json!({}));
+    pool.status = Some(from(json!({"configuration": {"name": "v0"}})));
+    let name = |report: &Report| report.status.configuration.reference.name.clone().unwrap();
+    let under_way = report_with(&pool, &nodes("a v1/v1; b v0/v0"), &Inputs::default());
+    assert_eq!((name(&under_way).as_str(), under_way.events.len()), ("v0", 0));
+    let done = report_with(&pool, &nodes("a v1/v1; b v1/v1"), &Inputs::default());
+    assert_eq!(name(&done), "v1");
+    assert_eq!(done.events[0].reason, "Completed");
+    assert_eq!(
+        done.events[0].message,
+        "Pool worker has completed update to MachineConfig v1"
+    );
+    pool.status = Some(done.status);
+    let again = report_with(&pool, &nodes("a v1/v1; b v1/v1"), &Inputs::default());
+    assert!(!again.changed, "nothing new, nothing to write");
+    assert_eq!(again.events, []);
+}
+
+#[test]
+fn a_pool_without_a_target_or_that_selects_everything_keeps_its_status() {
+    for pool in [
+        pool("worker", "", json!({})),
+        pool("worker", "v1", json!({"nodeSelector": {}})),
+    ] {
+        assert!(!report_with(&pool, &nodes("a v0/v0"), &Inputs::default()).changed);
+    }
+}
+
+#[test]
+fn degraded_nodes_are_counted_and_quoted_from_one_list() {
+    let shown = |node: &str, message: &str| -> MachineConfigNode {
+        let condition = json!({"type": "NodeDegraded", "status": "True", "reason": "r", "message": message, "lastTransitionTime": time(0)});
+        from(json!({"metadata": {"name": node}, "status": {"conditions": [condition]}}))
+    };
+    let (of_a, silent): (_, MachineConfigNode) = (
+        shown("a", "Node a upgrade failure. disk"),
+        from(json!({"metadata": {"name": "b"}})),
+    );
+    let inputs = Inputs {
+        machine_config_nodes: HashMap::from([("a", &of_a), ("b", &silent)]),
+        ..Inputs::default()
+    };
+    let fleet =
+        nodes("a v0/v1 Degraded why=disk; b v0/v1 Degraded why=\"quoted\"; c v0/v1 Unreconcilable; d v1/v1");
+    let status = report_with(&pool("worker", "v1", json!({})), &fleet, &inputs).status;
+    let degraded = condition::find(&status.conditions, condition::NODE_DEGRADED).unwrap();
+    assert_eq!(degraded.reason, "3 nodes are reporting degraded status on sync");
+    let expected = r#"Node a is reporting: "Node a upgrade failure. disk", Node a is reporting: "disk", Node b is reporting: "\"quoted\"", Node c is reporting: "Unreconcilable""#;
+    assert_eq!(degraded.message, expected);
+    assert_eq!(said(&status, "Degraded"), format!("True {expected}"));
+}
+
+#[test]
+fn a_pool_is_degraded_when_any_part_of_it_is_and_says_which() {
+    let cases = [
+        ("nothing", json!([]), "v1/v1", "False"),
+        (
+            "rendering",
+            json!([(
+                "RenderDegraded",
+                "Failed to render configuration for pool worker: x"
+            )]),
+            "v1/v1",
+            "True Failed to render configuration for pool worker: x",
+        ),
+        (
+            "images",
+            json!([("ImageBuildDegraded", "m")]),
+            "v1/v1",
+            "True Custom OS image build failed",
+        ),
+        (
+            "pinned images are not a part of it",
+            json!([("PinnedImageSetsDegraded", "m")]),
+            "v1/v1",
+            "False",
+        ),
+        (
+            "a node comes first",
+            json!([("RenderDegraded", "m")]),
+            "v0/v1 Degraded why=disk",
+            "True Node a is reporting: \"disk\"",
+        ),
+    ];
+    for (name, conditions, node, expected) in cases {
+        let mut pool = pool("worker", "v1", json!({}));
+        let conditions: Vec<Value> = conditions
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|condition| json!({"type": condition[0], "status": "True", "message": condition[1], "reason": ""}))
+            .collect();
+        pool.status = Some(from(json!({"conditions": conditions})));
+        let (configs, builds) = ([config("i", None)], [build("b", "v1", "Failed", "")]);
+        let nodes = nodes(&format!("a {node}"));
+        let mut view = View::new([&pool], &nodes);
+        if name == "images" {
+            // A failure without a failed build would be history.
+            view = view.with_images(&configs, &builds);
+        }
+        let report = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1));
+        assert_eq!(said(&report.status, "Degraded"), expected, "{name}");
+    }
+}
+
+#[test]
+fn when_nothing_moves_updating_says_why() {
+    let pool = pool("worker", "v1", json!({}));
+    let fleet = nodes("a v0/v0 cordoned; b v0/v0");
+    let view = View::new([&pool], &fleet);
+    let plan = plan(&view);
+    let inputs = Inputs {
+        plan: plan.pool("worker"),
+        ..Inputs::default()
+    };
+    let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
+    assert_eq!(
+        said(&status, "Updating"),
+        "True All nodes are updating to MachineConfig v1. Nothing moves: node a waits because somebody cordoned it"
+    );
+}
+
+#[test]
+fn conditions_keep_their_time_until_they_turn() {
+    let mut pool = pool("worker", "v1", json!({}));
+    pool.status = Some(status_of(&pool, &nodes("a v0/v0")));
+    let view_nodes = nodes("a v1/v1");
+    let view = View::new([&pool], &view_nodes);
+    let later = report(view.pool("worker").unwrap(), &Inputs::default(), &time(9)).status;
+    let since = |type_| {
+        condition::find(&later.conditions, type_)
+            .unwrap()
+            .last_transition_time
+            .clone()
+            .unwrap()
+    };
+    assert_eq!(since("Updated"), time(9));
+    assert_eq!(since("Degraded"), time(1));
+}
+
+#[test]
+fn certificates_and_pinned_images_are_shown() {
+    let certificates: Vec<_> = [("KubeAPIServerServingCAData", "CN=a"), ("RootCAData", "CN=b")]
+        .map(|(bundle, subject)| {
+            from(json!({"bundleFile": bundle, "subject": subject, "signer": "s", "notAfter": time(5)}))
+        })
+        .into();
+    let set = |desired: Option<i32>, current: Option<i32>| json!({"name": "s", "desiredGeneration": desired, "currentGeneration": current});
+    let pinned = |name: &str, sets: Value| -> MachineConfigNode {
+        from(json!({"metadata": {"name": name}, "status": {"pinnedImageSets": sets}}))
+    };
+    let keepers = [
+        pinned("a", json!([set(Some(2), Some(2))])),
+        pinned("b", json!([set(Some(2), Some(1))])),
+        pinned("c", json!([])),
+        pinned("elsewhere", json!([])),
+    ];
+    let inputs = Inputs {
+        certificates: &certificates,
+        machine_config_nodes: keepers
+            .iter()
+            .map(|node| (node.metadata.name.as_deref().unwrap(), node))
+            .collect(),
+        os_image_stream: Some("rhel-9"),
+        ..Inputs::default()
+    };
+    let status = report_with(
+        &pool("worker", "v1", json!({})),
+        &nodes("a v1/v1; b v1/v1; c v1/v1 NotReady"),
+        &inputs,
+    )
+    .status;
+    assert_eq!(
+        serde_json::to_value(&status.cert_expirys).unwrap(),
+        json!([{"bundle": "KubeAPIServerServingCAData", "subject": "CN=a", "expiry": time(5)}])
+    );
+    let pins = &status.pool_synchronizers_status;
+    assert_eq!(pins.len(), 1);
+    assert_eq!(
+        [
+            pins[0].machine_count,
+            pins[0].updated_machine_count,
+            pins[0].ready_machine_count,
+            pins[0].unavailable_machine_count,
+            pins[0].available_machine_count
+        ],
+        [3, 2, 2, 1, 2]
+    );
+    assert_eq!(status.os_image_stream, None, "not before all have arrived");
+    let done = report_with(&pool("worker", "v1", json!({})), &nodes("a v1/v1"), &inputs).status;
+    assert_eq!(done.os_image_stream.unwrap().name, "rhel-9");
+}
+
+#[test]
+fn in_a_layered_pool_the_image_says_how_far_it_is() {
+    let cases = [
+        (
+            "None",
+            "True Pool is waiting for a new OS image build to start (mosc: worker)",
+            "True Pool is paused; waiting for a new OS image build to start (mosc: worker)",
+        ),
+        (
+            "Prepared",
+            "True Pool is waiting for OS image build to start (mosb: b)",
+            "True Pool is paused; OS image build has been prepared but will not rollout (mosb: b)",
+        ),
+        (
+            "Building",
+            "True Pool is waiting for OS image build to complete (mosb: b)",
+            "True Pool is paused; OS image build in progress (mosb: b)",
+        ),
+        (
+            "Succeeded",
+            "True Pool is waiting for nodes to apply OS image (mosb: b)",
+            "False Pool is paused; OS image build completed successfully (mosb: b)",
+        ),
+        (
+            "Failed",
+            "False Pool update stopped due to OS image build failure (mosb: b)",
+            "False Pool is paused; OS image build failed (mosb: b)",
+        ),
+        (
+            "Interrupted",
+            "False Pool update stopped due to OS image build being interrupted (mosb: b)",
+            "False Pool is paused; OS image build was interrupted (mosb: b)",
+        ),
+        (
+            "New",
+            "True Pool is waiting for OS image build to start (mosb: b)",
+            "True Pool is paused; OS image build has been created but not yet started (mosb: b)",
+        ),
+    ];
+    let said_with = |state: &str, paused: bool, fleet: &str, before: Value| {
+        let mut pool = pool("worker", "v1", json!({"paused": paused}));
+        pool.status = Some(from(json!({"conditions": before})));
+        let (configs, nodes) = ([config("i", None)], nodes(fleet));
+        let builds: Vec<_> = (state != "None")
+            .then(|| build("b", "v1", state, "i"))
+            .into_iter()
+            .collect();
+        let view = View::new([&pool], &nodes).with_images(&configs, &builds);
+        let status = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1)).status;
+        (said(&status, "Updating"), said(&status, "Updated"))
+    };
+    for (state, running, paused) in cases {
+        assert_eq!(
+            said_with(state, false, "a v0/v0 image=h/h", json!([])).0,
+            running,
+            "{state}"
+        );
+        assert_eq!(
+            said_with(state, true, "a v0/v0 image=h/h", json!([])).0,
+            paused,
+            "{state} and paused"
+        );
+    }
+    assert_eq!(
+        said_with("Succeeded", false, "a v1/v1 image=i/i", json!([])),
+        (
+            "False".to_owned(),
+            "True All nodes are updated with MachineConfig v1 / Image i".to_owned()
+        )
+    );
+    assert_eq!(
+        said_with("Building", false, "a v1/v1 image=i/i", json!([])).1,
+        "False",
+        "built again"
+    );
+    let broken = json!([{"type": "RenderDegraded", "status": "True"}]);
+    assert_eq!(
+        said_with("Building", false, "a v0/v0", broken).0,
+        "False Pool update paused due to degraded condition (mosb: b)"
+    );
+}
+
+#[test]
+fn a_build_failure_that_is_history_is_cleared() {
+    let cases = [
+        ("Building", true, "False Building New build started"),
+        ("Prepared", true, "False Building New build started"),
+        (
+            "Succeeded",
+            true,
+            "False BuildSuccess Build completed successfully",
+        ),
+        ("Failed", true, "True BuildFailed m"),
+        (
+            "None",
+            true,
+            "False BuildPending MachineOSConfig updated/created, waiting for MachineOSBuild",
+        ),
+        (
+            "None",
+            false,
+            "False NoLayeredObjects No layered pool objects found, clearing stale build degraded condition",
+        ),
+    ];
+    for (state, layered, expected) in cases {
+        let mut pool = pool("worker", "v1", json!({}));
+        let failed =
+            json!({"type": "ImageBuildDegraded", "status": "True", "reason": "BuildFailed", "message": "m"});
+        pool.status = Some(from(json!({"conditions": [failed]})));
+        let configs: Vec<_> = layered.then(|| config("i", None)).into_iter().collect();
+        let builds: Vec<_> = (state != "None")
+            .then(|| build("b", "v1", state, "i"))
+            .into_iter()
+            .collect();
+        let view = View::new([&pool], &[]).with_images(&configs, &builds);
+        let status = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1)).status;
+        let found = condition::find(&status.conditions, condition::IMAGE_BUILD_DEGRADED).unwrap();
+        assert_eq!(
+            format!("{} {} {}", found.status, found.reason, found.message),
+            expected,
+            "{state} {layered}"
+        );
+    }
+}

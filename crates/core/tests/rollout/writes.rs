@@ -1,0 +1,54 @@
+//! How a plan becomes writes: one per node, and none when nothing changes.
+
+use mco_core::rollout::patch::merge_patch;
+use mco_core::rollout::{View, plan};
+use serde_json::{Value, json};
+
+use crate::fixtures::*;
+
+fn patch_of(fleet: &str, target: &str) -> Option<Value> {
+    let pools = [pool("worker", target, json!({}))];
+    let nodes = nodes(fleet);
+    let view = View::new(&pools, &nodes).with_topology(Some("SingleReplica"));
+    let plan = plan(&view);
+    let actions = plan.actions_by_node().remove("n").unwrap_or_default();
+    merge_patch(&nodes[0], actions)
+}
+
+#[test]
+fn taint_topology_and_target_go_in_one_write() {
+    let expected = json!({
+        "metadata": {
+            "annotations": {key("desiredConfig"): "v1", key("controlPlaneTopology"): "SingleReplica"},
+            "resourceVersion": "1",
+        },
+        "spec": {"taints": [{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}]},
+    });
+    assert_eq!(patch_of("n v0/v0", "v1"), Some(expected));
+}
+
+#[test]
+fn only_our_own_taint_goes() {
+    let expected = json!({
+        "metadata": {"annotations": {key("controlPlaneTopology"): "SingleReplica"}, "resourceVersion": "1"},
+        "spec": {"taints": [{"key": "theirs", "effect": "NoSchedule"}]},
+    });
+    assert_eq!(patch_of("n v1/v1 tainted", "v1"), Some(expected));
+}
+
+#[test]
+fn leaving_layering_removes_the_wish_for_an_image_and_leaves_the_rest_to_the_daemon() {
+    let patch = patch_of("n v1/v1 image=i/i tainted", "v1").unwrap();
+    let annotations = patch["metadata"]["annotations"].as_object().unwrap();
+    assert_eq!(annotations.get(&key("desiredImage")), Some(&json!(null)));
+    assert_eq!(annotations.get(&key("currentImage")), None);
+    assert_eq!(annotations.get(&key("desiredConfig")), None, "it is the same");
+}
+
+#[test]
+fn a_node_that_is_as_it_should_be_is_not_written() {
+    let pools = [pool("worker", "v1", json!({}))];
+    let nodes = nodes("n v1/v1");
+    assert_eq!(plan(&View::new(&pools, &nodes)).actions_by_node().len(), 0);
+    assert_eq!(merge_patch(&nodes[0], []), None);
+}

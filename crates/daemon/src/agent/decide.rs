@@ -1,0 +1,404 @@
+//! The next step of a node, from what can be seen of it.
+
+use std::time::Duration;
+
+use mco_api::vocabulary::annotations::node::drain;
+use mco_core::disruption::Drain;
+use thiserror::Error;
+
+use super::view::{NodeView, OnDisk};
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Whoever repairs a node should not have to wait longer for it to notice.
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
+
+/// Everything that decides what happens next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observation {
+    pub node: NodeView,
+    pub disk: OnDisk,
+    pub pending: Pending,
+    /// What a new node should say of itself is still on disk: the node has not met its cluster.
+    pub introduces_itself: bool,
+    pub forced: bool,
+}
+
+/// The change that the journal knows of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Pending {
+    #[default]
+    Nothing,
+    /// Everything is in place and the machine has to boot.
+    AwaitingBoot { because: String },
+    /// The machine has another boot id than when it was to boot.
+    Booted,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The Node does not say what it has; the disk does.
+    Introduce,
+    /// The controller has not decided yet what the node shall have.
+    AwaitDesired,
+    /// The boot that was due has not happened.
+    Reboot {
+        because: String,
+    },
+    /// The boot has happened: compare the machine with its config, then forget the old state.
+    ProveBoot,
+    /// The controller was asked to drain or to let work in again.
+    AwaitController {
+        request: String,
+    },
+    /// Go from one config to another. Both may be the same: then everything is compared and written again.
+    Update {
+        from: Version,
+        to: Version,
+    },
+    /// Everything is in place; work may come back.
+    RequestUncordon {
+        config: String,
+    },
+    /// Nothing is left to do but to say so.
+    ReportDone {
+        config: String,
+    },
+    Idle,
+}
+
+/// A config and, in layered pools, the image that goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    pub config: String,
+    pub image: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainStep {
+    Proceed,
+    Ask,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecisionError {
+    #[error("neither the node nor its disk says which config it has")]
+    NoCurrentConfig,
+}
+
+/// Decides. `verified` tells whether this daemon has already compared and applied what the disk says the node has.
+pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, DecisionError> {
+    let node = &seen.node;
+    match &seen.pending {
+        Pending::AwaitingBoot { because } => {
+            return Ok(Step::Reboot {
+                because: because.clone(),
+            });
+        }
+        Pending::Booted => return Ok(Step::ProveBoot),
+        Pending::Nothing => {}
+    }
+    let Some(annotated) = &node.current_config else {
+        return if seen.introduces_itself || seen.disk.config.is_some() {
+            Ok(Step::Introduce)
+        } else {
+            Err(DecisionError::NoCurrentConfig)
+        };
+    };
+    let Some(desired) = &node.desired_config else {
+        return Ok(Step::AwaitDesired);
+    };
+    if let Some(request) = node.open_request() {
+        return Ok(Step::AwaitController {
+            request: request.to_owned(),
+        });
+    }
+    // The disk outlives the API server's database: after a restore of the latter, the former is right.
+    let has = Version {
+        config: seen.disk.config.clone().unwrap_or_else(|| annotated.clone()),
+        image: if seen.disk.config.is_some() {
+            seen.disk.image.clone()
+        } else {
+            node.current_image.clone()
+        },
+    };
+    let wants = Version {
+        config: desired.clone(),
+        image: node.desired_image.clone(),
+    };
+    let agrees = has == wants && *annotated == wants.config;
+    if agrees && node.is_done() && !seen.forced {
+        return Ok(Step::Idle);
+    }
+    if has != wants || verified != Some(&wants) || seen.forced {
+        return Ok(Step::Update { from: has, to: wants });
+    }
+    // What was asked for last decides whether work may come back already.
+    let allowed = drain::uncordon(&wants.config);
+    if node.last_applied_drain.as_deref() == Some(allowed.as_str()) {
+        Ok(Step::ReportDone { config: wants.config })
+    } else {
+        Ok(Step::RequestUncordon { config: wants.config })
+    }
+}
+
+/// Whether work has to leave the node before a change. A node that is the whole control plane cannot be emptied.
+pub fn drain_step(node: &NodeView, cost: &Drain, desired: &str) -> DrainStep {
+    let drained = node.last_applied_drain.as_deref() == Some(drain::drain(desired).as_str());
+    match cost {
+        Drain::Needed { .. } if !node.single_replica && !drained => DrainStep::Ask,
+        Drain::Needed { .. } | Drain::NotNeeded => DrainStep::Proceed,
+    }
+}
+
+/// How long to wait after so many failures in a row.
+pub fn retry_delay(failures: u32) -> Duration {
+    let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST_RETRY.saturating_mul(factor).min(LONGEST_RETRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node in the words of its annotations: current, desired, state; then the disk.
+    fn seen(current: &str, desired: &str, state: &str, disk: Option<&str>) -> Observation {
+        let text = |value: &str| (!value.is_empty()).then(|| value.to_owned());
+        Observation {
+            node: NodeView {
+                current_config: text(current),
+                desired_config: text(desired),
+                state: state.to_owned(),
+                ..NodeView::default()
+            },
+            disk: OnDisk {
+                config: disk.map(str::to_owned),
+                image: None,
+            },
+            ..Observation::default()
+        }
+    }
+
+    fn update(from: &str, to: &str) -> Step {
+        let version = |config: &str| Version {
+            config: config.to_owned(),
+            image: None,
+        };
+        Step::Update {
+            from: version(from),
+            to: version(to),
+        }
+    }
+
+    #[test]
+    fn the_decision_table() {
+        let cases = [
+            (
+                "the disk is ahead of the annotation",
+                seen("test1", "test2", "Done", Some("test3")),
+                update("test3", "test2"),
+            ),
+            (
+                "the disk already has it but nobody was told",
+                seen("a", "b", "Working", Some("b")),
+                update("b", "b"),
+            ),
+            (
+                "no config on disk: the annotation counts",
+                seen("a", "b", "Done", None),
+                update("a", "b"),
+            ),
+            ("nothing to do", seen("a", "a", "Done", Some("a")), Step::Idle),
+            (
+                "nothing to do without a disk",
+                seen("a", "a", "Done", None),
+                Step::Idle,
+            ),
+            (
+                "a degraded node applies its config again",
+                seen("a", "a", "Degraded", Some("a")),
+                update("a", "a"),
+            ),
+            (
+                "so does one that was interrupted",
+                seen("a", "a", "Working", Some("a")),
+                update("a", "a"),
+            ),
+            (
+                "so does one without a state",
+                seen("a", "a", "", Some("a")),
+                update("a", "a"),
+            ),
+            (
+                "so does an unreconcilable one",
+                seen("a", "a", "Unreconcilable", Some("a")),
+                update("a", "a"),
+            ),
+            (
+                "a plain update",
+                seen("a", "b", "Done", Some("a")),
+                update("a", "b"),
+            ),
+            (
+                "a new target while failing",
+                seen("a", "c", "Degraded", Some("a")),
+                update("a", "c"),
+            ),
+            (
+                "no target yet",
+                seen("a", "", "Done", Some("a")),
+                Step::AwaitDesired,
+            ),
+            (
+                "a node that lost its annotations",
+                seen("", "a", "", Some("a")),
+                Step::Introduce,
+            ),
+        ];
+        for (name, seen, expected) in cases {
+            assert_eq!(next(&seen, None), Ok(expected), "{name}");
+        }
+        assert_eq!(
+            next(&seen("", "a", "", None), None),
+            Err(DecisionError::NoCurrentConfig)
+        );
+    }
+
+    #[test]
+    fn built_images_count_like_configs_and_the_disk_knows_them() {
+        let mut node = seen("a", "a", "", Some("a"));
+        node.disk.image = Some("image2".to_owned());
+        node.node.desired_image = Some("image1".to_owned());
+        node.node.current_image = Some("image1".to_owned());
+        let version = |image: &str| Version {
+            config: "a".to_owned(),
+            image: Some(image.to_owned()),
+        };
+        assert_eq!(
+            next(&node, None),
+            Ok(Step::Update {
+                from: version("image2"),
+                to: version("image1")
+            })
+        );
+        node.disk.image = Some("image1".to_owned());
+        node.node.state = "Done".to_owned();
+        assert_eq!(next(&node, None), Ok(Step::Idle));
+        node.node.state = String::new();
+        assert_eq!(
+            next(&node, None),
+            Ok(Step::Update {
+                from: version("image1"),
+                to: version("image1")
+            })
+        );
+    }
+
+    #[test]
+    fn a_boot_that_is_due_comes_before_everything() {
+        let mut node = seen("a", "b", "Working", Some("b"));
+        node.pending = Pending::AwaitingBoot {
+            because: "x".to_owned(),
+        };
+        node.node.desired_drain = Some("drain-b".to_owned());
+        assert_eq!(
+            next(&node, None),
+            Ok(Step::Reboot {
+                because: "x".to_owned()
+            })
+        );
+        node.pending = Pending::Booted;
+        assert_eq!(next(&node, None), Ok(Step::ProveBoot));
+    }
+
+    #[test]
+    fn an_open_request_is_waited_for() {
+        let mut node = seen("a", "b", "Working", Some("a"));
+        node.node.desired_drain = Some("drain-b".to_owned());
+        let waits = Step::AwaitController {
+            request: "drain-b".to_owned(),
+        };
+        assert_eq!(next(&node, None), Ok(waits));
+        node.node.last_applied_drain = Some("drain-b".to_owned());
+        assert_eq!(next(&node, None), Ok(update("a", "b")));
+    }
+
+    #[test]
+    fn after_the_update_work_comes_back_and_then_the_node_is_done() {
+        let mut node = seen("a", "b", "Working", Some("b"));
+        let verified = Version {
+            config: "b".to_owned(),
+            image: None,
+        };
+        let step = |node: &Observation| next(node, Some(&verified)).unwrap();
+        assert_eq!(
+            step(&node),
+            Step::RequestUncordon {
+                config: "b".to_owned()
+            }
+        );
+        node.node.desired_drain = Some("uncordon-b".to_owned());
+        assert_eq!(
+            step(&node),
+            Step::AwaitController {
+                request: "uncordon-b".to_owned()
+            }
+        );
+        node.node.last_applied_drain = Some("uncordon-b".to_owned());
+        assert_eq!(
+            step(&node),
+            Step::ReportDone {
+                config: "b".to_owned()
+            }
+        );
+        node.node.current_config = Some("b".to_owned());
+        node.node.state = "Done".to_owned();
+        assert_eq!(step(&node), Step::Idle);
+    }
+
+    #[test]
+    fn a_target_that_moves_while_work_comes_back_is_followed() {
+        let mut node = seen("a", "c", "Working", Some("b"));
+        node.node.desired_drain = Some("uncordon-b".to_owned());
+        node.node.last_applied_drain = Some("uncordon-b".to_owned());
+        let verified = Version {
+            config: "b".to_owned(),
+            image: None,
+        };
+        assert_eq!(next(&node, Some(&verified)), Ok(update("b", "c")));
+    }
+
+    #[test]
+    fn the_force_file_applies_everything_again() {
+        let mut node = seen("a", "a", "Done", Some("a"));
+        node.forced = true;
+        assert_eq!(next(&node, None), Ok(update("a", "a")));
+    }
+
+    #[test]
+    fn nodes_are_emptied_only_if_needed_and_possible() {
+        let needed = Drain::Needed {
+            because: "x".to_owned(),
+        };
+        let mut node = NodeView::default();
+        assert_eq!(drain_step(&node, &Drain::NotNeeded, "b"), DrainStep::Proceed);
+        assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
+        node.last_applied_drain = Some("drain-a".to_owned());
+        assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
+        node.last_applied_drain = Some("drain-b".to_owned());
+        assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Proceed);
+        node = NodeView {
+            single_replica: true,
+            ..NodeView::default()
+        };
+        assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Proceed);
+    }
+
+    #[test]
+    fn retries_slow_down_to_a_minute() {
+        let seconds: Vec<u64> = [1, 2, 3, 6, 7, 8, 40]
+            .iter()
+            .map(|it| retry_delay(*it).as_secs())
+            .collect();
+        assert_eq!(seconds, [1, 2, 4, 32, 60, 60, 60]);
+    }
+}

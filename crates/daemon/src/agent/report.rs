@@ -1,0 +1,139 @@
+//! What the daemon writes to its Node, key by key. A value of none removes the annotation.
+
+use std::collections::BTreeMap;
+
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::node_state;
+
+use super::view::{NodeView, OnDisk};
+
+/// Longer reasons are cut: a Node is read by everybody.
+const LONGEST_REASON: usize = 2000;
+
+pub type Report = BTreeMap<&'static str, Option<String>>;
+
+/// How an update failed, as far as the node's state is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Trying again may help.
+    Degraded,
+    /// There is no way from here to there.
+    Unreconcilable,
+}
+
+/// A node that works on an update. One that is failing goes on saying so until it is done.
+pub fn working(node: &NodeView) -> Report {
+    if node.is_failing() {
+        return Report::new();
+    }
+    Report::from([(annotation::STATE, Some(node_state::WORKING.to_owned()))])
+}
+
+pub fn degraded(failure: Failure, reason: &str) -> Report {
+    let state = match failure {
+        Failure::Degraded => node_state::DEGRADED,
+        Failure::Unreconcilable => node_state::UNRECONCILABLE,
+    };
+    let reason: String = reason.chars().take(LONGEST_REASON).collect();
+    Report::from([
+        (annotation::STATE, Some(state.to_owned())),
+        (annotation::REASON, Some(reason)),
+    ])
+}
+
+/// A node that has what it shall have, as its disk says.
+pub fn done(disk: &OnDisk) -> Report {
+    let mut report = Report::from([
+        (annotation::STATE, Some(node_state::DONE.to_owned())),
+        (annotation::REASON, Some(String::new())),
+        (annotation::CURRENT_CONFIG, disk.config.clone()),
+        (annotation::CURRENT_IMAGE, disk.image.clone()),
+    ]);
+    if disk.image.is_none() {
+        report.insert(annotation::DESIRED_IMAGE, None);
+    }
+    report
+}
+
+/// What a node says of itself when its object says nothing: what it was installed with, else what its disk has.
+pub fn introduction(installed: Option<&BTreeMap<String, String>>, disk: &OnDisk) -> BTreeMap<String, String> {
+    if let Some(installed) = installed {
+        return installed.clone();
+    }
+    let entries = [
+        (annotation::CURRENT_CONFIG, &disk.config),
+        (annotation::CURRENT_IMAGE, &disk.image),
+    ];
+    entries
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)))
+        .collect()
+}
+
+pub fn request_drain(config: &str) -> Report {
+    Report::from([(annotation::DESIRED_DRAIN, Some(annotation::drain::drain(config)))])
+}
+
+pub fn request_uncordon(config: &str) -> Report {
+    Report::from([(
+        annotation::DESIRED_DRAIN,
+        Some(annotation::drain::uncordon(config)),
+    )])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_node_stays_failing_until_it_is_done() {
+        let node = |state: &str| NodeView {
+            state: state.to_owned(),
+            ..NodeView::default()
+        };
+        assert!(working(&node("Degraded")).is_empty());
+        assert!(working(&node("Unreconcilable")).is_empty());
+        assert_eq!(
+            working(&node("Done"))[annotation::STATE].as_deref(),
+            Some("Working")
+        );
+        let disk = OnDisk {
+            config: Some("a".to_owned()),
+            image: None,
+        };
+        let report = done(&disk);
+        assert_eq!(report[annotation::STATE].as_deref(), Some("Done"));
+        assert_eq!(report[annotation::REASON].as_deref(), Some(""));
+        assert_eq!(report[annotation::CURRENT_IMAGE], None);
+        assert_eq!(report[annotation::DESIRED_IMAGE], None);
+    }
+
+    #[test]
+    fn reasons_are_cut_between_characters() {
+        let report = degraded(Failure::Degraded, &"ä".repeat(3000));
+        assert_eq!(
+            report[annotation::REASON]
+                .as_ref()
+                .map(|reason| reason.chars().count()),
+            Some(2000)
+        );
+    }
+
+    #[test]
+    fn what_a_node_was_installed_with_comes_before_what_its_disk_has() {
+        let disk = OnDisk {
+            config: Some("disk".to_owned()),
+            image: None,
+        };
+        let installed = BTreeMap::from([(annotation::CURRENT_CONFIG.to_owned(), "installed".to_owned())]);
+        assert_eq!(
+            introduction(Some(&installed), &disk)[annotation::CURRENT_CONFIG],
+            "installed"
+        );
+        let own = introduction(None, &disk);
+        assert_eq!(
+            own,
+            BTreeMap::from([(annotation::CURRENT_CONFIG.to_owned(), "disk".to_owned())])
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! A Node's annotations, read once and understood.
+
+use std::collections::BTreeMap;
+
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::{node_state, topology};
+
+use crate::config::NodeConfig;
+use crate::drift::DriftPolicy;
+
+/// What controller and daemon have told each other about a node. Absent and empty are the same, except where a node
+/// without the annotation has not met its daemon yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeView {
+    pub current_config: Option<String>,
+    pub desired_config: Option<String>,
+    pub desired_image: Option<String>,
+    pub current_image: Option<String>,
+    pub state: String,
+    pub desired_drain: Option<String>,
+    pub last_applied_drain: Option<String>,
+    pub rebooting: bool,
+    pub single_replica: bool,
+    pub drift_policy: DriftPolicy,
+}
+
+impl NodeView {
+    pub fn new(annotations: &BTreeMap<String, String>) -> Self {
+        let text = |key: &str| annotations.get(key).filter(|value| !value.is_empty()).cloned();
+        Self {
+            current_config: text(annotation::CURRENT_CONFIG),
+            desired_config: text(annotation::DESIRED_CONFIG),
+            desired_image: text(annotation::DESIRED_IMAGE),
+            current_image: text(annotation::CURRENT_IMAGE),
+            state: text(annotation::STATE).unwrap_or_default(),
+            desired_drain: text(annotation::DESIRED_DRAIN),
+            last_applied_drain: text(annotation::LAST_APPLIED_DRAIN),
+            rebooting: text(annotation::POST_CONFIG_ACTION).as_deref() == Some(annotation::REBOOTING),
+            single_replica: text(annotation::CONTROL_PLANE_TOPOLOGY).as_deref()
+                == Some(topology::SINGLE_REPLICA),
+            drift_policy: DriftPolicy::from_annotation(
+                annotations.get(DriftPolicy::ANNOTATION).map(String::as_str),
+            ),
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.state == node_state::DONE
+    }
+
+    pub fn is_failing(&self) -> bool {
+        node_state::is_failure(&self.state)
+    }
+
+    /// A request that the controller has not answered yet.
+    pub fn open_request(&self) -> Option<&str> {
+        self.desired_drain
+            .as_deref()
+            .filter(|request| self.last_applied_drain.as_deref() != Some(request))
+    }
+}
+
+/// Which config and image the disk says the node has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OnDisk {
+    pub config: Option<String>,
+    pub image: Option<String>,
+}
+
+impl OnDisk {
+    pub fn new(config: Option<&NodeConfig>) -> Self {
+        Self {
+            config: config.map(|config| config.name().to_owned()),
+            image: config.and_then(|config| config.built_image.clone()),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The way from one config to another: is it possible, what does it cost, do it, and see that it worked.
+
+use mco_core::diff::{self, ConfigDiff, Replaced};
+use mco_core::disruption::{self, Action, Cost, Policy, REGISTRIES_CONF, RegistriesChange};
+use mco_core::problem::Problem;
+use mco_core::reconcilable::{self, Overrides};
+use mco_host::os::OsError;
+use mco_host::systemd::{ServiceAction, ServiceError};
+use mco_host::{Machine, PowerError, Reboot};
+use thiserror::Error;
+
+use crate::config::NodeConfig;
+use crate::os_change::{OsChangeError, Place, os_change};
+use crate::plan::{self, LiveContent, Plan, PlanError};
+use crate::transaction::{self, Aftermath, Checkpoints, Failure, Journal, Subject, TransactionError};
+
+/// A change that somebody wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    pub old: &'a NodeConfig,
+    pub new: &'a NodeConfig,
+    pub policy: &'a Policy,
+    pub overrides: Overrides,
+    pub circumstances: Circumstances,
+    /// A reboot that is due whatever the change itself costs, and why.
+    pub reboot_owed: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Circumstances {
+    /// A running node of a cluster.
+    Cluster,
+    /// No cluster is there to ask. Directories and links may change, because nothing else will ever make them.
+    Standalone,
+}
+
+/// A change that is possible, with its price.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    pub diff: ConfigDiff,
+    pub cost: Cost,
+    plan: Plan<'a>,
+    subject: Subject,
+}
+
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Irreconcilable(Vec<Problem>),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    OsChange(#[from] OsChangeError),
+    #[error(transparent)]
+    Os(#[from] OsError),
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
+    #[error(transparent)]
+    Proof(#[from] Failure),
+    #[error("{failed}")]
+    Service {
+        failed: Box<ServiceError>,
+        action: ServiceAction,
+    },
+    #[error(transparent)]
+    Power(#[from] PowerError),
+}
+
+/// What remains after everything is in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    Done,
+    /// Nothing more can be proven without a boot.
+    AwaitingBoot {
+        because: String,
+    },
+}
+
+impl Prepared<'_> {
+    /// Whether the machine already is what it should be.
+    pub fn is_nothing(&self) -> bool {
+        self.plan.steps.is_empty()
+            && self.subject.os.is_none()
+            && self.subject.aftermath == Aftermath::default()
+    }
+
+    pub fn changed_paths(&self) -> impl Iterator<Item = &str> {
+        self.plan.steps.iter().map(|step| step.path.as_str())
+    }
+
+    pub fn reboot(&self) -> Option<&str> {
+        self.subject.aftermath.reboot.as_deref()
+    }
+
+    /// Whether anything but files changes.
+    pub fn changes_system(&self) -> bool {
+        self.subject.os.is_some()
+    }
+}
+
+/// Decides whether and how. Changes nothing, so that it can come before a node is emptied.
+pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<'a>, ApplyError> {
+    let Request { old, new, .. } = *request;
+    let obstacles = obstacles(request);
+    if !obstacles.is_empty() {
+        return Err(ApplyError::Irreconcilable(obstacles));
+    }
+    let diff = difference(old, new);
+    let cost = disruption::cost(&diff, request.policy, &registries(old, new));
+    let live_content = match request.circumstances {
+        Circumstances::Cluster => LiveContent::FromCluster,
+        Circumstances::Standalone => LiveContent::FromConfig,
+    };
+    let plan = plan::plan(machine, old, new, live_content)?;
+    let state = machine.os.state(&machine.root)?;
+    let place = Place {
+        backend: machine.os.backend(),
+        state: &state,
+        architecture: std::env::consts::ARCH,
+    };
+    let os = os_change(old, new, &diff, place)?;
+    if let Some(change) = &os {
+        machine.os.check(&machine.root, change)?;
+    }
+    let aftermath = aftermath(&cost, request.reboot_owed, new);
+    let subject = Subject {
+        from: old.name().to_owned(),
+        to: new.name().to_owned(),
+        os,
+        aftermath,
+        reboot_owed: request.reboot_owed.map(str::to_owned),
+    };
+    Ok(Prepared {
+        diff,
+        cost,
+        plan,
+        subject,
+    })
+}
+
+/// Puts everything in place; none if everything was.
+pub fn commit(
+    machine: &Machine,
+    prepared: Prepared<'_>,
+    checkpoints: &dyn Checkpoints,
+) -> Result<Option<Journal>, ApplyError> {
+    if prepared.is_nothing() {
+        return Ok(None);
+    }
+    Ok(Some(transaction::execute(
+        machine,
+        &prepared.plan,
+        prepared.subject,
+        checkpoints,
+    )?))
+}
+
+/// Tells services, or leaves the rest to a boot. A service that fails brings the old state back.
+pub fn settle(
+    machine: &Machine,
+    mut journal: Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<Settled, ApplyError> {
+    if let Some(because) = journal.aftermath.reboot.clone() {
+        transaction::await_boot(machine, &mut journal, checkpoints)?;
+        return Ok(Settled::AwaitingBoot { because });
+    }
+    for action in &journal.aftermath.services.clone() {
+        if let Err(failed) = machine.services.perform(action) {
+            let actions = journal.aftermath.services.clone();
+            let because = failed.to_string();
+            transaction::roll_back(machine, &mut journal, &because, checkpoints).map_err(|rollback| {
+                TransactionError::Stuck {
+                    cause: because.clone(),
+                    rollback,
+                }
+            })?;
+            // The old files are back; services that already read the new ones must read them again. If they cannot,
+            // the failure that is reported anyway is the one to repair.
+            for again in &actions {
+                let _ = machine.services.perform(again);
+            }
+            return Err(ApplyError::Service {
+                failed: Box::new(failed),
+                action: action.clone(),
+            });
+        }
+    }
+    transaction::prove(machine, &journal, checkpoints)?;
+    Ok(Settled::Done)
+}
+
+/// Asks for the boot that a change waits for.
+pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ApplyError> {
+    Ok(machine.power.reboot(&machine.root, because)?)
+}
+
+/// What changes, with the pool's built image in the place of the config's own.
+pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
+    let mut difference = diff::diff(old.side(), new.side());
+    let (before, after) = (old.os_image(), new.os_image());
+    difference.os_image = (before != after).then(|| Replaced {
+        old: before.to_owned(),
+        new: after.to_owned(),
+    });
+    difference
+}
+
+fn obstacles(request: &Request<'_>) -> Vec<Problem> {
+    let mut obstacles = reconcilable::obstacles(
+        request.old.reconcilable_side(),
+        request.new.reconcilable_side(),
+        request.overrides,
+    );
+    if request.circumstances == Circumstances::Standalone {
+        obstacles.retain(|problem| {
+            !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())
+        });
+    }
+    obstacles
+}
+
+fn aftermath(cost: &Cost, owed: Option<&str>, new: &NodeConfig) -> Aftermath {
+    let reboots = cost.actions.contains(&Action::Reboot);
+    let reboot = match owed {
+        Some(because) => Some(because.to_owned()),
+        None => reboots.then(|| format!("Node will reboot into config {}", new.name())),
+    };
+    let crio = || "crio.service".to_owned();
+    let services = cost.actions.iter().filter_map(|action| match action {
+        Action::DaemonReload => Some(ServiceAction::DaemonReload),
+        Action::Reload(unit) => Some(ServiceAction::Reload(unit.clone())),
+        Action::Restart(unit) => Some(ServiceAction::Restart(unit.clone())),
+        Action::Special => Some(ServiceAction::Reload(crio())),
+        Action::None | Action::Drain | Action::Reboot => None,
+    });
+    let services = if reboot.is_some() {
+        Vec::new()
+    } else {
+        services.collect()
+    };
+    Aftermath { services, reboot }
+}
+
+fn registries(old: &NodeConfig, new: &NodeConfig) -> RegistriesChange {
+    let text = |config: &NodeConfig| {
+        let file = config
+            .ignition
+            .storage
+            .files
+            .iter()
+            .find(|file| file.path == REGISTRIES_CONF);
+        file.and_then(diff::file_bytes)
+            .and_then(|bytes| String::from_utf8(bytes).ok())
+            .unwrap_or_default()
+    };
+    disruption::compare_registries(&text(old), &text(new))
+}

@@ -1,0 +1,18 @@
+//! The node agent: brings a machine to its configuration, completely or not at all, and keeps watch over it.
+//!
+//! What a change costs and whether it is possible is decided by `mco-core`; how a machine is touched is known to
+//! `mco-host`. This crate plans, orders, recovers and reports.
+
+pub mod agent;
+pub mod apply;
+pub mod config;
+pub mod disk;
+pub mod drift;
+pub mod once;
+pub mod os_change;
+pub mod paths;
+pub mod plan;
+pub mod status;
+pub mod target;
+pub mod transaction;
+pub mod validate;

@@ -1,0 +1,164 @@
+//! Applying a config to a machine without any cluster, as often as one likes.
+
+use mco_core::disruption::Policy;
+use mco_core::reconcilable::Overrides;
+use mco_host::{FsError, Machine, PowerError, Reboot, RootedPath};
+use thiserror::Error;
+
+use crate::apply::{self, ApplyError, Circumstances, Request, Settled};
+use crate::config::NodeConfig;
+use crate::disk::{self, DiskError};
+use crate::paths;
+use crate::transaction::{self, Checkpoints, Failure, Journal, Recovered, TransactionError};
+use crate::validate::{self, Mismatch, ValidateError};
+
+/// Whether a change that needs a boot may ask for it at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RebootPolicy {
+    WhenNeeded,
+    Never,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The machine was as it should be.
+    Unchanged,
+    /// It is now; `changed` paths were touched.
+    Applied { changed: usize },
+    /// It will be after a boot, which nobody has asked for yet.
+    NeedsReboot { because: String, changed: usize },
+    /// It will be after the boot that has been asked for.
+    Rebooting { because: String, changed: usize },
+}
+
+#[derive(Debug, Error)]
+pub enum OnceError {
+    #[error("another daemon is at work on this machine")]
+    Busy,
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Files(#[from] FsError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    #[error(transparent)]
+    Recovery(#[from] TransactionError),
+    #[error(transparent)]
+    Proof(#[from] Failure),
+    #[error(transparent)]
+    Power(#[from] PowerError),
+    #[error(transparent)]
+    Validate(#[from] ValidateError),
+    #[error("the machine has booted, but {}", .0.first().map_or("", |first| first.cause.as_str()))]
+    Unproven(Vec<Mismatch>),
+}
+
+/// Held while the machine is being changed.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the lock lasts as long as the open file")] std::fs::File);
+
+pub fn lock(machine: &Machine) -> Result<Lock, OnceError> {
+    let path = RootedPath::new(paths::LOCK).map_err(FsError::from)?;
+    machine.root.try_lock(&path)?.map(Lock).ok_or(OnceError::Busy)
+}
+
+/// Brings the machine to the config, whatever was interrupted before.
+pub fn apply(
+    machine: &Machine,
+    new: &NodeConfig,
+    reboots: RebootPolicy,
+    checkpoints: &dyn Checkpoints,
+) -> Result<Outcome, OnceError> {
+    let _lock = lock(machine)?;
+    let owed = settle_past(machine, checkpoints)?;
+    let old = disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty);
+    let request = Request {
+        old: &old,
+        new,
+        policy: &Policy::default(),
+        overrides: Overrides::default(),
+        circumstances: Circumstances::Standalone,
+        reboot_owed: owed.as_deref(),
+    };
+    let prepared = apply::prepare(machine, &request)?;
+    let superseded = match (
+        &owed,
+        transaction::read_journal(&machine.root).map_err(Failure::from)?,
+    ) {
+        (Some(because), Some(journal))
+            if prepared.changed_paths().next().is_none() && !prepared.changes_system() =>
+        {
+            // The same config again, still waiting for the same boot.
+            return finish(machine, &journal, because.clone(), reboots, 0, checkpoints);
+        }
+        (_, journal) => journal,
+    };
+    if let Some(journal) = superseded {
+        // What the machine was to boot into is now itself the old state.
+        transaction::supersede(machine, &journal, checkpoints)?;
+    }
+    let Some(journal) = apply::commit(machine, prepared, checkpoints)? else {
+        return Ok(Outcome::Unchanged);
+    };
+    let changed = journal.paths();
+    match apply::settle(machine, journal.clone(), checkpoints)? {
+        Settled::Done => Ok(Outcome::Applied { changed }),
+        Settled::AwaitingBoot { because } => {
+            finish(machine, &journal, because, reboots, changed, checkpoints)
+        }
+    }
+}
+
+/// Finishes what an earlier run could not. Gives the reason of a boot that is still due.
+pub fn settle_past(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Option<String>, OnceError> {
+    match transaction::recover(machine, checkpoints)? {
+        Recovered::Nothing | Recovered::RolledBack { .. } => Ok(None),
+        Recovered::InPlace(journal) => match apply::settle(machine, journal, checkpoints)? {
+            Settled::Done => Ok(None),
+            Settled::AwaitingBoot { because } => Ok(Some(because)),
+        },
+        Recovered::AwaitingBoot(journal) => {
+            if machine.power.boot_id(&machine.root)? == journal.boot {
+                return Ok(journal.aftermath.reboot);
+            }
+            prove_boot(machine, &journal, checkpoints)?;
+            Ok(None)
+        }
+    }
+}
+
+/// The machine has booted into the change: is everything as it should be?
+pub fn prove_boot(
+    machine: &Machine,
+    journal: &Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), OnceError> {
+    if let Some(config) = disk::current_config(&machine.root)? {
+        let mismatches = validate::validate(machine, &config)?;
+        if !mismatches.is_empty() {
+            return Err(OnceError::Unproven(mismatches));
+        }
+    }
+    Ok(transaction::prove(machine, journal, checkpoints)?)
+}
+
+fn finish(
+    machine: &Machine,
+    journal: &Journal,
+    because: String,
+    reboots: RebootPolicy,
+    changed: usize,
+    checkpoints: &dyn Checkpoints,
+) -> Result<Outcome, OnceError> {
+    if reboots == RebootPolicy::Never {
+        return Ok(Outcome::NeedsReboot { because, changed });
+    }
+    match apply::reboot(machine, &because)? {
+        Reboot::Queued => Ok(Outcome::Rebooting { because, changed }),
+        Reboot::Simulated => {
+            prove_boot(machine, journal, checkpoints)?;
+            Ok(Outcome::Applied { changed })
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What a change of configs means for the operating system below the files.
+
+use std::collections::BTreeSet;
+
+use mco_core::diff::ConfigDiff;
+use mco_core::extensions::{self, EXTENSIONS, KernelType};
+use mco_host::os::{Backend, KernelSwap, OsChange, OsState, same_image, split_kernel_arguments};
+use thiserror::Error;
+
+use crate::config::NodeConfig;
+
+const DEFAULT_KERNEL: [&str; 5] = [
+    "kernel",
+    "kernel-core",
+    "kernel-modules",
+    "kernel-modules-core",
+    "kernel-modules-extra",
+];
+const REALTIME_KERNEL: [&str; 3] = ["kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra"];
+const LARGE_PAGES_KERNEL: [&str; 4] = [
+    "kernel-64k-core",
+    "kernel-64k-modules",
+    "kernel-64k-modules-core",
+    "kernel-64k-modules-extra",
+];
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum OsChangeError {
+    #[error("invalid extensions found: [{0}]")]
+    UnknownExtensions(String),
+    #[error("64k-pages is only supported for aarch64 architecture")]
+    LargePagesElsewhere,
+}
+
+/// Where the change is to happen.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    pub backend: Backend,
+    pub state: &'a OsState,
+    pub architecture: &'a str,
+}
+
+/// Decides what to stage for the next boot; none if nothing.
+pub fn os_change(
+    old: &NodeConfig,
+    new: &NodeConfig,
+    diff: &ConfigDiff,
+    place: Place<'_>,
+) -> Result<Option<OsChange>, OsChangeError> {
+    let mut change = OsChange {
+        image: wanted_image(new, diff, place),
+        ..OsChange::default()
+    };
+    if diff.kernel_arguments.is_some() {
+        change.delete_kernel_arguments = tokens(&old.object.spec.kernel_arguments);
+        change.append_kernel_arguments = tokens(&new.object.spec.kernel_arguments);
+    }
+    // A built image already has the kernel and the extensions in it.
+    if new.built_image.is_none() {
+        change_kernel(new, diff, place, &mut change)?;
+        change_extensions(new, diff, place, &mut change)?;
+        change.packages_image = Some(new.object.spec.base_os_extensions_container_image.clone())
+            .filter(|image| !image.is_empty());
+    }
+    Ok(Some(change).filter(|change| !change.is_empty()))
+}
+
+/// The image, unless the machine runs it already or does not come from an image at all.
+fn wanted_image(new: &NodeConfig, diff: &ConfigDiff, place: Place<'_>) -> Option<String> {
+    let wanted = new.os_image();
+    let runs = || {
+        place
+            .state
+            .image
+            .as_deref()
+            .is_some_and(|booted| same_image(booted, wanted))
+    };
+    let applies = diff.os_image.is_some() && !wanted.is_empty() && place.backend != Backend::PackageMode;
+    (applies && !runs()).then(|| wanted.to_owned())
+}
+
+fn change_kernel(
+    new: &NodeConfig,
+    diff: &ConfigDiff,
+    place: Place<'_>,
+    change: &mut OsChange,
+) -> Result<(), OsChangeError> {
+    if diff.kernel_type.is_none() && change.image.is_none() {
+        return Ok(());
+    }
+    let replace = |install: &[&str]| KernelSwap::Replace {
+        remove: owned(&DEFAULT_KERNEL),
+        install: owned(install),
+    };
+    change.kernel = match KernelType::canonical(&new.object.spec.kernel_type) {
+        KernelType::Default => diff.kernel_type.is_some().then_some(KernelSwap::Reset),
+        KernelType::Realtime => Some(replace(&REALTIME_KERNEL)),
+        KernelType::Pages64k if place.architecture == "aarch64" => Some(replace(&LARGE_PAGES_KERNEL)),
+        KernelType::Pages64k => return Err(OsChangeError::LargePagesElsewhere),
+    };
+    Ok(())
+}
+
+fn change_extensions(
+    new: &NodeConfig,
+    diff: &ConfigDiff,
+    place: Place<'_>,
+    change: &mut OsChange,
+) -> Result<(), OsChangeError> {
+    let wanted = &new.object.spec.extensions;
+    let unknown = extensions::unknown(wanted);
+    if !unknown.is_empty() {
+        return Err(OsChangeError::UnknownExtensions(unknown.join(" ")));
+    }
+    if diff.extensions.is_none() && (wanted.is_empty() || change.image.is_none()) {
+        return Ok(());
+    }
+    let required: BTreeSet<&str> = extensions::packages(wanted.iter().map(String::as_str))
+        .into_iter()
+        .collect();
+    let present: BTreeSet<&str> = place.state.packages.iter().map(String::as_str).collect();
+    let known: BTreeSet<&str> = EXTENSIONS
+        .iter()
+        .flat_map(|extension| extension.packages.iter().copied())
+        .collect();
+    change.install_packages = required.difference(&present).map(|it| (*it).to_owned()).collect();
+    // A package that somebody layered by hand is never ours to remove.
+    change.uninstall_packages = present
+        .intersection(&known)
+        .filter(|it| !required.contains(*it))
+        .map(|it| (*it).to_owned())
+        .collect();
+    Ok(())
+}
+
+fn tokens(entries: &[String]) -> Vec<String> {
+    entries
+        .iter()
+        .flat_map(|entry| split_kernel_arguments(entry))
+        .collect()
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use mco_core::diff::diff;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(spec: &Value) -> NodeConfig {
+        let object = json!({"metadata": {"name": "x"}, "spec": spec});
+        NodeConfig::new(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn change(old: &Value, new: &Value, state: &OsState) -> Option<OsChange> {
+        let (old, new) = (config(old), config(new));
+        let place = Place {
+            backend: Backend::RpmOstree,
+            state,
+            architecture: "x86_64",
+        };
+        os_change(&old, &new, &diff(old.side(), new.side()), place).unwrap()
+    }
+
+    fn kernel_arguments(old: &[&str], new: &[&str]) -> (Vec<String>, Vec<String>) {
+        let change = change(
+            &json!({"kernelArguments": old}),
+            &json!({"kernelArguments": new}),
+            &OsState::default(),
+        )
+        .unwrap_or_default();
+        (change.delete_kernel_arguments, change.append_kernel_arguments)
+    }
+
+    #[test]
+    fn all_old_kernel_arguments_go_and_all_new_ones_come() {
+        type Words = &'static [&'static str];
+        let cases: &[(Words, Words, Words, Words)] = &[
+            (&[], &["hello=world"], &[], &["hello=world"]),
+            (&["hello=world"], &[], &["hello=world"], &[]),
+            (
+                &["foo", "bar=1", "hello=world"],
+                &["hello=world"],
+                &["foo", "bar=1", "hello=world"],
+                &["hello=world"],
+            ),
+            (&[], &["bar=1 hello=world"], &[], &["bar=1", "hello=world"]),
+            (
+                &[],
+                &[" baz=test bar=\"hello world\""],
+                &[],
+                &["baz=test", "bar=\"hello world\""],
+            ),
+            (
+                &["hugepagesz=1G hugepages=4", "hugepagesz=2M hugepages=4"],
+                &["hugepagesz=1G hugepages=4", "hugepagesz=2M hugepages=6"],
+                &["hugepagesz=1G", "hugepages=4", "hugepagesz=2M", "hugepages=4"],
+                &["hugepagesz=1G", "hugepages=4", "hugepagesz=2M", "hugepages=6"],
+            ),
+        ];
+        for (old, new, delete, append) in cases {
+            let (got_delete, got_append) = kernel_arguments(old, new);
+            assert_eq!(
+                (got_delete, got_append),
+                (owned(delete), owned(append)),
+                "{old:?} -> {new:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_image_that_already_runs_is_not_staged() {
+        let state = OsState {
+            image: Some("mirror.example/os@sha256:1".to_owned()),
+            ..OsState::default()
+        };
+        let new = json!({"osImageURL": "quay.io/os@sha256:1"});
+        assert_eq!(change(&json!({}), &new, &state), None);
+        let new = json!({"osImageURL": "quay.io/os@sha256:2"});
+        assert_eq!(
+            change(&json!({}), &new, &state).unwrap().image.as_deref(),
+            Some("quay.io/os@sha256:2")
+        );
+    }
+
+    #[test]
+    fn extensions_install_what_is_missing_and_remove_what_is_ours() {
+        let state = OsState {
+            packages: owned(&["pacemaker", "sysstat", "somebodys-package"]),
+            ..OsState::default()
+        };
+        let change = change(
+            &json!({}),
+            &json!({"extensions": ["two-node-ha", "usbguard"]}),
+            &state,
+        )
+        .unwrap();
+        assert_eq!(change.install_packages, ["fence-agents-all", "pcs", "usbguard"]);
+        assert_eq!(change.uninstall_packages, ["sysstat"]);
+    }
+
+    #[test]
+    fn another_kernel_replaces_the_default_one_and_back() {
+        let state = OsState::default();
+        let (default, realtime) = (json!({}), json!({"kernelType": "realtime"}));
+        let swap = change(&default, &realtime, &state).unwrap().kernel;
+        assert_eq!(
+            swap,
+            Some(KernelSwap::Replace {
+                remove: owned(&DEFAULT_KERNEL),
+                install: owned(&REALTIME_KERNEL)
+            })
+        );
+        assert_eq!(
+            change(&realtime, &default, &state).unwrap().kernel,
+            Some(KernelSwap::Reset)
+        );
+        let pages = config(&json!({"kernelType": "64k-pages"}));
+        let empty = config(&default);
+        let place = Place {
+            backend: Backend::RpmOstree,
+            state: &state,
+            architecture: "x86_64",
+        };
+        let result = os_change(&empty, &pages, &diff(empty.side(), pages.side()), place);
+        assert_eq!(result, Err(OsChangeError::LargePagesElsewhere));
+    }
+
+    #[test]
+    fn a_package_mode_machine_takes_no_image() {
+        let (old, new) = (
+            config(&json!({})),
+            config(&json!({"osImageURL": "quay.io/os@sha256:1"})),
+        );
+        let state = OsState::default();
+        let place = Place {
+            backend: Backend::PackageMode,
+            state: &state,
+            architecture: "x86_64",
+        };
+        assert_eq!(
+            os_change(&old, &new, &diff(old.side(), new.side()), place).unwrap(),
+            None
+        );
+    }
+}

@@ -1,0 +1,436 @@
+//! From a machine and two configs to the list of paths that must change. Looks, never touches.
+//!
+//! What is already as it should be is no step: applying a config twice has nothing to do the second time, and a file
+//! that did not change keeps its inode.
+
+mod enablement;
+mod originals;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mco_host::{Attributes, Entry, FsError, Kind, Machine, Root, RootedPath};
+use thiserror::Error;
+
+use crate::config::NodeConfig;
+use crate::paths;
+use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
+
+/// Parents that a config needs and does not describe.
+const PARENT_ATTRIBUTES: Attributes = Attributes::root(0o755);
+const STATE_ATTRIBUTES: Attributes = Attributes::root(0o644);
+
+/// Everything to do, in order.
+#[derive(Debug, Default)]
+pub struct Plan<'a> {
+    pub steps: Vec<Step<'a>>,
+}
+
+#[derive(Debug)]
+pub struct Step<'a> {
+    pub path: RootedPath,
+    pub action: Action<'a>,
+}
+
+#[derive(Debug)]
+pub enum Action<'a> {
+    Write {
+        contents: NewContents<'a>,
+        attributes: Attributes,
+    },
+    /// A copy of another file with all its attributes.
+    Copy {
+        from: RootedPath,
+    },
+    Link {
+        target: String,
+    },
+    Remove,
+    CreateDirectory {
+        attributes: Attributes,
+    },
+    ChangeAttributes {
+        before: Attributes,
+        after: Attributes,
+    },
+    SetPassword {
+        user: String,
+        before: String,
+        after: String,
+    },
+}
+
+#[derive(Debug)]
+pub enum NewContents<'a> {
+    FromConfig(Contents<'a>),
+    Bytes(Vec<u8>),
+}
+
+impl NewContents<'_> {
+    pub fn bytes(&self, path: &RootedPath) -> Result<Vec<u8>, TargetError> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::FromConfig(contents) => contents.bytes().map_err(|source| TargetError::Contents {
+                path: path.to_string(),
+                source,
+            }),
+        }
+    }
+}
+
+/// Who keeps the certificates that change more often than configs do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveContent {
+    /// There is no cluster: the config's copy is written.
+    FromConfig,
+    /// The daemon syncs them from the cluster.
+    FromCluster,
+}
+
+#[derive(Debug, Error)]
+pub enum PlanError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Files(#[from] FsError),
+    #[error("{path} exists and is {found}; it cannot become {wanted}")]
+    InTheWay {
+        path: String,
+        found: Kind,
+        wanted: &'static str,
+    },
+    #[error("{path} cannot be a file and hold {below} at the same time")]
+    FileAsDirectory { path: String, below: String },
+    #[error("could not write down the config: {0}")]
+    Encode(serde_json::Error),
+}
+
+/// Plans the way from one config to another on this machine.
+pub fn plan<'a>(
+    machine: &Machine,
+    old: &NodeConfig,
+    new: &'a NodeConfig,
+    live_content: LiveContent,
+) -> Result<Plan<'a>, PlanError> {
+    let mut builder = Builder::new(machine, old)?;
+    let managed = target::managed(new, machine.accounts())?;
+    let wanted: BTreeSet<RootedPath> = managed.iter().map(|managed| managed.path.clone()).collect();
+    for one in managed {
+        let synced = live_content == LiveContent::FromCluster && one.path.as_str() == paths::KUBELET_CA;
+        if !synced {
+            builder.reach(one)?;
+        }
+    }
+    builder.leave_stale(&wanted)?;
+    enablement::plan(&mut builder, old, new)?;
+    builder.keys(old, new)?;
+    builder.state_files(new)?;
+    builder.finish()
+}
+
+struct Builder<'m, 'a> {
+    machine: &'m Machine,
+    /// What the old config manages: its contents are ours, not originals.
+    ours: BTreeMap<RootedPath, Source>,
+    directories: Vec<Step<'a>>,
+    /// Attributes of parents that are not the usual ones.
+    parents: Vec<(&'static str, Attributes)>,
+    steps: BTreeMap<RootedPath, Action<'a>>,
+    state: Vec<Step<'a>>,
+    others: Vec<Step<'a>>,
+}
+
+impl<'m, 'a> Builder<'m, 'a> {
+    fn new(machine: &'m Machine, old: &NodeConfig) -> Result<Self, PlanError> {
+        Ok(Self {
+            machine,
+            ours: target::managed_paths(old)?.into_iter().collect(),
+            directories: Vec::new(),
+            parents: Vec::new(),
+            steps: BTreeMap::new(),
+            state: Vec::new(),
+            others: Vec::new(),
+        })
+    }
+
+    fn root(&self) -> &'m Root {
+        &self.machine.root
+    }
+
+    /// Adds a step; what a config wants at a path comes before anything that follows from it.
+    fn add(&mut self, path: RootedPath, action: Action<'a>) {
+        self.steps.entry(path).or_insert(action);
+    }
+
+    /// Brings one path to what the new config wants there.
+    fn reach(&mut self, managed: Managed<'a>) -> Result<(), PlanError> {
+        let Managed { path, wanted, .. } = managed;
+        let entry = self.root().entry(&path)?;
+        let in_the_way = |found: Kind, wanted| PlanError::InTheWay {
+            path: path.to_string(),
+            found,
+            wanted,
+        };
+        if let Wanted::Directory { attributes } = wanted {
+            return self.reach_directory(path, attributes, entry);
+        }
+        match entry.map(|entry| entry.kind) {
+            Some(found @ (Kind::Directory | Kind::Special)) => {
+                return Err(in_the_way(found, "a file or link"));
+            }
+            Some(Kind::File | Kind::Symlink) | None => {}
+        }
+        let leaves_nothing = entry.is_none() && matches!(wanted, Wanted::Absent);
+        if !self.ours.contains_key(&path) && !leaves_nothing {
+            originals::keep(self, &path, entry)?;
+        }
+        match wanted {
+            Wanted::File { contents, attributes } => {
+                if !is_file(self.root(), &path, entry, contents, attributes)? {
+                    self.add(
+                        path,
+                        Action::Write {
+                            contents: NewContents::FromConfig(contents),
+                            attributes,
+                        },
+                    );
+                }
+            }
+            Wanted::Link { target } => self.reach_link(path, target)?,
+            Wanted::Absent if entry.is_some() => self.add(path, Action::Remove),
+            Wanted::Absent | Wanted::Directory { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn reach_link(&mut self, path: RootedPath, target: String) -> Result<(), PlanError> {
+        if self.root().read_link(&path)?.as_deref() != Some(target.as_str()) {
+            self.add(path, Action::Link { target });
+        }
+        Ok(())
+    }
+
+    fn reach_directory(
+        &mut self,
+        path: RootedPath,
+        after: Attributes,
+        entry: Option<Entry>,
+    ) -> Result<(), PlanError> {
+        match entry {
+            None => self.directories.push(Step {
+                path,
+                action: Action::CreateDirectory { attributes: after },
+            }),
+            Some(entry) if entry.kind == Kind::Directory => {
+                let before = Attributes {
+                    mode: entry.mode,
+                    owner: entry.owner,
+                };
+                if before != after {
+                    self.directories.push(Step {
+                        path,
+                        action: Action::ChangeAttributes { before, after },
+                    });
+                }
+            }
+            Some(entry) => {
+                return Err(PlanError::InTheWay {
+                    path: path.to_string(),
+                    found: entry.kind,
+                    wanted: "a directory",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what the old config managed and the new one does not.
+    fn leave_stale(&mut self, wanted: &BTreeSet<RootedPath>) -> Result<(), PlanError> {
+        let stale: Vec<RootedPath> = self
+            .ours
+            .iter()
+            .filter(|(path, source)| !wanted.contains(*path) && **source != Source::Directory)
+            .map(|(path, _)| path.clone())
+            .collect();
+        for path in stale {
+            if !is_kept_for_good(&path) {
+                originals::give_back(self, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keys(&mut self, old: &NodeConfig, new: &NodeConfig) -> Result<(), PlanError> {
+        let accounts = self.machine.accounts();
+        if let Some(keys) = target::key_file(old, new, accounts)? {
+            self.parents.push((paths::CORE_HOME, keys.directories));
+            self.own_key_directories(keys.directories)?;
+            let entry = self.root().entry(&keys.path)?;
+            let contents = Contents::Text(&keys.contents);
+            if !is_file(self.root(), &keys.path, entry, contents, keys.file)? {
+                let contents = NewContents::Bytes(keys.contents.clone().into_bytes());
+                self.add(
+                    keys.path,
+                    Action::Write {
+                        contents,
+                        attributes: keys.file,
+                    },
+                );
+            }
+        }
+        if let Some(after) = target::password(old, new)
+            && let Some(before) = accounts.password_hash("core").map_err(TargetError::from)?
+            && before != after
+        {
+            let path = RootedPath::new("/etc/shadow").map_err(FsError::from)?;
+            let action = Action::SetPassword {
+                user: "core".to_owned(),
+                before,
+                after,
+            };
+            self.others.push(Step { path, action });
+        }
+        Ok(())
+    }
+
+    /// Keys in a directory of somebody else are not accepted at login, so the directories are given to their user.
+    fn own_key_directories(&mut self, wanted: Attributes) -> Result<(), PlanError> {
+        let file = RootedPath::new(paths::AUTHORIZED_KEYS).map_err(FsError::from)?;
+        let above = RootedPath::new(paths::SSH_DIRECTORY).map_err(FsError::from)?;
+        for path in [Some(above), file.parent()].into_iter().flatten() {
+            let Some(entry) = self.root().entry(&path)? else {
+                continue;
+            };
+            if entry.kind == Kind::Directory && entry.owner != wanted.owner {
+                let before = Attributes {
+                    mode: entry.mode,
+                    owner: entry.owner,
+                };
+                let action = Action::ChangeAttributes {
+                    before,
+                    after: wanted,
+                };
+                self.directories.push(Step { path, action });
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemon's own note of what the machine has is part of the same transaction, so that it can never disagree.
+    fn state_files(&mut self, new: &NodeConfig) -> Result<(), PlanError> {
+        let path = RootedPath::new(paths::CURRENT_CONFIG).map_err(FsError::from)?;
+        let stored = crate::disk::machine_config(self.root(), paths::CURRENT_CONFIG)
+            .ok()
+            .flatten();
+        if stored.as_ref() != Some(&new.object) {
+            let bytes = serde_json::to_vec(&new.object).map_err(PlanError::Encode)?;
+            let action = Action::Write {
+                contents: NewContents::Bytes(bytes),
+                attributes: STATE_ATTRIBUTES,
+            };
+            self.state.push(Step { path, action });
+        }
+        let path = RootedPath::new(paths::CURRENT_IMAGE).map_err(FsError::from)?;
+        let stored = crate::disk::current_image(self.root()).ok().flatten();
+        if stored != new.built_image {
+            let bytes = new.built_image.clone().unwrap_or_default().into_bytes();
+            let action = Action::Write {
+                contents: NewContents::Bytes(bytes),
+                attributes: STATE_ATTRIBUTES,
+            };
+            self.state.push(Step { path, action });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Plan<'a>, PlanError> {
+        let mut planned: BTreeSet<RootedPath> =
+            self.directories.iter().map(|step| step.path.clone()).collect();
+        let mut parents = BTreeMap::new();
+        let state_directory = RootedPath::new(paths::STATE_DIRECTORY).map_err(FsError::from)?;
+        let creating = self
+            .steps
+            .iter()
+            .filter(|(_, action)| !matches!(action, Action::Remove))
+            .map(|(path, _)| path);
+        let state = self.state.iter().map(|step| &step.path);
+        for path in creating
+            .chain(state)
+            .chain(self.directories.iter().map(|step| &step.path))
+        {
+            let Some(parent) = path.parent() else {
+                continue;
+            };
+            for missing in self.machine.root.missing_directories(&parent)? {
+                // The journal comes first and makes its own directory.
+                if state_directory.is_within(missing.as_str()) {
+                    continue;
+                }
+                if self
+                    .steps
+                    .get(&missing)
+                    .is_some_and(|action| !matches!(action, Action::Remove))
+                {
+                    return Err(PlanError::FileAsDirectory {
+                        path: missing.to_string(),
+                        below: path.to_string(),
+                    });
+                }
+                if planned.insert(missing.clone()) {
+                    let special = self
+                        .parents
+                        .iter()
+                        .find(|(above, _)| missing.is_within(above) && missing.as_str() != *above);
+                    let attributes = special.map_or(PARENT_ATTRIBUTES, |(_, attributes)| *attributes);
+                    parents.insert(missing, Action::CreateDirectory { attributes });
+                }
+            }
+        }
+        self.directories
+            .extend(parents.into_iter().map(|(path, action)| Step { path, action }));
+        // A parent sorts before what it holds.
+        self.directories.sort_by(|left, right| left.path.cmp(&right.path));
+        let mut steps = self.directories;
+        steps.extend(self.steps.into_iter().map(|(path, action)| Step { path, action }));
+        steps.extend(self.others);
+        steps.extend(self.state);
+        Ok(Plan { steps })
+    }
+}
+
+/// Certificates that other parts of the cluster rely on stay even when no config mentions them any more.
+fn is_kept_for_good(path: &RootedPath) -> bool {
+    [paths::USER_CA, paths::KUBELET_CA, paths::CLOUD_CA].contains(&path.as_str())
+        || path.is_within(paths::REGISTRY_CAS)
+}
+
+/// Whether a path already is this very file.
+fn is_file(
+    root: &Root,
+    path: &RootedPath,
+    entry: Option<Entry>,
+    contents: Contents<'_>,
+    attributes: Attributes,
+) -> Result<bool, PlanError> {
+    let decode = || {
+        contents.bytes().map_err(|source| TargetError::Contents {
+            path: path.to_string(),
+            source,
+        })
+    };
+    let Some(entry) = entry.filter(|entry| {
+        entry.kind == Kind::File && entry.mode == attributes.mode && same_owner(root, entry, attributes)
+    }) else {
+        // Contents that cannot be decoded must stop the plan, not the transaction.
+        decode()?;
+        return Ok(false);
+    };
+    let bytes = decode()?;
+    if entry.size != bytes.len() as u64 {
+        return Ok(false);
+    }
+    Ok(root.read(path, entry.size)?.is_some_and(|found| found == bytes))
+}
+
+fn same_owner(root: &Root, entry: &Entry, attributes: Attributes) -> bool {
+    entry.owner == attributes.owner || !root.tells_owners()
+}

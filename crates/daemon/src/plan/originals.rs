@@ -1,0 +1,97 @@
+//! What was at a path before any config came, and how it gets back there.
+
+use mco_host::{Attributes, Entry, FsError, Kind, Root, RootedPath};
+
+use super::{Action, Builder, NewContents, PlanError};
+use crate::paths;
+
+const STAMP_ATTRIBUTES: Attributes = Attributes::root(0o644);
+
+fn original(path: &RootedPath) -> Result<RootedPath, FsError> {
+    Ok(RootedPath::new(&format!(
+        "{}{path}{}",
+        paths::ORIGINALS,
+        paths::ORIGINAL_SUFFIX
+    ))?)
+}
+
+fn no_original(path: &RootedPath) -> Result<RootedPath, FsError> {
+    Ok(RootedPath::new(&format!(
+        "{}{path}{}",
+        paths::NO_ORIGINALS,
+        paths::NO_ORIGINAL_SUFFIX
+    ))?)
+}
+
+/// Before a config takes a path over: keeps what is there, or notes that nothing was. What was kept once stays.
+pub(super) fn keep(
+    builder: &mut Builder<'_, '_>,
+    path: &RootedPath,
+    entry: Option<Entry>,
+) -> Result<(), PlanError> {
+    let root = builder.root();
+    let (original, no_original) = (original(path)?, no_original(path)?);
+    if root.entry(&original)?.is_some() || root.entry(&no_original)?.is_some() {
+        return Ok(());
+    }
+    match entry {
+        Some(_) => {
+            let action = copy(root, path)?;
+            builder.add(original, action);
+        }
+        None => builder.add(
+            no_original,
+            Action::Write {
+                contents: NewContents::Bytes(Vec::new()),
+                attributes: STAMP_ATTRIBUTES,
+            },
+        ),
+    }
+    Ok(())
+}
+
+/// When a config leaves a path: what was there before comes back, else the distribution's own copy, else nothing.
+pub(super) fn give_back(builder: &mut Builder<'_, '_>, path: &RootedPath) -> Result<(), PlanError> {
+    let root = builder.root();
+    let (original, no_original) = (original(path)?, no_original(path)?);
+    let there = root.entry(path)?;
+    if root.entry(&no_original)?.is_some() {
+        if there.is_some_and(|entry| entry.kind != Kind::Directory) {
+            builder.add(path.clone(), Action::Remove);
+        }
+        builder.add(no_original, Action::Remove);
+        return Ok(());
+    }
+    if root.entry(&original)?.is_some() {
+        builder.add(path.clone(), copy(root, &original)?);
+        builder.add(original, Action::Remove);
+        return Ok(());
+    }
+    match distribution_copy(root, path)? {
+        Some(from) => builder.add(path.clone(), Action::Copy { from }),
+        None if there.is_some_and(|entry| entry.kind != Kind::Directory) => {
+            builder.add(path.clone(), Action::Remove);
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// Image-based systems keep the pristine version of each configuration file.
+fn distribution_copy(root: &Root, path: &RootedPath) -> Result<Option<RootedPath>, FsError> {
+    if !path.is_within("/etc") {
+        return Ok(None);
+    }
+    let pristine = RootedPath::new(&format!("/usr{path}"))?;
+    let is_file = root
+        .entry(&pristine)?
+        .is_some_and(|entry| entry.kind == Kind::File);
+    Ok(is_file.then_some(pristine))
+}
+
+fn copy<'a>(root: &Root, from: &RootedPath) -> Result<Action<'a>, FsError> {
+    Ok(match root.read_link(from)? {
+        Some(target) => Action::Link { target },
+        None => Action::Copy { from: from.clone() },
+    })
+}

@@ -1,0 +1,99 @@
+//! What a node is doing, for people and programs, read from its disk alone.
+
+use mco_host::{Machine, PowerError};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::config::NodeConfig;
+use crate::disk::{self, DiskError};
+use crate::transaction::{JournalError, Phase, read_journal};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The config on disk; none on a machine nothing was applied to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    pub activity: Activity,
+    pub operating_system: String,
+    pub boot_id: String,
+    /// Whether the next update skips all checks.
+    pub forced: bool,
+    /// Whether the machine has not met its cluster yet.
+    pub new_node: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Activity {
+    Idle,
+    /// A change was interrupted; the next start finishes or undoes it.
+    Interrupted {
+        from: String,
+        to: String,
+        step: &'static str,
+        paths: usize,
+    },
+    /// Everything is in place and waits for a boot.
+    AwaitingBoot {
+        to: String,
+        because: String,
+    },
+    /// The boot has happened and is not proven yet.
+    Booted {
+        to: String,
+    },
+}
+
+#[derive(Debug, Error)]
+pub enum StatusError {
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Power(#[from] PowerError),
+}
+
+pub fn status(machine: &Machine) -> Result<Status, StatusError> {
+    let root = &machine.root;
+    let current = disk::current_config(root)?;
+    let boot = machine.power.boot_id(root)?;
+    let activity = match read_journal(root)? {
+        None => Activity::Idle,
+        Some(journal) if journal.phase == Phase::AwaitingBoot => {
+            if journal.boot == boot {
+                Activity::AwaitingBoot {
+                    to: journal.to,
+                    because: journal.aftermath.reboot.unwrap_or_default(),
+                }
+            } else {
+                Activity::Booted { to: journal.to }
+            }
+        }
+        Some(journal) => Activity::Interrupted {
+            step: match journal.phase {
+                Phase::Staging => "staging new contents",
+                Phase::Prepared => "putting new contents in place",
+                Phase::Swapped | Phase::AwaitingBoot => "telling services",
+                Phase::RollingBack => "bringing old contents back",
+            },
+            paths: journal.paths(),
+            from: journal.from,
+            to: journal.to,
+        },
+    };
+    Ok(Status {
+        image: current.as_ref().and_then(|config| config.built_image.clone()),
+        config: current
+            .as_ref()
+            .map(|config: &NodeConfig| config.name().to_owned()),
+        activity,
+        operating_system: machine.os.backend().to_string(),
+        boot_id: boot.to_string(),
+        forced: disk::is_forced(root)?,
+        new_node: disk::node_annotations(root)?.is_some(),
+    })
+}

@@ -1,0 +1,117 @@
+//! What a config wants at which path. Pure apart from looking up user and group names.
+
+mod files;
+mod keys;
+mod units;
+
+use mco_host::{AccountError, Accounts, Attributes, FsError, PathError, RootedPath};
+use mco_ignition::model::Resource;
+use mco_ignition::resource::{self, DecodeError};
+use thiserror::Error;
+
+use crate::config::NodeConfig;
+pub use keys::{KeyFile, key_file, password};
+pub use units::{dropin_path, is_masked, unit_path};
+
+/// Larger files belong into an image. A bound is needed because a few bytes of gzip can stand for any size.
+const LARGEST_FILE: usize = 512 << 20;
+
+/// A path that a config decides about.
+#[derive(Debug, Clone)]
+pub struct Managed<'a> {
+    pub path: RootedPath,
+    pub wanted: Wanted<'a>,
+    /// What in the config asks for it, for messages.
+    pub source: Source,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    File,
+    Directory,
+    Link,
+    Unit,
+    Dropin,
+}
+
+#[derive(Debug, Clone)]
+pub enum Wanted<'a> {
+    File {
+        contents: Contents<'a>,
+        attributes: Attributes,
+    },
+    Link {
+        target: String,
+    },
+    Directory {
+        attributes: Attributes,
+    },
+    /// Nothing may be there.
+    Absent,
+}
+
+/// Contents as the config has them; large ones are decoded only when they are needed.
+#[derive(Debug, Clone, Copy)]
+pub enum Contents<'a> {
+    Encoded(&'a Resource),
+    Text(&'a str),
+}
+
+impl Contents<'_> {
+    pub fn bytes(&self) -> Result<Vec<u8>, DecodeError> {
+        match self {
+            Self::Text(text) => Ok(text.as_bytes().to_vec()),
+            Self::Encoded(resource) => resource::decode(
+                resource.source.as_deref(),
+                resource.compression.as_deref(),
+                LARGEST_FILE,
+            ),
+        }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum TargetError {
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error(transparent)]
+    Files(#[from] FsError),
+    #[error(transparent)]
+    Accounts(#[from] AccountError),
+    #[error("failed to retrieve UserID for username: {name} (owner of {path})")]
+    NoSuchUser { name: String, path: String },
+    #[error("failed to retrieve GroupID for group: {name} (group of {path})")]
+    NoSuchGroup { name: String, path: String },
+    #[error("invalid mode {mode:#o} for {path}, cannot exceed 0777")]
+    Mode { mode: i64, path: String },
+    #[error("{what} {id} of {path} is not a user or group number")]
+    Id {
+        what: &'static str,
+        id: i64,
+        path: String,
+    },
+    #[error("could not decode file {path:?}: {source}")]
+    Contents { path: String, source: DecodeError },
+    #[error("found an append section when writing files. Append is not supported ({path})")]
+    Append { path: String },
+    #[error("{path} cannot be managed: {why}")]
+    Forbidden { path: String, why: &'static str },
+}
+
+/// Everything a config wants on disk, except for enablement links, keys and passwords.
+pub fn managed<'a>(config: &'a NodeConfig, accounts: Accounts<'_>) -> Result<Vec<Managed<'a>>, TargetError> {
+    let mut managed = files::managed(&config.ignition, accounts)?;
+    managed.extend(units::managed(&config.ignition)?);
+    Ok(managed)
+}
+
+/// Only the paths, for a config that is being left: its users may be gone by now.
+pub fn managed_paths(config: &NodeConfig) -> Result<Vec<(RootedPath, Source)>, TargetError> {
+    let mut paths = files::paths(&config.ignition)?;
+    paths.extend(
+        units::managed(&config.ignition)?
+            .into_iter()
+            .map(|managed| (managed.path, managed.source)),
+    );
+    Ok(paths)
+}

@@ -1,0 +1,126 @@
+//! One change of a machine, completely or not at all.
+//!
+//! ```text
+//! stage      journal "staging"; new contents under temporary names beside their destinations, old contents linked
+//!            under others; everything on disk
+//! prepared   journal says so: from here on the change goes forward, whatever happens
+//! swap       renames only; directories on disk
+//! swapped    journal says so: services are told, or the machine boots
+//! proven     old contents and journal removed
+//! ```
+//! A machine that stops anywhere is brought to the old state or to the new one by [`recover`]. Nothing here decides
+//! what should change; see [`crate::plan`].
+
+mod checkpoint;
+mod journal;
+mod recover;
+mod stage;
+mod swap;
+
+use mco_host::os::{OsChange, OsError};
+use mco_host::{AccountError, FsError, Machine, PowerError};
+use thiserror::Error;
+
+use crate::plan::Plan;
+use crate::target::TargetError;
+pub use checkpoint::{Checkpoints, Uninterrupted};
+pub use journal::{Aftermath, Journal, JournalError, Phase, read as read_journal};
+pub use recover::{Recovered, recover, roll_back};
+
+/// What a transaction is about, besides the files.
+#[derive(Debug, Clone, Default)]
+pub struct Subject {
+    pub from: String,
+    pub to: String,
+    pub os: Option<OsChange>,
+    pub aftermath: Aftermath,
+    /// Why a boot was due before this change, if it was.
+    pub reboot_owed: Option<String>,
+}
+
+#[derive(Debug, Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Files(#[from] FsError),
+    #[error(transparent)]
+    Accounts(#[from] AccountError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Os(#[from] OsError),
+    #[error(transparent)]
+    Power(#[from] PowerError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+#[derive(Debug, Error)]
+pub enum TransactionError {
+    /// The machine is as it was before.
+    #[error("{0}")]
+    RolledBack(Failure),
+    /// The machine is between two states; the journal is kept and the next start tries again.
+    #[error("error rolling back files writes: [{rollback}, {cause}]")]
+    Stuck { cause: String, rollback: Failure },
+}
+
+/// Changes the machine. On success everything is in place and the journal waits for its aftermath.
+pub fn execute(
+    machine: &Machine,
+    plan: &Plan<'_>,
+    subject: Subject,
+    checkpoints: &dyn Checkpoints,
+) -> Result<Journal, TransactionError> {
+    let mut journal = Journal::new(machine, plan, subject).map_err(TransactionError::RolledBack)?;
+    match forward(machine, plan, &mut journal, checkpoints) {
+        Ok(()) => Ok(journal),
+        Err(cause) => match roll_back(machine, &mut journal, &cause.to_string(), checkpoints) {
+            Ok(()) => Err(TransactionError::RolledBack(cause)),
+            Err(rollback) => Err(TransactionError::Stuck {
+                cause: cause.to_string(),
+                rollback,
+            }),
+        },
+    }
+}
+
+fn forward(
+    machine: &Machine,
+    plan: &Plan<'_>,
+    journal: &mut Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    journal.enter(machine, Phase::Staging, checkpoints)?;
+    stage::stage(&machine.root, plan, journal, checkpoints)?;
+    if let Some(change) = &journal.os {
+        checkpoints.reach("stage operating system")?;
+        machine.os.stage(&machine.root, change)?;
+    }
+    journal.prepare_undoing(&machine.root, checkpoints)?;
+    journal.enter(machine, Phase::Prepared, checkpoints)?;
+    swap::swap(machine, journal, checkpoints)?;
+    journal.enter(machine, Phase::Swapped, checkpoints)?;
+    Ok(())
+}
+
+/// Waits for a boot: the change is in place and proven only by a machine that comes up with it.
+pub fn await_boot(
+    machine: &Machine,
+    journal: &mut Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    journal.boot = machine.power.boot_id(&machine.root)?;
+    Ok(journal.enter(machine, Phase::AwaitingBoot, checkpoints)?)
+}
+
+/// The new state works: the old one is forgotten.
+pub fn prove(machine: &Machine, journal: &Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
+    swap::forget_old(&machine.root, journal, checkpoints)?;
+    Ok(Journal::remove(&machine.root, checkpoints)?)
+}
+
+/// Another change takes the place of one that waits for its boot: the state to come back to is the new one from now on.
+/// The journal stays until the next change replaces it, so that the boot is not forgotten.
+pub fn supersede(machine: &Machine, journal: &Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
+    swap::forget_old(&machine.root, journal, checkpoints)
+}

@@ -1,0 +1,107 @@
+//! After a stop: back to the old state or on to the new one, completely.
+
+use mco_host::{FsError, Machine, Root, RootedPath};
+
+use super::journal::{self, Journal, Phase};
+use super::swap::{swap, swap_back};
+use super::{Checkpoints, Failure, TransactionError};
+
+/// What was found at start.
+#[derive(Debug)]
+pub enum Recovered {
+    /// No change was under way.
+    Nothing,
+    /// A change had not got far enough and was undone.
+    RolledBack {
+        from: String,
+        to: String,
+        because: String,
+    },
+    /// Everything is in place; services are still to be told, or the machine to be booted.
+    InPlace(Journal),
+    /// Everything was in place and the machine was to boot. Whether it did, the boot ids tell.
+    AwaitingBoot(Journal),
+}
+
+/// Completes or undoes the change that was under way when the machine or the daemon stopped.
+pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recovered, TransactionError> {
+    let stuck = |error: Failure| TransactionError::Stuck {
+        cause: "while recovering".to_owned(),
+        rollback: error,
+    };
+    remove_temporaries(&machine.root).map_err(|error| stuck(error.into()))?;
+    let Some(mut journal) = journal::read(&machine.root).map_err(|error| stuck(error.into()))? else {
+        let leftover = journal::undo_path().and_then(|path| machine.root.remove_file(&path));
+        leftover.map_err(|error| stuck(error.into()))?;
+        journal::remove_empty_directory(&machine.root).map_err(|error| stuck(error.into()))?;
+        return Ok(Recovered::Nothing);
+    };
+    match journal.phase {
+        Phase::Swapped => Ok(Recovered::InPlace(journal)),
+        Phase::AwaitingBoot => Ok(Recovered::AwaitingBoot(journal)),
+        Phase::Staging | Phase::RollingBack => {
+            let because = journal
+                .because
+                .clone()
+                .unwrap_or_else(|| "interrupted while staging".to_owned());
+            roll_back(machine, &mut journal, &because, checkpoints).map_err(stuck)?;
+            Ok(Recovered::RolledBack {
+                from: journal.from,
+                to: journal.to,
+                because,
+            })
+        }
+        Phase::Prepared => match go_on(machine, &mut journal, checkpoints) {
+            Ok(()) => Ok(Recovered::InPlace(journal)),
+            Err(cause) => {
+                let because = cause.to_string();
+                roll_back(machine, &mut journal, &because, checkpoints).map_err(stuck)?;
+                Ok(Recovered::RolledBack {
+                    from: journal.from,
+                    to: journal.to,
+                    because,
+                })
+            }
+        },
+    }
+}
+
+fn go_on(machine: &Machine, journal: &mut Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
+    if let Some(change) = &journal.os
+        && machine.power.boot_id(&machine.root)? != journal.boot
+    {
+        // A staged deployment does not survive a power cut. Staging it once more is harmless if it did.
+        checkpoints.reach("stage operating system")?;
+        machine.os.stage(&machine.root, change)?;
+    }
+    swap(machine, journal, checkpoints)?;
+    Ok(journal.enter(machine, Phase::Swapped, checkpoints)?)
+}
+
+/// Undoes a change from wherever it stands.
+pub fn roll_back(
+    machine: &Machine,
+    journal: &mut Journal,
+    because: &str,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    journal.begin_undoing(machine, because, checkpoints)?;
+    if let Some(change) = &journal.os {
+        checkpoints.reach("discard operating system")?;
+        machine.os.discard(&machine.root, change)?;
+    }
+    swap_back(machine, journal, checkpoints)?;
+    Ok(journal.close_undone(machine, checkpoints)?)
+}
+
+/// Files that were being written as a whole when the machine stopped.
+fn remove_temporaries(root: &Root) -> Result<(), FsError> {
+    for path in [
+        journal::journal_path()?,
+        journal::undo_path()?,
+        RootedPath::new("/etc/shadow")?,
+    ] {
+        root.remove_file(&Root::temporary_of(&path)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Renames only. Each function may be repeated after a crash: what is done already is recognised and left alone.
+
+use std::collections::BTreeMap;
+
+use mco_host::{FsError, Machine, Root, RootedPath};
+
+use super::journal::{Change, Journal};
+use super::{Checkpoints, Failure};
+
+/// Puts everything that was staged in its place.
+pub(super) fn swap(
+    machine: &Machine,
+    journal: &Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    let root = &machine.root;
+    for (index, entry) in journal.steps.iter().enumerate() {
+        match &entry.change {
+            Change::Put { .. } => {
+                let staged = journal.staged(index, &entry.path)?;
+                checkpoints.reach("put in place")?;
+                if root.entry(&staged)?.is_some() {
+                    root.rename(&staged, &entry.path)?;
+                }
+            }
+            Change::Remove => {
+                checkpoints.reach("remove")?;
+                root.remove_file(&entry.path)?;
+            }
+            Change::Attributes { after, .. } => {
+                checkpoints.reach("change attributes")?;
+                root.set_directory_attributes(&entry.path, *after)?;
+            }
+            Change::SetPassword { user, after, .. } => {
+                checkpoints.reach("set password")?;
+                machine.accounts().set_password_hash(user, after)?;
+            }
+            Change::CreateDirectory => {}
+        }
+    }
+    sync_directories(root, journal, checkpoints)
+}
+
+/// Brings everything back to what it was before staging began.
+pub(super) fn swap_back(
+    machine: &Machine,
+    journal: &Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    let root = &machine.root;
+    for (index, entry) in journal.steps.iter().enumerate().rev() {
+        let path = &entry.path;
+        match &entry.change {
+            Change::Put { replaces } => {
+                checkpoints.reach("bring back")?;
+                let never_placed = root.remove_file(&journal.staged(index, path)?)?;
+                if *replaces {
+                    bring_back(root, &journal.kept(index, path)?, path)?;
+                } else if !never_placed && journal.may_have_swapped() {
+                    root.remove_file(path)?;
+                }
+            }
+            Change::Remove => {
+                checkpoints.reach("bring back")?;
+                bring_back(root, &journal.kept(index, path)?, path)?;
+            }
+            Change::CreateDirectory => {
+                checkpoints.reach("remove directory")?;
+                root.remove_directory(path)?;
+            }
+            Change::Attributes { before, .. } => {
+                checkpoints.reach("change attributes back")?;
+                root.set_directory_attributes(path, *before)?;
+            }
+            Change::SetPassword { user, before, .. } => {
+                checkpoints.reach("set password back")?;
+                machine.accounts().set_password_hash(user, before)?;
+            }
+        }
+    }
+    sync_directories(root, journal, checkpoints)
+}
+
+/// If nothing was kept, staging never came this far and the path was not touched.
+fn bring_back(root: &Root, kept: &RootedPath, path: &RootedPath) -> Result<(), FsError> {
+    if root.entry(kept)?.is_some() {
+        root.rename(kept, path)?;
+        // Renaming one link of a file onto another link of the same file does nothing at all.
+        root.remove_file(kept)?;
+    }
+    Ok(())
+}
+
+/// Removes the old contents.
+pub(super) fn forget_old(
+    root: &Root,
+    journal: &Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    for (index, entry) in journal.steps.iter().enumerate() {
+        if matches!(entry.change, Change::Put { replaces: true } | Change::Remove) {
+            checkpoints.reach("forget old contents")?;
+            root.remove_file(&journal.kept(index, &entry.path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the names in all directories of a change durable, each directory once.
+pub(super) fn sync_directories(
+    root: &Root,
+    journal: &Journal,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    let directories: BTreeMap<Option<RootedPath>, &RootedPath> = journal
+        .steps
+        .iter()
+        .map(|entry| (entry.path.parent(), &entry.path))
+        .collect();
+    for path in directories.values() {
+        checkpoints.reach("sync directory")?;
+        root.sync_parent(path)?;
+    }
+    Ok(())
+}

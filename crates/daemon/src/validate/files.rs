@@ -1,0 +1,240 @@
+//! Files, directories, links, drop-ins, unit files and keys.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+
+use mco_host::{Attributes, Entry, FsError, Machine, Root, RootedPath};
+use sha2::{Digest, Sha256};
+
+use super::{Mismatch, Shape, ValidateError, go_mode};
+use crate::config::NodeConfig;
+use crate::paths;
+use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
+
+pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
+    let mut mismatches = Vec::new();
+    for managed in target::managed(config, machine.accounts())? {
+        if !paths::LIVE_CONTENT.contains(&managed.path.as_str()) {
+            mismatches.extend(one(&machine.root, &managed)?);
+        }
+    }
+    Ok(mismatches)
+}
+
+fn one(root: &Root, managed: &Managed<'_>) -> Result<Option<Mismatch>, ValidateError> {
+    let path = &managed.path;
+    let entry = root.entry(path)?;
+    let Some(entry) = entry else {
+        return Ok((!matches!(managed.wanted, Wanted::Absent)).then(|| missing(path)));
+    };
+    match &managed.wanted {
+        Wanted::Absent => Ok(None),
+        Wanted::Directory { attributes } => Ok(directory(path, &entry, *attributes)),
+        Wanted::Link { target } => link(root, path, target, managed.source),
+        Wanted::File { contents, attributes } => file(root, path, &entry, *contents, *attributes),
+    }
+}
+
+fn missing(path: &RootedPath) -> Mismatch {
+    let cause = format!(
+        "could not stat file {:?}: lstat {path}: no such file or directory",
+        path.as_str()
+    );
+    Mismatch::plain(path.as_str(), cause)
+}
+
+fn directory(path: &RootedPath, entry: &Entry, wanted: Attributes) -> Option<Mismatch> {
+    let expected = 1 << 31 | wanted.mode;
+    (go_mode::of_entry(entry) != expected).then(|| mode_mismatch(path, expected, entry))
+}
+
+fn link(
+    root: &Root,
+    path: &RootedPath,
+    target: &str,
+    source: Source,
+) -> Result<Option<Mismatch>, ValidateError> {
+    let found = root.read_link(path)?;
+    if found.as_deref() == Some(target) {
+        return Ok(None);
+    }
+    let found = found.unwrap_or_else(|| path.to_string());
+    let cause = match source {
+        Source::Unit => format!(
+            "state validation: invalid unit masked setting. path: {:?}; expected: {target}; received: {found}",
+            path.as_str()
+        ),
+        _ => format!(
+            "target mismatch for link {:?}; expected: {target}; received: {found}",
+            path.as_str()
+        ),
+    };
+    Ok(Some(Mismatch::plain(path.as_str(), cause)))
+}
+
+fn file(
+    root: &Root,
+    path: &RootedPath,
+    entry: &Entry,
+    contents: Contents<'_>,
+    wanted: Attributes,
+) -> Result<Option<Mismatch>, ValidateError> {
+    if go_mode::of_entry(entry) != wanted.mode {
+        return Ok(Some(mode_mismatch(path, wanted.mode, entry)));
+    }
+    let bytes = contents.bytes().map_err(|source| TargetError::Contents {
+        path: path.to_string(),
+        source,
+    })?;
+    let expected = hash(&bytes);
+    let found = if entry.size == bytes.len() as u64 {
+        Some(hash_file(root, path)?)
+    } else {
+        None
+    };
+    if found.as_deref() != Some(expected.as_str()) {
+        let found = match found {
+            Some(found) => found,
+            None => hash_file(root, path)?,
+        };
+        let shape = |size: u64, sha256: String| Shape {
+            size: Some(size),
+            sha256: Some(sha256),
+            ..Shape::default()
+        };
+        return Ok(Some(Mismatch {
+            subject: path.to_string(),
+            cause: format!("content mismatch for file {:?}", path.as_str()),
+            expected: Some(shape(bytes.len() as u64, expected)),
+            found: Some(shape(entry.size, found)),
+        }));
+    }
+    if entry.owner != wanted.owner && root.tells_owners() {
+        let shape = |owner: String| Shape {
+            owner: Some(owner),
+            ..Shape::default()
+        };
+        return Ok(Some(Mismatch {
+            subject: path.to_string(),
+            cause: format!(
+                "owner mismatch for file: {:?}; expected: {}; received: {}",
+                path.as_str(),
+                wanted.owner,
+                entry.owner
+            ),
+            expected: Some(shape(wanted.owner.to_string())),
+            found: Some(shape(entry.owner.to_string())),
+        }));
+    }
+    Ok(None)
+}
+
+fn mode_mismatch(path: &RootedPath, expected: u32, entry: &Entry) -> Mismatch {
+    let received = go_mode::of_entry(entry);
+    let shape = |mode: u32| Shape {
+        mode: Some(go_mode::describe(mode)),
+        ..Shape::default()
+    };
+    Mismatch {
+        subject: path.to_string(),
+        cause: format!(
+            "mode mismatch for file: {:?}; expected: {}; received: {}",
+            path.as_str(),
+            go_mode::describe(expected),
+            go_mode::describe(received)
+        ),
+        expected: Some(shape(expected)),
+        found: Some(shape(received)),
+    }
+}
+
+/// Every key must be there, in our file or in the one that provisioning tools write, and ours may hold no other.
+pub(super) fn validate_keys(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
+    let mut mismatches = Vec::new();
+    let accounts = machine.accounts();
+    if let Some(keys) = target::key_file(config, config, accounts)? {
+        let ours = key_lines(&machine.root, &keys.path)?;
+        let provisioned =
+            RootedPath::new(paths::SSH_DIRECTORY).and_then(|directory| directory.join("authorized_keys"));
+        let others = key_lines(&machine.root, &provisioned.map_err(FsError::from)?)?;
+        let wanted: BTreeSet<String> = lines(&keys.contents);
+        let complete = wanted
+            .iter()
+            .all(|key| ours.contains(key) || others.contains(key));
+        if !complete || !ours.is_subset(&wanted) {
+            let cause = format!("content mismatch for file {:?}", paths::AUTHORIZED_KEYS);
+            mismatches.push(Mismatch::plain(paths::AUTHORIZED_KEYS, cause));
+        }
+    }
+    if let Some(wanted) = target::password(config, config)
+        && accounts
+            .password_hash("core")?
+            .is_some_and(|found| found != wanted)
+    {
+        mismatches.push(Mismatch::plain(
+            "core",
+            "password of user \"core\" is not the configured one",
+        ));
+    }
+    Ok(mismatches)
+}
+
+fn key_lines(root: &Root, path: &RootedPath) -> Result<BTreeSet<String>, FsError> {
+    Ok(lines(&root.read_text(path, 16 << 20)?.unwrap_or_default()))
+}
+
+fn lines(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn hash(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// In pieces, so that a large file costs no memory.
+fn hash_file(root: &Root, path: &RootedPath) -> Result<String, FsError> {
+    let Some(mut file) = root.open_file(path)? else {
+        return Ok(String::new());
+    };
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0_u8; 64 << 10];
+    loop {
+        let read = file.read(&mut buffer).map_err(|source| FsError::Failed {
+            attempted: "read file",
+            path: path.to_string(),
+            source,
+        })?;
+        if read == 0 {
+            return Ok(hex(&hasher.finalize()));
+        }
+        hasher.update(buffer.get(..read).unwrap_or_default());
+    }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().fold(String::with_capacity(64), |text, byte| {
+        text + &format!("{byte:02x}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mco_host::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_hash_in_pieces_is_the_hash_of_the_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = vec![7; 200_000];
+        std::fs::write(directory.path().join("a"), &bytes).unwrap();
+        let root = Root::open(directory.path(), mco_host::Ownership::Recorded).unwrap();
+        let path = RootedPath::new("/a").unwrap();
+        assert_eq!(root.entry(&path).unwrap().unwrap().kind, Kind::File);
+        assert_eq!(hash_file(&root, &path).unwrap(), hash(&bytes));
+    }
+}

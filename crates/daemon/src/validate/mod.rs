@@ -1,0 +1,103 @@
+//! Is the machine what its config says? Everything that differs is found, not just the first thing.
+//!
+//! Contents are never shown, only their sizes and hashes. Nothing is repaired here.
+
+mod files;
+mod go_mode;
+mod system;
+mod units;
+
+use mco_host::os::OsError;
+use mco_host::{AccountError, FsError, Machine};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::config::NodeConfig;
+use crate::target::TargetError;
+
+/// One difference between a machine and its config.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mismatch {
+    /// The path, the unit, or the part of the system.
+    pub subject: String,
+    /// In the words administrators and their tools know.
+    pub cause: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Shape>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<Shape>,
+}
+
+/// What may be said of a file without showing it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shape {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+#[derive(Debug, Error)]
+pub enum ValidateError {
+    #[error(transparent)]
+    Files(#[from] FsError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Accounts(#[from] AccountError),
+    #[error(transparent)]
+    Os(#[from] OsError),
+}
+
+impl Mismatch {
+    fn plain(subject: impl Into<String>, cause: impl Into<String>) -> Self {
+        Self {
+            subject: subject.into(),
+            cause: cause.into(),
+            expected: None,
+            found: None,
+        }
+    }
+}
+
+/// Everything: the system, then files, units and keys.
+pub fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
+    let mut mismatches = system::validate(machine, config)?;
+    mismatches.extend(validate_files(machine, config)?);
+    Ok(mismatches)
+}
+
+/// What can change under a running machine: files, units and keys.
+pub fn validate_files(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
+    let mut mismatches = files::validate(machine, config)?;
+    mismatches.extend(units::validate(machine, config)?);
+    mismatches.extend(files::validate_keys(machine, config)?);
+    Ok(mismatches)
+}
+
+/// The message for a machine that is not what it should be.
+pub fn unexpected_state(
+    config: &NodeConfig,
+    mismatches: &[Mismatch],
+    root_cause: Option<&str>,
+) -> Option<String> {
+    let first = mismatches.first()?;
+    let more = match mismatches.len() {
+        1 => String::new(),
+        many => format!(" (and {} more)", many - 1),
+    };
+    let hint = root_cause
+        .map(|cause| format!("; possible root cause: {cause}"))
+        .unwrap_or_default();
+    Some(format!(
+        "unexpected on-disk state validating against {}: {}{more}{hint}",
+        config.title(),
+        first.cause
+    ))
+}

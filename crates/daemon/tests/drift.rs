@@ -1,0 +1,152 @@
+//! Drift is found within moments, whatever way a file was changed, and only real drift is reported.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use mco_daemon::drift::{Monitor, Watch};
+use serde_json::json;
+use support::{Node, config, file};
+
+const UNIT: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+
+fn node() -> (Node, mco_daemon::config::NodeConfig) {
+    let node = Node::new();
+    let config = config(
+        "watched",
+        &json!({
+            "storage": {"files": [file("/etc/watched/a", "right\n"), file("/etc/watched/b", "right\n")]},
+            "systemd": {"units": [
+                {"name": "x.service", "enabled": true, "contents": UNIT,
+                 "dropins": [{"name": "10.conf", "contents": "[Unit]\n"}, {"name": "20.conf"}]},
+                {"name": "gone.service", "mask": true, "contents": UNIT},
+            ]},
+        }),
+    );
+    node.apply(&config).unwrap();
+    (node, config)
+}
+
+/// The first verdict after a change; no verdict at all within the time is quiet.
+fn verdict(monitor: &mut Monitor<'_>, longest: Duration) -> Watch {
+    let deadline = Instant::now() + longest;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match monitor.wait(left).unwrap() {
+            Watch::Quiet if !left.is_zero() => {}
+            verdict => return verdict,
+        }
+    }
+}
+
+#[test]
+fn every_way_to_change_a_file_is_noticed() {
+    type Change = fn(&Node);
+    let cases: &[(&str, &str, Change)] = &[
+        (
+            "contents",
+            "content mismatch for file \"/etc/watched/a\"",
+            |node| node.write("/etc/watched/a", "wrong\n"),
+        ),
+        (
+            "same size",
+            "content mismatch for file \"/etc/watched/a\"",
+            |node| node.write("/etc/watched/a", "RIGHT\n"),
+        ),
+        ("removed", "could not stat file \"/etc/watched/b\"", |node| {
+            fs::remove_file(node.path("/etc/watched/b")).unwrap();
+        }),
+        ("renamed", "could not stat file \"/etc/watched/b\"", |node| {
+            fs::rename(node.path("/etc/watched/b"), node.path("/etc/watched/c")).unwrap();
+        }),
+        (
+            "replaced",
+            "content mismatch for file \"/etc/watched/a\"",
+            |node| {
+                node.write("/etc/watched/.a.swp", "wrong\n");
+                fs::rename(node.path("/etc/watched/.a.swp"), node.path("/etc/watched/a")).unwrap();
+            },
+        ),
+        (
+            "mode",
+            "mode mismatch for file: \"/etc/watched/a\"; expected: -rw-r--r--/420/0644; received: -rwxrwxrwx/511/0777",
+            |node| {
+                fs::set_permissions(node.path("/etc/watched/a"), fs::Permissions::from_mode(0o777)).unwrap();
+            },
+        ),
+        (
+            "unit",
+            "content mismatch for file \"/etc/systemd/system/x.service\"",
+            |node| {
+                node.write("/etc/systemd/system/x.service", "[Service]\n");
+            },
+        ),
+        (
+            "drop-in",
+            "content mismatch for file \"/etc/systemd/system/x.service.d/10.conf\"",
+            |node| {
+                node.write("/etc/systemd/system/x.service.d/10.conf", "wrong\n");
+            },
+        ),
+        (
+            "unmasked",
+            "state validation: invalid unit masked setting",
+            |node| {
+                fs::remove_file(node.path("/etc/systemd/system/gone.service")).unwrap();
+                node.write("/etc/systemd/system/gone.service", UNIT);
+            },
+        ),
+        (
+            "whole directory",
+            "could not stat file \"/etc/watched/a\"",
+            |node| {
+                fs::rename(node.path("/etc/watched"), node.path("/etc/elsewhere")).unwrap();
+            },
+        ),
+    ];
+    for (name, cause, change) in cases {
+        let (node, config) = node();
+        let mut monitor = Monitor::start(&node.machine, &config).unwrap();
+        change(&node);
+        match verdict(&mut monitor, Duration::from_secs(10)) {
+            Watch::Drifted(mismatches) => {
+                assert!(
+                    mismatches[0].cause.starts_with(cause),
+                    "{name}: {}",
+                    mismatches[0].cause
+                );
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_no_drift_is_not_reported() {
+    let (node, config) = node();
+    let mut monitor = Monitor::start(&node.machine, &config).unwrap();
+    node.write("/etc/watched/unrelated", "x");
+    node.write("/etc/systemd/system/x.service.d/30-own.conf", "[Unit]\n");
+    assert_eq!(verdict(&mut monitor, Duration::from_millis(300)), Watch::Quiet);
+    // Times alone are nothing, and neither is the same text once more.
+    node.write("/etc/watched/a", "right\n");
+    assert_eq!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Intact);
+    // An empty drop-in may be there or not.
+    node.write("/etc/systemd/system/x.service.d/20.conf", "");
+    assert_eq!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Intact);
+}
+
+#[test]
+fn putting_it_back_clears_it() {
+    let (node, config) = node();
+    let mut monitor = Monitor::start(&node.machine, &config).unwrap();
+    node.write("/etc/watched/a", "wrong\n");
+    assert!(
+        matches!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Drifted(found) if found.len() == 1)
+    );
+    node.write("/etc/watched/a", "right\n");
+    assert_eq!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Intact);
+}

@@ -1,0 +1,228 @@
+//! Configs and roots made to do harm: nothing outside the root is ever touched, and refusals say what is wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod support;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use mco_daemon::config::NodeConfig;
+use mco_daemon::once::Outcome;
+use mco_ignition::model::{Config, File};
+use serde_json::json;
+use support::{Node, config, file, files};
+
+/// A config that no admission would let through, made by hand.
+fn unchecked(path: &str, mode: i64) -> NodeConfig {
+    let mut ignition = Config::default();
+    ignition.storage.files.push(File {
+        path: path.to_owned(),
+        mode: Some(mode),
+        ..File::default()
+    });
+    NodeConfig {
+        ignition,
+        ..config("hostile", &json!({}))
+    }
+}
+
+#[test]
+fn links_planted_in_the_root_lead_nowhere_else() {
+    let node = Node::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), "untouched").unwrap();
+    symlink(outside.path(), node.path("/etc/absolute")).unwrap();
+    symlink("../../../../../../../../tmp", node.path("/etc/climbing")).unwrap();
+    symlink(outside.path().join("secret"), node.path("/etc/file")).unwrap();
+    fs::create_dir(node.path("/tmp")).unwrap();
+
+    let error = node
+        .apply(&config("a", &files(&[file("/etc/absolute/x", "1")])))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "\"/etc/absolute\" is a symbolic link, not a directory");
+    node.apply(&config(
+        "b",
+        &files(&[file("/etc/climbing/x", "1"), file("/etc/file", "1")]),
+    ))
+    .unwrap();
+    assert_eq!(node.read("/tmp/x"), "1");
+    assert!(!fs::symlink_metadata(node.path("/etc/file")).unwrap().is_symlink());
+
+    assert_eq!(
+        fs::read_to_string(outside.path().join("secret")).unwrap(),
+        "untouched"
+    );
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    // What was a link before comes back as a link, and is still not followed.
+    node.apply(&config("c", &json!({}))).unwrap();
+    assert!(fs::symlink_metadata(node.path("/etc/file")).unwrap().is_symlink());
+    assert_eq!(
+        fs::read_to_string(outside.path().join("secret")).unwrap(),
+        "untouched"
+    );
+}
+
+#[test]
+fn paths_that_climb_lead_through_files_or_belong_to_others_are_refused() {
+    let node = Node::new();
+    fs::create_dir_all(node.path("/etc/directory/below")).unwrap();
+    let before = node.snapshot();
+    let cases = [
+        (
+            "/etc/../../escape",
+            0o644,
+            "\"/etc/../../escape\" is not a usable path: it contains . or ..",
+        ),
+        (
+            "relative",
+            0o644,
+            "\"relative\" is not a usable path: it is not absolute",
+        ),
+        ("/", 0o644, "\"/\" is not a usable path: it is the root itself"),
+        (
+            "/etc/motd/x",
+            0o644,
+            "\"/etc/motd\" is a regular file, not a directory",
+        ),
+        (
+            "/etc/directory",
+            0o644,
+            "/etc/directory exists and is a directory; it cannot become a file or link",
+        ),
+        (
+            "/etc/setuid",
+            0o4755,
+            "invalid mode 0o4755 for /etc/setuid, cannot exceed 0777",
+        ),
+        (
+            "/etc/sticky",
+            0o1777,
+            "invalid mode 0o1777 for /etc/sticky, cannot exceed 0777",
+        ),
+        (
+            "/proc/sys/kernel/panic",
+            0o644,
+            "/proc/sys/kernel/panic cannot be managed: the kernel provides this directory; use a sysctl file or a \
+             unit instead",
+        ),
+        (
+            "/etc/machine-config-daemon/currentconfig",
+            0o644,
+            "/etc/machine-config-daemon/currentconfig cannot be managed: it belongs to the daemon itself",
+        ),
+    ];
+    for (path, mode, expected) in cases {
+        let error = node.apply(&unchecked(path, mode)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{path}: {error}");
+        assert_eq!(node.snapshot(), before, "{path}");
+    }
+}
+
+#[test]
+fn a_file_cannot_be_a_directory_of_the_same_config() {
+    let node = Node::new();
+    let before = node.snapshot();
+    let body = files(&[file("/etc/a", "1"), file("/etc/a/b", "1")]);
+    let error = node.apply(&config("x", &body)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "/etc/a cannot be a file and hold /etc/a/b at the same time"
+    );
+    assert_eq!(node.snapshot(), before);
+}
+
+#[test]
+fn devices_and_pipes_are_left_alone() {
+    let node = Node::new();
+    let status = Command::new("mkfifo")
+        .arg(node.path("/etc/pipe"))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let error = node
+        .apply(&config("x", &files(&[file("/etc/pipe", "1")])))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "/etc/pipe exists and is a device, socket or pipe; it cannot become a file or link"
+    );
+    let device = Command::new("mknod")
+        .arg(node.path("/etc/null"))
+        .args(["c", "1", "3"])
+        .status()
+        .unwrap();
+    if device.success() {
+        let error = node
+            .apply(&config("x", &files(&[file("/etc/null", "1")])))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("a device, socket or pipe"), "{error}");
+    } else {
+        eprintln!("note: no right to make devices here");
+    }
+}
+
+#[test]
+fn names_of_units_cannot_leave_the_unit_directory() {
+    let node = Node::new();
+    let mut hostile = config("x", &json!({}));
+    hostile.ignition.systemd.units.push(mco_ignition::model::Unit {
+        name: "../../../escape.service".to_owned(),
+        contents: Some("[Service]\n".to_owned()),
+        ..Default::default()
+    });
+    let error = node.apply(&hostile).unwrap_err().to_string();
+    assert!(error.contains("the name of a unit has no slash"), "{error}");
+}
+
+#[test]
+fn ten_thousand_files_are_applied_and_taken_away() {
+    let node = Node::new();
+    let many: Vec<_> = (0..10_000)
+        .map(|index| file(&format!("/etc/many/{}/{index}", index % 100), "x\n"))
+        .collect();
+    let many = config("many", &files(&many));
+    assert!(matches!(node.apply(&many).unwrap(), Outcome::Applied { changed } if changed > 20_000));
+    assert_eq!(node.read("/etc/many/99/9999"), "x\n");
+    assert_eq!(node.apply(&many).unwrap(), Outcome::Unchanged);
+}
+
+#[test]
+fn a_hundred_megabytes_are_written_and_a_bomb_is_refused() {
+    let packed = |megabytes: usize| {
+        let mut child = Command::new("gzip")
+            .arg("-1c")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || {
+            let block = vec![b'a'; 1 << 20];
+            for _ in 0..megabytes {
+                input.write_all(&block).unwrap();
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        let source = mco_ignition::resource::encode(&output.stdout);
+        json!({"path": "/var/big", "contents": {"source": source, "compression": "gzip"}})
+    };
+    let node = Node::new();
+    node.apply(&config("big", &files(&[packed(100)]))).unwrap();
+    assert_eq!(fs::metadata(node.path("/var/big")).unwrap().len(), 100 << 20);
+    let before = node.read("/etc/machine-config-daemon/currentconfig");
+    let error = node
+        .apply(&config("bomb", &files(&[packed(600)])))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "could not decode file \"/var/big\": contents exceed 536870912 bytes"
+    );
+    assert_eq!(node.read("/etc/machine-config-daemon/currentconfig"), before);
+}

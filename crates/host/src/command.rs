@@ -1,0 +1,177 @@
+//! Running the machine's own tools. Each tool has its own module that knows its arguments and its output; this one
+//! knows none of them.
+
+use std::fmt::{self, Write as _};
+use std::process::{Command, Stdio};
+
+use thiserror::Error;
+
+/// How much of a tool's complaint is repeated to people.
+const LONGEST_COMPLAINT: usize = 256;
+
+/// Something that can run a tool, so that tests can answer in its place.
+pub trait Commands: fmt::Debug + Send + Sync {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
+    /// None if a signal ended the tool.
+    pub code: Option<i32>,
+}
+
+#[derive(Debug, Error)]
+pub enum CommandError {
+    #[error("{program} is not installed on this machine")]
+    Missing { program: String },
+    #[error("could not start {program}: {source}")]
+    Start { program: String, source: std::io::Error },
+    #[error("{command} failed with {}: {complaint}", code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}")))]
+    Failed {
+        command: String,
+        code: Option<i32>,
+        complaint: String,
+    },
+    #[error("{command} printed something unexpected: {why}")]
+    Unexpected { command: String, why: String },
+}
+
+/// Runs tools for real.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostCommands;
+
+impl Commands for HostCommands {
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
+        let result = Command::new(program)
+            .args(arguments)
+            // rpm-ostree writes this into its journal, so that administrators see who asked.
+            .env("RPMOSTREE_CLIENT_ID", "machine-config-operator")
+            .env("LC_ALL", "C.UTF-8")
+            .stdin(Stdio::null())
+            .output();
+        match result {
+            Ok(output) => Ok(Output {
+                stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+                stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+                code: output.status.code(),
+            }),
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => Err(CommandError::Missing {
+                program: program.to_owned(),
+            }),
+            Err(source) => Err(CommandError::Start {
+                program: program.to_owned(),
+                source,
+            }),
+        }
+    }
+}
+
+/// Runs a tool that must succeed and gives its output.
+pub fn succeed(commands: &dyn Commands, program: &str, arguments: &[&str]) -> Result<String, CommandError> {
+    let output = commands.run(program, arguments)?;
+    if output.code == Some(0) {
+        return Ok(output.stdout);
+    }
+    Err(CommandError::Failed {
+        command: [&[program], arguments].concat().join(" "),
+        code: output.code,
+        complaint: shortened(output.stderr.trim(), LONGEST_COMPLAINT),
+    })
+}
+
+/// The first characters of a text, and how many more there were.
+pub fn shortened(text: &str, limit: usize) -> String {
+    let more = text.chars().count().saturating_sub(limit);
+    let mut short: String = text.chars().take(limit).collect();
+    if more > 0 {
+        let _ = write!(short, " [{more} more chars]");
+    }
+    short
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use super::{CommandError, Commands, Output};
+
+    /// Answers as tools were seen to answer, and remembers what it was asked.
+    #[derive(Debug, Default)]
+    pub struct Recorded {
+        answers: BTreeMap<String, Output>,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl Recorded {
+        pub fn answering(answers: &[(&str, &str)]) -> Self {
+            let answer = |text: &str| Output {
+                stdout: text.to_owned(),
+                code: Some(0),
+                ..Output::default()
+            };
+            let answers = answers
+                .iter()
+                .map(|(command, text)| ((*command).to_owned(), answer(text)))
+                .collect();
+            Self {
+                answers,
+                asked: Mutex::default(),
+            }
+        }
+
+        pub fn failing(mut self, command: &str, code: i32, stderr: &str) -> Self {
+            let output = Output {
+                stderr: stderr.to_owned(),
+                code: Some(code),
+                ..Output::default()
+            };
+            self.answers.insert(command.to_owned(), output);
+            self
+        }
+
+        pub fn asked(&self) -> Vec<String> {
+            self.asked.lock().unwrap().clone()
+        }
+    }
+
+    impl Commands for std::sync::Arc<Recorded> {
+        fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
+            let command = [&[program], arguments].concat().join(" ");
+            self.asked.lock().unwrap().push(command.clone());
+            let answer = self.answers.get(&command).or_else(|| self.answers.get(program));
+            answer.cloned().ok_or_else(|| CommandError::Missing {
+                program: program.to_owned(),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_complaint_is_cut_and_says_so() {
+        assert_eq!(shortened("abcde", 4), "abcd [1 more chars]");
+        assert_eq!(shortened("abcd", 4), "abcd");
+        assert_eq!(shortened("äöüß!", 4), "äöüß [1 more chars]");
+    }
+
+    #[test]
+    fn a_real_tool_runs_and_its_failure_is_told() {
+        assert_eq!(succeed(&HostCommands, "echo", &["hello"]).unwrap(), "hello\n");
+        let error = succeed(&HostCommands, "sh", &["-c", "echo no >&2; exit 4"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "sh -c echo no >&2; exit 4 failed with exit code 4: no"
+        );
+        let missing = succeed(&HostCommands, "no-such-tool-here", &[]).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "no-such-tool-here is not installed on this machine"
+        );
+    }
+}

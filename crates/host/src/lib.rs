@@ -1,0 +1,22 @@
+//! A machine: a rooted filesystem, services, accounts, kernel arguments, operating system images and boots.
+//!
+//! Two kinds exist: the real one, and a directory that plays a machine for `mco up` and for tests. Nothing here knows
+//! Kubernetes, MachineConfigs or what should be on a machine; this crate only knows how to look and how to change.
+
+mod accounts;
+mod command;
+mod machine;
+pub mod os;
+mod path;
+mod power;
+mod root;
+pub mod systemd;
+mod watch;
+
+pub use accounts::{AccountError, Accounts, User};
+pub use command::{CommandError, Commands, HostCommands, Output, shortened, succeed};
+pub use machine::{Machine, MachineError};
+pub use path::{PathError, RootedPath};
+pub use power::{BootId, Power, PowerError, Reboot, SimulatedPower, SystemdPower, random_name};
+pub use root::{Attributes, Durability, Entry, FsError, Kind, Owner, Ownership, Root};
+pub use watch::{Seen, Watcher};

@@ -1,0 +1,87 @@
+//! One machine with all it can do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::accounts::Accounts;
+use crate::command::{Commands, HostCommands};
+use crate::os::{self, Backend, OperatingSystem, OsError, SimulatedOs};
+use crate::power::{Power, SimulatedPower, SystemdPower};
+use crate::root::{FsError, Ownership, Root};
+use crate::systemd::{Services, SimulatedServices, Systemctl};
+
+#[derive(Debug)]
+pub struct Machine {
+    pub root: Root,
+    pub services: Box<dyn Services>,
+    pub os: Box<dyn OperatingSystem>,
+    pub power: Box<dyn Power>,
+}
+
+#[derive(Debug, Error)]
+pub enum MachineError {
+    #[error(transparent)]
+    Root(#[from] FsError),
+    #[error("could not find out what kind of system this is: {0}")]
+    System(#[from] OsError),
+}
+
+impl Machine {
+    /// The machine this process runs on.
+    pub fn this(root: &Path) -> Result<Self, MachineError> {
+        let commands: Arc<dyn Commands> = Arc::new(HostCommands);
+        let root = Root::open(root, Ownership::Enforced)?;
+        let os = os::probe(&root, &commands)?;
+        let finalizes_deployment = matches!(os.backend(), Backend::RpmOstree | Backend::Bootc);
+        Ok(Self {
+            root,
+            services: Box::new(Systemctl {
+                commands: Arc::clone(&commands),
+            }),
+            os,
+            power: Box::new(SystemdPower {
+                commands,
+                finalizes_deployment,
+            }),
+        })
+    }
+
+    /// A directory that plays a machine. Without privileges, owners are noted instead of set.
+    pub fn directory(root: &Path) -> Result<Self, MachineError> {
+        let ownership = if rustix::process::geteuid().is_root() {
+            Ownership::Enforced
+        } else {
+            Ownership::Recorded
+        };
+        Self::directory_with(root, ownership, Box::new(SimulatedServices::default()))
+    }
+
+    pub fn directory_with(
+        root: &Path,
+        ownership: Ownership,
+        services: Box<dyn Services>,
+    ) -> Result<Self, MachineError> {
+        let root = Root::open(root, ownership)?;
+        Ok(Self {
+            root,
+            services,
+            os: Box::new(SimulatedOs),
+            power: Box::new(SimulatedPower),
+        })
+    }
+
+    /// `/` is the machine this process runs on; any other directory plays one.
+    pub fn at(root: &Path) -> Result<Self, MachineError> {
+        if root == Path::new("/") {
+            Self::this(root)
+        } else {
+            Self::directory(root)
+        }
+    }
+
+    pub fn accounts(&self) -> Accounts<'_> {
+        Accounts::new(&self.root)
+    }
+}

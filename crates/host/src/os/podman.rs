@@ -1,0 +1,175 @@
+//! `podman`: which images are already on the machine, and the contents of the image that extensions come from.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::OsError;
+use crate::command::{CommandError, Commands, succeed};
+use crate::path::RootedPath;
+use crate::power::random_name;
+use crate::root::{Attributes, FsError, Root};
+
+const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
+const CONTENT_DIRECTORY: &str = "/run/mco-extensions";
+const REPOSITORY_FILE: &str = "/etc/yum.repos.d/coreos-extensions.repo";
+
+#[derive(Debug)]
+pub(super) struct Podman {
+    commands: Arc<dyn Commands>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Image {
+    #[serde(default)]
+    repo_digests: Option<Vec<String>>,
+}
+
+/// The packages of extensions, unpacked, and a repository file that points to them; both vanish with this value.
+#[derive(Debug)]
+pub(super) struct ExtensionsContent<'a> {
+    root: &'a Root,
+    commands: Arc<dyn Commands>,
+    directory: String,
+}
+
+impl Podman {
+    pub fn new(commands: Arc<dyn Commands>) -> Self {
+        Self { commands }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String, CommandError> {
+        succeed(self.commands.as_ref(), "podman", arguments)
+    }
+
+    /// The digest under which an image is already stored here, if it is.
+    pub fn local_digest(&self, image: &str) -> Option<String> {
+        let filter = format!("reference={image}");
+        let text = self.run(&["images", "--format=json", "--filter", &filter]).ok()?;
+        let images: Vec<Image> = serde_json::from_str(&text).ok()?;
+        let digests = images
+            .into_iter()
+            .filter_map(|image| image.repo_digests)
+            .flatten();
+        digests.into_iter().find(|digest| digest == image)
+    }
+
+    pub fn extract_extensions<'a>(
+        &self,
+        root: &'a Root,
+        image: &str,
+    ) -> Result<ExtensionsContent<'a>, OsError> {
+        if self.local_digest(image).is_none() {
+            self.pull(root, image)?;
+        }
+        let name = random_name();
+        let directory = format!("{CONTENT_DIRECTORY}/os-extensions-content-{name}");
+        let path = RootedPath::new(&directory).map_err(FsError::from)?;
+        root.create_directories(&path, Attributes::root(0o755))?;
+        let content = ExtensionsContent {
+            root,
+            commands: Arc::clone(&self.commands),
+            directory,
+        };
+        self.unpack(image, &name, &content.directory)?;
+        let repository = format!(
+            "[coreos-extensions]\nenabled=1\nmetadata_expire=1m\nbaseurl={}/usr/share/rpm-ostree/extensions/\n\
+             gpgcheck=0\nskip_if_unavailable=False\n",
+            content.directory
+        );
+        let path = RootedPath::new(REPOSITORY_FILE).map_err(FsError::from)?;
+        if let Some(parent) = path.parent() {
+            root.create_directories(&parent, Attributes::root(0o755))?;
+        }
+        root.write_atomically(&path, Attributes::root(0o644), repository.as_bytes())?;
+        Ok(content)
+    }
+
+    fn pull(&self, root: &Root, image: &str) -> Result<(), OsError> {
+        let secret = RootedPath::new(PULL_SECRET).map_err(FsError::from)?;
+        let mut arguments = vec!["pull", "-q"];
+        if root.exists(&secret)? {
+            arguments.extend(["--authfile", PULL_SECRET]);
+        }
+        arguments.push(image);
+        self.run(&arguments)?;
+        Ok(())
+    }
+
+    fn unpack(&self, image: &str, name: &str, directory: &str) -> Result<(), OsError> {
+        let container = format!("ostree-container-pivot-{name}");
+        let annotation = "--annotation=org.openshift.machineconfigoperator.pivot=true";
+        self.run(&["create", "--net=none", annotation, "--name", &container, image])?;
+        let copied = self.run(&["cp", &format!("{container}:/"), directory]);
+        // The container was never started; if it cannot be removed it costs a little space and nothing else.
+        let _ = self.run(&["rm", "-f", &container]);
+        copied?;
+        // rpm-ostree may only read files of this type; machines without SELinux have no such tool, and need none.
+        let _ = succeed(
+            self.commands.as_ref(),
+            "chcon",
+            &["-R", "-t", "var_run_t", directory],
+        );
+        Ok(())
+    }
+}
+
+impl Drop for ExtensionsContent<'_> {
+    fn drop(&mut self) {
+        // Both live in places that the next update overwrites or the next boot empties.
+        if let Ok(path) = RootedPath::new(REPOSITORY_FILE) {
+            let _ = self.root.remove_file(&path);
+        }
+        let _ = succeed(self.commands.as_ref(), "rm", &["-rf", "--", &self.directory]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::testing::Recorded;
+    use crate::root::Ownership;
+
+    #[test]
+    fn an_image_counts_as_local_only_under_its_own_digest() {
+        let images = include_str!("fixtures/podman-images.json");
+        let podman = Podman::new(Arc::new(Arc::new(Recorded::answering(&[("podman", images)]))));
+        let image = "quay.io/openshift/os@sha256:bb22";
+        assert_eq!(podman.local_digest(image).as_deref(), Some(image));
+        assert_eq!(podman.local_digest("quay.io/openshift/os:latest"), None);
+    }
+
+    #[test]
+    fn extensions_are_unpacked_and_cleaned_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
+        let recorded = Arc::new(Recorded::answering(&[
+            ("podman", "[]"),
+            ("chcon", ""),
+            ("rm", ""),
+        ]));
+        let podman = Podman::new(Arc::new(Arc::clone(&recorded)));
+        let content = podman
+            .extract_extensions(&root, "quay.io/extensions@sha256:1")
+            .unwrap();
+        let repository = directory.path().join("etc/yum.repos.d/coreos-extensions.repo");
+        let text = std::fs::read_to_string(&repository).unwrap();
+        assert!(
+            text.contains(&format!(
+                "baseurl={}/usr/share/rpm-ostree/extensions/\n",
+                content.directory
+            )),
+            "{text}"
+        );
+        drop(content);
+        assert!(!repository.exists());
+        assert!(
+            recorded
+                .asked()
+                .last()
+                .unwrap()
+                .starts_with("rm -rf -- /run/mco-extensions/")
+        );
+    }
+}

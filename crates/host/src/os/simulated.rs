@@ -1,0 +1,168 @@
+//! The operating system of a machine that is a directory: a file says what "runs" and what runs after the next
+//! simulated boot.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Backend, KernelSwap, OperatingSystem, OsChange, OsError, OsState};
+use crate::path::RootedPath;
+use crate::power::{BootId, Power, SimulatedPower};
+use crate::root::{Attributes, FsError, Root};
+
+const STATE_FILE: &str = "/var/lib/mco-simulated-os.json";
+
+#[derive(Debug, Default)]
+pub struct SimulatedOs;
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Disk {
+    running: Deployment,
+    /// Takes the place of `running` as soon as the boot is another one than that which staged it.
+    next: Option<(BootId, Deployment)>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Deployment {
+    image: Option<String>,
+    kernel_arguments: Vec<String>,
+    packages: Vec<String>,
+    removed_packages: Vec<String>,
+}
+
+impl Deployment {
+    fn changed_by(&self, change: &OsChange) -> Self {
+        let mut next = self.clone();
+        if let Some(image) = &change.image {
+            next.image = Some(image.clone());
+        }
+        next.kernel_arguments
+            .retain(|argument| !change.delete_kernel_arguments.contains(argument));
+        next.kernel_arguments
+            .extend(change.append_kernel_arguments.iter().cloned());
+        if change.kernel.is_some() {
+            next.removed_packages.clear();
+            next.packages
+                .retain(|package| !package.starts_with("kernel-rt-") && !package.starts_with("kernel-64k-"));
+        }
+        if let Some(KernelSwap::Replace { remove, install }) = &change.kernel {
+            next.removed_packages.clone_from(remove);
+            next.packages.extend(install.iter().cloned());
+        }
+        next.packages
+            .retain(|package| !change.uninstall_packages.contains(package));
+        next.packages.extend(change.install_packages.iter().cloned());
+        next
+    }
+}
+
+impl SimulatedOs {
+    fn load(root: &Root) -> Result<Disk, OsError> {
+        let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
+        // Anything unreadable is as good as a fresh machine: this file exists for simulations only.
+        let mut disk: Disk = root
+            .read(&path, 1 << 20)?
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
+        let boot = SimulatedPower.boot_id(root).ok();
+        if let Some((staged_in, deployment)) = disk.next.take() {
+            if boot.as_ref() == Some(&staged_in) {
+                disk.next = Some((staged_in, deployment));
+            } else {
+                disk.running = deployment;
+            }
+        }
+        Ok(disk)
+    }
+
+    fn store(root: &Root, disk: &Disk) -> Result<(), OsError> {
+        let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
+        if let Some(parent) = path.parent() {
+            root.create_directories(&parent, Attributes::root(0o755))?;
+        }
+        let text = serde_json::to_vec(disk).unwrap_or_default();
+        Ok(root.write_atomically(&path, Attributes::root(0o644), &text)?)
+    }
+}
+
+impl OperatingSystem for SimulatedOs {
+    fn backend(&self) -> Backend {
+        Backend::Simulated
+    }
+
+    fn state(&self, root: &Root) -> Result<OsState, OsError> {
+        let Deployment {
+            image,
+            kernel_arguments,
+            packages,
+            removed_packages,
+        } = Self::load(root)?.running;
+        Ok(OsState {
+            image,
+            kernel_arguments,
+            packages,
+            removed_packages,
+        })
+    }
+
+    fn check(&self, _: &Root, _: &OsChange) -> Result<(), OsError> {
+        Ok(())
+    }
+
+    fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        let mut disk = Self::load(root)?;
+        let boot = SimulatedPower
+            .boot_id(root)
+            .map_err(|error| OsError::Unsupported {
+                what: "the simulated system",
+                why: error.to_string(),
+            })?;
+        disk.next = Some((boot, disk.running.changed_by(change)));
+        Self::store(root, &disk)
+    }
+
+    fn discard(&self, root: &Root, _: &OsChange) -> Result<(), OsError> {
+        let mut disk = Self::load(root)?;
+        if disk.next.take().is_some() {
+            Self::store(root, &disk)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::Ownership;
+
+    #[test]
+    fn a_staged_change_is_there_after_the_next_boot_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
+        let change = OsChange {
+            image: Some("x@sha256:1".to_owned()),
+            append_kernel_arguments: vec!["nosmt".to_owned()],
+            ..OsChange::default()
+        };
+        SimulatedOs.stage(&root, &change).unwrap();
+        assert_eq!(SimulatedOs.state(&root).unwrap(), OsState::default());
+        SimulatedPower.reboot(&root, "test").unwrap();
+        let state = SimulatedOs.state(&root).unwrap();
+        assert_eq!(
+            (state.image.as_deref(), state.kernel_arguments),
+            (Some("x@sha256:1"), vec!["nosmt".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_discarded_change_never_comes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
+        let change = OsChange {
+            image: Some("x".to_owned()),
+            ..OsChange::default()
+        };
+        SimulatedOs.stage(&root, &change).unwrap();
+        SimulatedOs.discard(&root, &change).unwrap();
+        SimulatedPower.reboot(&root, "test").unwrap();
+        assert_eq!(SimulatedOs.state(&root).unwrap().image, None);
+    }
+}

@@ -1,0 +1,119 @@
+//! A machine's filesystem as a capability: everything happens below one open directory.
+//!
+//! Every path is resolved by the kernel with that directory as its root, so that neither a symbolic link nor a `..`,
+//! in a path or planted on disk, leads outside. The last name of a path is never followed when something is written.
+//! No function here reaches for `/`.
+
+mod metadata;
+mod read;
+mod write;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use thiserror::Error;
+
+use crate::path::{PathError, RootedPath};
+pub use metadata::{Attributes, Entry, Kind, Owner};
+pub use write::Durability;
+
+/// An open directory that stands for the whole machine.
+#[derive(Debug)]
+pub struct Root {
+    fd: OwnedFd,
+    path: PathBuf,
+    ownership: Ownership,
+}
+
+/// How owners of files are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// In the filesystem, as usual. Needs the right to give files away.
+    Enforced,
+    /// What belongs to us stands for root's; any other owner is noted in an extended attribute of the file. For
+    /// directory nodes that run without privileges.
+    Recorded,
+}
+
+/// What could not be done, with which path, and why.
+#[derive(Debug, Error)]
+pub enum FsError {
+    #[error("could not {attempted} {path:?}: {source}")]
+    Failed {
+        attempted: &'static str,
+        path: String,
+        source: io::Error,
+    },
+    #[error("{path:?} is {found}, not {wanted}")]
+    WrongKind {
+        path: String,
+        found: Kind,
+        wanted: &'static str,
+    },
+    #[error("{path:?} is larger than {limit} bytes")]
+    TooLarge { path: String, limit: u64 },
+    #[error(transparent)]
+    Path(#[from] PathError),
+}
+
+impl FsError {
+    /// The error the kernel gave, if it was the kernel.
+    pub fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Failed { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Ties an error of the kernel to what was attempted.
+fn failed(attempted: &'static str, path: &RootedPath) -> impl Fn(rustix::io::Errno) -> FsError {
+    move |errno| FsError::Failed {
+        attempted,
+        path: path.to_string(),
+        source: errno.into(),
+    }
+}
+
+impl Root {
+    pub fn open(path: &Path, ownership: Ownership) -> Result<Self, FsError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| FsError::Failed {
+            attempted: "open the root directory",
+            path: path.display().to_string(),
+            source: errno.into(),
+        })?;
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
+            ownership,
+        })
+    }
+
+    /// Where the root lies, for messages and for commands that take a root themselves.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn ownership(&self) -> Ownership {
+        self.ownership
+    }
+
+    /// Opens something below the root; links on the way stay below it.
+    fn open_at(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+    }
+
+    fn open_directory(&self, path: &str) -> rustix::io::Result<OwnedFd> {
+        self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
+    /// The directory that holds a path, opened.
+    fn parent_of(&self, path: &RootedPath) -> rustix::io::Result<OwnedFd> {
+        let parent = path.parent();
+        self.open_directory(parent.as_ref().map_or("/", RootedPath::as_str))
+    }
+}

@@ -1,0 +1,150 @@
+//! Looking at a machine's files. What may be missing is an `Option`.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use rustix::fs::{AtFlags, Dir, OFlags};
+use rustix::io::Errno;
+
+use super::metadata::{effective_owner, owner_note};
+use super::{Entry, FsError, Kind, Ownership, Root, failed};
+use crate::path::RootedPath;
+
+impl Root {
+    /// What is at a path, without following a link there.
+    pub fn entry(&self, path: &RootedPath) -> Result<Option<Entry>, FsError> {
+        let examine = || {
+            let parent = self.parent_of(path)?;
+            let stat = rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW)?;
+            let note = || {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(&parent, path.name(), flags, rustix::fs::Mode::empty()).ok()?;
+                owner_note(fd)
+            };
+            // Opening is needed for the note only, and a special file must not be opened at all.
+            let plain = matches!(
+                rustix::fs::FileType::from_raw_mode(stat.st_mode),
+                rustix::fs::FileType::RegularFile | rustix::fs::FileType::Directory
+            );
+            let owner = effective_owner(self.ownership, &stat, || if plain { note() } else { None });
+            Ok(Entry::new(&stat, owner))
+        };
+        absent_as_none(examine()).map_err(failed("stat file", path))
+    }
+
+    /// The contents of a regular file, following links below the root.
+    pub fn read(&self, path: &RootedPath, limit: u64) -> Result<Option<Vec<u8>>, FsError> {
+        let Some(file) = self.open_file(path)? else {
+            return Ok(None);
+        };
+        let mut contents = Vec::new();
+        file.take(limit.saturating_add(1))
+            .read_to_end(&mut contents)
+            .map_err(|source| FsError::Failed {
+                attempted: "read file",
+                path: path.to_string(),
+                source,
+            })?;
+        if contents.len() as u64 > limit {
+            return Err(FsError::TooLarge {
+                path: path.to_string(),
+                limit,
+            });
+        }
+        Ok(Some(contents))
+    }
+
+    /// Like [`Root::read`], as text. Bytes that are no text are replaced.
+    pub fn read_text(&self, path: &RootedPath, limit: u64) -> Result<Option<String>, FsError> {
+        Ok(self
+            .read(path, limit)?
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Opens a regular file for reading in pieces, following links below the root.
+    pub fn open_file(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
+        // Without NONBLOCK a pipe planted at the path would stop us for ever.
+        let opened = self.open_at(path.as_str(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
+        let Some(fd) = absent_as_none(opened).map_err(failed("open file", path))? else {
+            return Ok(None);
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(failed("stat file", path))?;
+        match Entry::new(&stat, super::metadata::owner_of(&stat)).kind {
+            Kind::File => Ok(Some(File::from(fd))),
+            found => Err(FsError::WrongKind {
+                path: path.to_string(),
+                found,
+                wanted: "a regular file",
+            }),
+        }
+    }
+
+    /// Where a symbolic link points, as written in it.
+    pub fn read_link(&self, path: &RootedPath) -> Result<Option<String>, FsError> {
+        let read = || rustix::fs::readlinkat(self.parent_of(path)?, path.name(), Vec::new());
+        let target = match read() {
+            Err(Errno::INVAL) => return Ok(None),
+            other => absent_as_none(other).map_err(failed("read link", path))?,
+        };
+        Ok(target.map(|target| String::from_utf8_lossy(target.as_bytes()).into_owned()))
+    }
+
+    /// Whether a path leads to anything, following links below the root.
+    pub fn exists(&self, path: &RootedPath) -> Result<bool, FsError> {
+        let found =
+            absent_as_none(self.open_at(path.as_str(), OFlags::PATH)).map_err(failed("look for", path))?;
+        Ok(found.is_some())
+    }
+
+    /// The names in a directory, sorted; empty if there is no such directory.
+    pub fn list(&self, path: &RootedPath) -> Result<Vec<String>, FsError> {
+        let Some(fd) =
+            absent_as_none(self.open_directory(path.as_str())).map_err(failed("list directory", path))?
+        else {
+            return Ok(Vec::new());
+        };
+        let mut names = Vec::new();
+        for entry in Dir::new(fd).map_err(failed("list directory", path))? {
+            let entry = entry.map_err(failed("list directory", path))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// A directory, opened to be observed; none if there is no such directory.
+    pub(crate) fn open_for_watching(
+        &self,
+        path: &RootedPath,
+    ) -> Result<Option<std::os::fd::OwnedFd>, FsError> {
+        absent_as_none(self.open_at(path.as_str(), OFlags::PATH | OFlags::DIRECTORY))
+            .map_err(failed("open directory", path))
+    }
+
+    /// Whether owners that differ from what is on disk can be told at all.
+    pub fn tells_owners(&self) -> bool {
+        self.ownership == Ownership::Enforced || self.can_note_owners()
+    }
+
+    fn can_note_owners(&self) -> bool {
+        let Ok(fd) = self.open_directory("/") else {
+            return false;
+        };
+        !matches!(
+            rustix::fs::fgetxattr(&fd, "user.mco.probe", &mut [0_u8; 1][..]),
+            Err(Errno::OPNOTSUPP)
+        )
+    }
+}
+
+/// A path through something that is no directory leads nowhere, just like a missing one.
+fn absent_as_none<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}

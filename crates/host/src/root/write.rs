@@ -1,0 +1,312 @@
+//! Changing a machine's files. New contents always appear under a new name first.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::metadata::{SELINUX_LABEL, copy_attributes, set_owner};
+use super::{Attributes, FsError, Kind, Ownership, Root, failed};
+use crate::path::RootedPath;
+
+/// Whether a new file has to survive a power cut from the moment it is written, or is synced later with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    Now,
+    Later,
+}
+
+impl Root {
+    /// Creates a file that must not exist yet.
+    ///
+    /// It gets the security label of `label_of` if that exists, so that a file put in its place keeps its label.
+    pub fn create_file(
+        &self,
+        path: &RootedPath,
+        attributes: Attributes,
+        contents: &[u8],
+        label_of: Option<&RootedPath>,
+        durability: Durability,
+    ) -> Result<(), FsError> {
+        let mut file = self.create(path)?;
+        self.give_attributes(&file, attributes)
+            .map_err(failed("set attributes of", path))?;
+        if let Some(model) = label_of {
+            self.copy_label(model, &file)?;
+        }
+        let written = file.write_all(contents).and_then(|()| match durability {
+            Durability::Now => file.sync_all(),
+            Durability::Later => Ok(()),
+        });
+        written.map_err(|source| FsError::Failed {
+            attempted: "write file",
+            path: path.to_string(),
+            source,
+        })
+    }
+
+    /// Copies a regular file with everything it has to a path that must not exist yet.
+    pub fn copy_file(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+        let missing = || FsError::Failed {
+            attempted: "copy file",
+            path: from.to_string(),
+            source: io::ErrorKind::NotFound.into(),
+        };
+        let mut source = self.open_file(from)?.ok_or_else(missing)?;
+        let entry = self.entry_of(&source, from)?;
+        let mut copy = self.create(to)?;
+        let attributes = Attributes {
+            mode: entry.mode,
+            owner: entry.owner,
+        };
+        self.give_attributes(&copy, attributes)
+            .map_err(failed("set attributes of", to))?;
+        copy_attributes(&source, &copy, |_| true).map_err(failed("copy attributes to", to))?;
+        io::copy(&mut source, &mut copy)
+            .and_then(|_| copy.sync_all())
+            .map_err(|source| FsError::Failed {
+                attempted: "copy file to",
+                path: to.to_string(),
+                source,
+            })
+    }
+
+    /// Makes what [`Durability::Later`] left in memory durable.
+    pub fn sync_file(&self, path: &RootedPath) -> Result<(), FsError> {
+        match self.open_file(path)? {
+            Some(file) => file.sync_all().map_err(|source| FsError::Failed {
+                attempted: "sync file",
+                path: path.to_string(),
+                source,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a whole file so that a reader or a crash sees the old contents or the new ones.
+    pub fn write_atomically(
+        &self,
+        path: &RootedPath,
+        attributes: Attributes,
+        contents: &[u8],
+    ) -> Result<(), FsError> {
+        let temporary = Self::temporary_of(path)?;
+        self.remove_file(&temporary)?;
+        let written = self
+            .create_file(&temporary, attributes, contents, Some(path), Durability::Now)
+            .and_then(|()| self.rename(&temporary, path));
+        if written.is_err() {
+            // On a full disk every byte counts; that it could not be removed would be the lesser trouble to tell.
+            let _ = self.remove_file(&temporary);
+        }
+        written?;
+        self.sync_parent(path)
+    }
+
+    /// The name under which [`Root::write_atomically`] writes; a crash may leave it behind, the next write removes it.
+    pub fn temporary_of(path: &RootedPath) -> Result<RootedPath, FsError> {
+        let short: String = path.name().chars().take(60).collect();
+        Ok(path.with_name(&format!(".{short}.mco-tmp"))?)
+    }
+
+    /// Takes a lock that lasts until the value is dropped or the process ends; none if somebody else has it.
+    pub fn try_lock(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
+        if let Some(parent) = path.parent() {
+            self.create_directories(&parent, Attributes::root(0o755))?;
+        }
+        let open = || {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(
+                self.parent_of(path)?,
+                path.name(),
+                flags,
+                Mode::from_raw_mode(0o600),
+            )
+        };
+        let file = open().map(File::from).map_err(failed("open lock", path))?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed("lock", path)(errno)),
+        }
+    }
+
+    /// Gives an existing file a second name, which must be free.
+    pub fn hard_link(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+        let link = || {
+            let (source, target) = (self.parent_of(from)?, self.parent_of(to)?);
+            rustix::fs::linkat(source, from.name(), target, to.name(), AtFlags::empty())
+        };
+        link().map_err(failed("keep a second link to", from))
+    }
+
+    pub fn symlink(&self, target: &str, path: &RootedPath) -> Result<(), FsError> {
+        let link = || rustix::fs::symlinkat(target, self.parent_of(path)?, path.name());
+        link().map_err(failed("create link", path))
+    }
+
+    /// Puts one name in the place of another, atomically.
+    pub fn rename(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
+        let rename =
+            || rustix::fs::renameat(self.parent_of(from)?, from.name(), self.parent_of(to)?, to.name());
+        rename().map_err(failed("put in place", to))
+    }
+
+    /// Removes a file or link; false if there was none.
+    pub fn remove_file(&self, path: &RootedPath) -> Result<bool, FsError> {
+        let remove = || rustix::fs::unlinkat(self.parent_of(path)?, path.name(), AtFlags::empty());
+        removed(remove()).map_err(failed("remove", path))
+    }
+
+    /// Creates one directory; its parent must exist.
+    pub fn create_directory(&self, path: &RootedPath, attributes: Attributes) -> Result<(), FsError> {
+        let create = || {
+            let parent = self.parent_of(path)?;
+            rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o700))?;
+            self.give_attributes(open_child(&parent, path)?, attributes)
+        };
+        create().map_err(failed("create directory", path))
+    }
+
+    /// Changes mode and owner of a directory.
+    pub fn set_directory_attributes(&self, path: &RootedPath, attributes: Attributes) -> Result<(), FsError> {
+        let change = || self.give_attributes(open_child(&self.parent_of(path)?, path)?, attributes);
+        change().map_err(failed("set attributes of", path))
+    }
+
+    /// Creates a directory and its missing parents, all with these attributes.
+    pub fn create_directories(&self, path: &RootedPath, attributes: Attributes) -> Result<(), FsError> {
+        for directory in self.missing_directories(path)? {
+            self.create_directory(&directory, attributes)?;
+            self.sync_parent(&directory)?;
+        }
+        Ok(())
+    }
+
+    /// Which of a directory and its parents do not exist, outermost first.
+    pub fn missing_directories(&self, path: &RootedPath) -> Result<Vec<RootedPath>, FsError> {
+        let mut missing = Vec::new();
+        let mut next = Some(path.clone());
+        while let Some(directory) = next {
+            match self.open_directory(directory.as_str()) {
+                Ok(_) => break,
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(failed("open directory", &directory)(errno)),
+            }
+            // Something is there and yet no directory: a file, or a link that leads nowhere.
+            if let Some(entry) = self.entry(&directory)? {
+                let (path, found) = (directory.to_string(), entry.kind);
+                return Err(FsError::WrongKind {
+                    path,
+                    found,
+                    wanted: "a directory",
+                });
+            }
+            next = directory.parent();
+            missing.push(directory);
+        }
+        missing.reverse();
+        Ok(missing)
+    }
+
+    /// Removes a directory; false if there is none or it is not empty.
+    pub fn remove_directory(&self, path: &RootedPath) -> Result<bool, FsError> {
+        let remove = || rustix::fs::unlinkat(self.parent_of(path)?, path.name(), AtFlags::REMOVEDIR);
+        match remove() {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            other => removed(other).map_err(failed("remove directory", path)),
+        }
+    }
+
+    /// Makes the names in the directory that holds a path durable.
+    pub fn sync_parent(&self, path: &RootedPath) -> Result<(), FsError> {
+        let sync = || rustix::fs::fsync(self.parent_of(path)?);
+        match sync() {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+            Err(errno) => Err(failed("sync the directory of", path)(errno)),
+        }
+    }
+
+    /// Makes everything on the filesystem that holds a path durable: one wait instead of one for each file.
+    pub fn sync_filesystem(&self, path: &RootedPath) -> Result<(), FsError> {
+        let sync = || rustix::fs::syncfs(self.parent_of(path)?);
+        sync().map_err(failed("sync the filesystem of", path))
+    }
+
+    /// Tells filesystems apart.
+    pub fn filesystem_of(&self, path: &RootedPath) -> Result<u64, FsError> {
+        let stat = || rustix::fs::fstat(self.parent_of(path)?);
+        stat()
+            .map(|stat| stat.st_dev)
+            .map_err(failed("stat the directory of", path))
+    }
+
+    /// Whether the filesystem at a path is one we may write to at all. Nothing is written to find out.
+    pub fn is_immutable(&self, path: &RootedPath) -> bool {
+        let flags = self
+            .open_directory(path.as_str())
+            .and_then(rustix::fs::ioctl_getflags);
+        flags.is_ok_and(|flags| flags.contains(rustix::fs::IFlags::IMMUTABLE))
+    }
+
+    /// Opens a file whose only use is to be locked.
+    pub(crate) fn open_lock(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
+        match self.open_at(path.as_str(), OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY) {
+            Ok(fd) => Ok(Some(File::from(fd))),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(failed("open lock", path)(errno)),
+        }
+    }
+
+    fn create(&self, path: &RootedPath) -> Result<File, FsError> {
+        let create = || {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(
+                self.parent_of(path)?,
+                path.name(),
+                flags,
+                Mode::from_raw_mode(0o600),
+            )
+        };
+        create().map(File::from).map_err(failed("create file", path))
+    }
+
+    fn entry_of(&self, file: &File, path: &RootedPath) -> Result<super::Entry, FsError> {
+        let stat = rustix::fs::fstat(file).map_err(failed("stat file", path))?;
+        let owner =
+            super::metadata::effective_owner(self.ownership, &stat, || super::metadata::owner_note(file));
+        Ok(super::Entry::new(&stat, owner))
+    }
+
+    /// The owner comes first: giving a file away clears setuid bits, which nobody should see set even for a moment.
+    fn give_attributes(&self, fd: impl std::os::fd::AsFd, attributes: Attributes) -> Result<(), Errno> {
+        set_owner(&fd, self.ownership, attributes.owner)?;
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))
+    }
+
+    fn copy_label(&self, model: &RootedPath, file: &File) -> Result<(), FsError> {
+        if self.ownership == Ownership::Recorded {
+            return Ok(());
+        }
+        let is_file = self.entry(model)?.is_some_and(|entry| entry.kind == Kind::File);
+        let Some(model_file) = (if is_file { self.open_file(model)? } else { None }) else {
+            return Ok(());
+        };
+        copy_attributes(&model_file, file, |name| name == SELINUX_LABEL.as_bytes())
+            .map_err(failed("keep the security label of", model))
+    }
+}
+
+fn open_child(parent: impl std::os::fd::AsFd, path: &RootedPath) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, path.name(), flags, Mode::empty())
+}
+
+fn removed(result: rustix::io::Result<()>) -> rustix::io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}

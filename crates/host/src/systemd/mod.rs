@@ -1,0 +1,19 @@
+//! systemd: which units a machine has and enables, and the services that run.
+//!
+//! Enablement is a matter of symbolic links and is computed here from the unit files, so that it can be part of one
+//! transaction with everything else and works on any root. Running services are asked through `systemctl`.
+
+mod enablement;
+mod preset;
+mod services;
+mod unit_file;
+
+pub use enablement::{Enablement, existing_links, links, state};
+pub use preset::{Preset, preset};
+pub use services::{ServiceAction, ServiceError, Services, SimulatedServices, Systemctl};
+pub use unit_file::{Fragment, Install, RootUnits, UnitSource};
+
+/// Where the administrator's units live, and ours.
+pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";
+/// What a masked unit links to.
+pub const MASK: &str = "/dev/null";

@@ -1,0 +1,199 @@
+//! Running services: reload, restart, and the proof that it worked.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use thiserror::Error;
+
+use crate::command::{CommandError, Commands, succeed};
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum ServiceAction {
+    DaemonReload,
+    Reload(String),
+    Restart(String),
+}
+
+impl fmt::Display for ServiceAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DaemonReload => f.write_str("daemon-reload"),
+            Self::Reload(unit) => write!(f, "reload {unit}"),
+            Self::Restart(unit) => write!(f, "restart {unit}"),
+        }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error("{unit} is {state} after {action}, with result {result}")]
+    NotRunning {
+        unit: String,
+        action: String,
+        state: String,
+        result: String,
+    },
+}
+
+/// The service manager of a machine.
+pub trait Services: fmt::Debug + Send + Sync {
+    /// Does it and waits until the service manager says it worked.
+    fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError>;
+}
+
+/// A machine under systemd.
+#[derive(Debug)]
+pub struct Systemctl {
+    pub commands: Arc<dyn Commands>,
+}
+
+impl Services for Systemctl {
+    fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
+        let commands = self.commands.as_ref();
+        match action {
+            ServiceAction::DaemonReload => succeed(commands, "systemctl", &["daemon-reload"])?,
+            ServiceAction::Reload(unit) => succeed(commands, "systemctl", &["reload", "--", unit])?,
+            ServiceAction::Restart(unit) => succeed(commands, "systemctl", &["restart", "--", unit])?,
+        };
+        match action {
+            ServiceAction::DaemonReload => Ok(()),
+            ServiceAction::Reload(unit) | ServiceAction::Restart(unit) => self.verify(unit, action),
+        }
+    }
+}
+
+impl Systemctl {
+    /// A service that ran to its end counts as well as one that goes on running; a failed one never does.
+    fn verify(&self, unit: &str, action: &ServiceAction) -> Result<(), ServiceError> {
+        let text = succeed(
+            self.commands.as_ref(),
+            "systemctl",
+            &["show", "--property=ActiveState,Result", "--", unit],
+        )?;
+        let property = |name: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            line.unwrap_or_default().to_owned()
+        };
+        let (state, result) = (property("ActiveState"), property("Result"));
+        if state != "failed" && matches!(result.as_str(), "success" | "") {
+            return Ok(());
+        }
+        Err(ServiceError::NotRunning {
+            unit: unit.to_owned(),
+            action: action.to_string(),
+            state,
+            result,
+        })
+    }
+}
+
+/// A directory has no services; what would have been done is remembered, and chosen units fail.
+#[derive(Debug, Default)]
+pub struct SimulatedServices {
+    performed: Mutex<Vec<ServiceAction>>,
+    failing: Mutex<BTreeSet<String>>,
+}
+
+impl SimulatedServices {
+    /// From now on this unit fails to reload or restart; `false` repairs it.
+    pub fn set_failing(&self, unit: &str, fails: bool) {
+        let mut failing = lock(&self.failing);
+        if fails {
+            failing.insert(unit.to_owned());
+        } else {
+            failing.remove(unit);
+        }
+    }
+
+    pub fn performed(&self) -> Vec<ServiceAction> {
+        lock(&self.performed).clone()
+    }
+}
+
+impl Services for SimulatedServices {
+    fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
+        lock(&self.performed).push(action.clone());
+        match action {
+            ServiceAction::Reload(unit) | ServiceAction::Restart(unit)
+                if lock(&self.failing).contains(unit) =>
+            {
+                Err(ServiceError::NotRunning {
+                    unit: unit.clone(),
+                    action: action.to_string(),
+                    state: "failed".to_owned(),
+                    result: "exit-code".to_owned(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<T: Services + ?Sized> Services for Arc<T> {
+    fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
+        (**self).perform(action)
+    }
+}
+
+/// A panic while the lock was held cannot leave these simple values half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::testing::Recorded;
+
+    fn systemctl(show: &str) -> (Arc<Recorded>, Systemctl) {
+        let recorded = Arc::new(Recorded::answering(&[
+            ("systemctl", ""),
+            (
+                "systemctl show --property=ActiveState,Result -- crio.service",
+                show,
+            ),
+        ]));
+        let commands = Arc::new(Arc::clone(&recorded));
+        (recorded, Systemctl { commands })
+    }
+
+    #[test]
+    fn a_reload_is_verified() {
+        let (recorded, services) = systemctl("ActiveState=active\nResult=success\n");
+        services
+            .perform(&ServiceAction::Reload("crio.service".to_owned()))
+            .unwrap();
+        assert_eq!(
+            recorded.asked(),
+            [
+                "systemctl reload -- crio.service",
+                "systemctl show --property=ActiveState,Result -- crio.service"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_service_that_died_after_the_restart_is_a_failure() {
+        let (_, services) = systemctl("ActiveState=failed\nResult=exit-code\n");
+        let error = services
+            .perform(&ServiceAction::Restart("crio.service".to_owned()))
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "crio.service is failed after restart crio.service, with result exit-code"
+        );
+    }
+
+    #[test]
+    fn a_oneshot_that_ran_to_its_end_is_fine() {
+        let (_, services) = systemctl("ActiveState=inactive\nResult=success\n");
+        services
+            .perform(&ServiceAction::Restart("crio.service".to_owned()))
+            .unwrap();
+    }
+}

@@ -1,0 +1,221 @@
+//! Nothing that is planted inside a root, or written in a path, leads outside.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use mco_host::{Attributes, Durability, FsError, Kind, Owner, Ownership, Root, RootedPath};
+
+struct Trap {
+    directory: tempfile::TempDir,
+    root: Root,
+}
+
+impl Trap {
+    /// A root, and beside it a directory that must stay untouched.
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("root/etc")).unwrap();
+        fs::create_dir(directory.path().join("outside")).unwrap();
+        fs::write(directory.path().join("outside/secret"), "untouched").unwrap();
+        let root = Root::open(&directory.path().join("root"), Ownership::Recorded).unwrap();
+        Self { directory, root }
+    }
+
+    fn inside(&self, path: &str) -> std::path::PathBuf {
+        self.directory.path().join("root").join(path)
+    }
+
+    fn outside(&self) -> std::path::PathBuf {
+        self.directory.path().join("outside")
+    }
+
+    fn assert_outside_untouched(&self) {
+        let names: Vec<_> = fs::read_dir(self.outside())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["secret"]);
+        assert_eq!(
+            fs::read_to_string(self.outside().join("secret")).unwrap(),
+            "untouched"
+        );
+    }
+}
+
+fn path(text: &str) -> RootedPath {
+    RootedPath::new(text).unwrap()
+}
+
+const PLAIN: Attributes = Attributes::root(0o644);
+
+#[test]
+fn an_absolute_link_to_a_directory_outside_leads_inside() {
+    let trap = Trap::new();
+    symlink(trap.outside(), trap.inside("etc/escape")).unwrap();
+    let missing = trap
+        .root
+        .create_file(&path("/etc/escape/new"), PLAIN, b"x", None, Durability::Now);
+    assert!(missing.is_err());
+    // The same link is fine once its target exists below the root.
+    let below = trap.outside();
+    fs::create_dir_all(trap.inside(below.strip_prefix("/").unwrap().to_str().unwrap())).unwrap();
+    trap.root
+        .create_file(&path("/etc/escape/new"), PLAIN, b"x", None, Durability::Now)
+        .unwrap();
+    trap.assert_outside_untouched();
+}
+
+#[test]
+fn a_relative_link_cannot_climb_above_the_root() {
+    let trap = Trap::new();
+    symlink("../../../../../outside", trap.inside("etc/climb")).unwrap();
+    fs::create_dir(trap.inside("outside")).unwrap();
+    trap.root
+        .write_atomically(&path("/etc/climb/new"), PLAIN, b"x")
+        .unwrap();
+    assert_eq!(fs::read_to_string(trap.inside("outside/new")).unwrap(), "x");
+    trap.assert_outside_untouched();
+}
+
+#[test]
+fn a_link_in_the_last_place_is_replaced_and_never_written_through() {
+    let trap = Trap::new();
+    symlink(trap.outside().join("secret"), trap.inside("etc/motd")).unwrap();
+    assert!(
+        trap.root
+            .create_file(&path("/etc/motd"), PLAIN, b"x", None, Durability::Now)
+            .is_err()
+    );
+    trap.root
+        .write_atomically(&path("/etc/motd"), PLAIN, b"new")
+        .unwrap();
+    assert_eq!(
+        trap.root.entry(&path("/etc/motd")).unwrap().unwrap().kind,
+        Kind::File
+    );
+    trap.assert_outside_untouched();
+}
+
+#[test]
+fn reading_follows_links_below_the_root_only() {
+    let trap = Trap::new();
+    symlink(trap.outside().join("secret"), trap.inside("etc/stolen")).unwrap();
+    assert_eq!(trap.root.read(&path("/etc/stolen"), 100).unwrap(), None);
+    symlink("/etc/real", trap.inside("etc/link")).unwrap();
+    fs::write(trap.inside("etc/real"), "inside").unwrap();
+    assert_eq!(
+        trap.root.read(&path("/etc/link"), 100).unwrap().unwrap(),
+        b"inside"
+    );
+}
+
+#[test]
+fn a_pipe_or_device_is_refused_and_does_not_block() {
+    let trap = Trap::new();
+    let status = std::process::Command::new("mkfifo")
+        .arg(trap.inside("etc/pipe"))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let error = trap.root.read(&path("/etc/pipe"), 100).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            FsError::WrongKind {
+                found: Kind::Special,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_path_through_a_file_names_that_file() {
+    let trap = Trap::new();
+    fs::write(trap.inside("etc/passwd"), "").unwrap();
+    let error = trap
+        .root
+        .missing_directories(&path("/etc/passwd/sub/dir"))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\"/etc/passwd\" is a regular file, not a directory"
+    );
+    assert_eq!(trap.root.entry(&path("/etc/passwd/x")).unwrap(), None);
+}
+
+#[test]
+fn a_dangling_link_in_a_parent_is_named() {
+    let trap = Trap::new();
+    symlink("/nowhere", trap.inside("etc/dangling")).unwrap();
+    let error = trap
+        .root
+        .missing_directories(&path("/etc/dangling/sub"))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\"/etc/dangling\" is a symbolic link, not a directory"
+    );
+}
+
+#[test]
+fn an_owner_that_cannot_be_set_is_noted_with_the_file() {
+    let trap = Trap::new();
+    let owner = Owner { uid: 1000, gid: 1001 };
+    let attributes = Attributes { mode: 0o600, owner };
+    trap.root
+        .create_file(&path("/etc/a"), attributes, b"x", None, Durability::Now)
+        .unwrap();
+    trap.root
+        .create_file(&path("/etc/b"), PLAIN, b"x", None, Durability::Now)
+        .unwrap();
+    trap.root
+        .create_directory(&path("/etc/d"), Attributes { mode: 0o700, owner })
+        .unwrap();
+    trap.root.rename(&path("/etc/a"), &path("/etc/c")).unwrap();
+    trap.root.copy_file(&path("/etc/c"), &path("/etc/copy")).unwrap();
+    let found = |name: &str| trap.root.entry(&path(name)).unwrap().unwrap();
+    assert_eq!((found("/etc/c").owner, found("/etc/c").mode), (owner, 0o600));
+    assert_eq!(
+        (found("/etc/copy").owner, found("/etc/copy").mode),
+        (owner, 0o600)
+    );
+    assert_eq!((found("/etc/d").owner, found("/etc/d").mode), (owner, 0o700));
+    assert_eq!(found("/etc/b").owner, Owner::ROOT);
+}
+
+#[test]
+fn the_file_limit_is_respected() {
+    let trap = Trap::new();
+    fs::write(trap.inside("etc/big"), vec![0; 1000]).unwrap();
+    assert!(matches!(
+        trap.root.read(&path("/etc/big"), 999),
+        Err(FsError::TooLarge { limit: 999, .. })
+    ));
+    assert_eq!(
+        trap.root.read(&path("/etc/big"), 1000).unwrap().unwrap().len(),
+        1000
+    );
+}
+
+#[test]
+fn missing_parents_are_created_once_and_outermost_first() {
+    let trap = Trap::new();
+    let missing = trap.root.missing_directories(&path("/etc/a/b")).unwrap();
+    assert_eq!(missing, [path("/etc/a"), path("/etc/a/b")]);
+    trap.root
+        .create_directories(&path("/etc/a/b"), Attributes::root(0o755))
+        .unwrap();
+    assert!(
+        trap.root
+            .missing_directories(&path("/etc/a/b"))
+            .unwrap()
+            .is_empty()
+    );
+    assert!(Path::new(&trap.inside("etc/a/b")).is_dir());
+    assert!(!trap.root.remove_directory(&path("/etc/a")).unwrap());
+    assert!(trap.root.remove_directory(&path("/etc/a/b")).unwrap());
+}

@@ -1,0 +1,78 @@
+//! `mco daemon`: names, options and help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Format;
+
+/// Bring this machine, or a directory that plays one, to its configuration.
+#[derive(Debug, Args)]
+pub struct Daemon {
+    #[command(subcommand)]
+    pub command: DaemonCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DaemonCommand {
+    OnceFrom(OnceFrom),
+    Validate(DaemonValidate),
+    Status(DaemonStatus),
+}
+
+/// Apply a MachineConfig or an Ignition config without a cluster; repeat it as often as you like.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon once-from 50-chrony.yaml
+  mco daemon once-from node.ign --root /srv/images/node1
+  mco daemon once-from 50-chrony.yaml --skip-reboot
+
+Everything in the file is applied, or nothing is. What an earlier file managed and this one does not is given back as
+it was before. If the change needs a boot, the machine boots unless you say otherwise.")]
+pub struct OnceFrom {
+    /// A MachineConfig manifest or an Ignition config.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub machine: MachineOptions,
+    /// Never boot the machine, even if the change takes effect only then.
+    #[arg(long)]
+    pub skip_reboot: bool,
+}
+
+/// Compare the machine with the configuration that was applied to it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon validate
+  mco daemon validate --root /srv/images/node1 -o json
+
+Everything that differs is shown, by size, mode, owner and hash, never by contents. Exit code 3 if anything does.")]
+pub struct DaemonValidate {
+    #[command(flatten)]
+    pub machine: MachineOptions,
+    /// Print the differences in this format.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// Show what the machine has, what it is doing and what it waits for.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  mco daemon status --root /srv/images/node1")]
+pub struct DaemonStatus {
+    #[command(flatten)]
+    pub machine: MachineOptions,
+    /// Print the status in this format.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+pub struct MachineOptions {
+    /// The machine's root. Any directory but / plays a machine: nothing is started and boots are simulated.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+}

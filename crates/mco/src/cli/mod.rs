@@ -1,0 +1,183 @@
+//! The command line: names, options and the help that teaches them.
+
+pub mod daemon;
+mod server;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+pub use server::{Pointer, Server};
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 there are changes.";
+
+/// Manage the operating system of every machine in a cluster as just another Kubernetes component.
+#[derive(Debug, Parser)]
+#[command(name = "mco", version, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Render(Render),
+    Validate(Validate),
+    Diff(Diff),
+    Explain(Explain),
+    Daemon(daemon::Daemon),
+    Crds(Crds),
+    Server(Box<Server>),
+    Pointer(Pointer),
+    Completions(Completions),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For programs: one JSON document.
+    Json,
+    /// For programs: YAML.
+    Yaml,
+}
+
+/// What the base configuration of every machine is made from, beside the manifests.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Base {
+    /// Directory of base templates, instead of the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+    /// Manifest of the Secret with the registry credentials that machines get.
+    #[arg(long, value_name = "FILE")]
+    pub pull_secret: Option<PathBuf>,
+    /// Release whose feature gates count; by default the ControllerConfig's, or the only one there is.
+    #[arg(long, value_name = "VERSION")]
+    pub payload_version: Option<String>,
+}
+
+/// Render each pool's configuration from a directory of manifests, without a cluster.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco render --manifests examples/quickstart --out rendered/
+  mco render --manifests examples/quickstart --out -
+  mco render --manifests cluster/ --templates templates/ --pull-secret pull-secret.yaml --out rendered/
+  kubectl get machineconfigs,machineconfigpools -o yaml | mco render --manifests - --out -
+
+Writes OUT/machine-configs/<rendered name>.yaml and OUT/machine-pools/<pool>.yaml, and with a base configuration
+OUT/controller-config/ and OUT/api-server/ as well, ready for the config server. A pool that cannot be rendered is
+reported, the others are written, and the exit code is 1.
+
+What the manifests leave out:
+  pools             master and worker are assumed
+  ControllerConfig  with --templates, or with objects that change the base (KubeletConfig, ContainerRuntimeConfig,
+                    Image, mirrors, FeatureGate, Node, APIServer): platform None, cluster DNS 10.96.0.10, domain
+                    cluster.local, API server https://api-int.cluster.local:6443, no proxy. Otherwise no base
+                    configuration is added and the MachineConfigs are rendered alone
+  FeatureGate       no feature gates
+  Node, APIServer   cgroups version 2, the base's kubelet timing, the Intermediate TLS profile")]
+pub struct Render {
+    /// Directory of YAML or JSON manifests, a single file, or - for standard input.
+    #[arg(long, value_name = "DIR")]
+    pub manifests: PathBuf,
+    /// Directory to write to, or - to print.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub base: Base,
+    /// Print this format instead of YAML; only with --out -.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// Check MachineConfigs and MachineConfigPools as a cluster would before accepting them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco validate 50-chrony.yaml
+  mco validate examples/quickstart
+  cat 50-chrony.yaml | mco validate -
+
+Every problem is reported with the object, the place in it and the remedy. Exit code 1 if there is any.")]
+pub struct Validate {
+    /// Files, directories, or - for standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Print the findings in this format.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// Show what changes on machines between two configurations, and what the change costs.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco diff before/ after/
+  mco diff rendered-worker-1.yaml rendered-worker-2.yaml
+  mco diff --show-contents before/ after/
+
+A and B are both manifest directories (each pool is rendered and compared) or both MachineConfig files.
+File contents may be secret, so they are shown as sizes and hashes unless you ask. Exit code 3 if anything differs.")]
+pub struct Diff {
+    /// The old configuration: a MachineConfig file or a directory of manifests.
+    #[arg(value_name = "A")]
+    pub old: PathBuf,
+    /// The new configuration, of the same kind as A.
+    #[arg(value_name = "B")]
+    pub new: PathBuf,
+    #[command(flatten)]
+    pub base: Base,
+    /// Show the changed lines of text files.
+    #[arg(long)]
+    pub show_contents: bool,
+    /// Print the differences in this format.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// Show which MachineConfig each part of a pool's configuration comes from, and what it overrode.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco explain --manifests examples/quickstart --pool infra /etc/chrony.conf
+  mco explain --manifests examples/quickstart --pool worker kubelet.service
+  mco explain --manifests examples/quickstart --pool worker kernelArguments
+  mco explain --manifests examples/quickstart --pool worker")]
+pub struct Explain {
+    /// Directory of YAML or JSON manifests, a single file, or - for standard input.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub manifests: PathBuf,
+    /// The pool whose configuration is explained.
+    #[arg(long, value_name = "POOL")]
+    pub pool: String,
+    /// A file path, a unit or user name, or a field such as kernelArguments; everything if left out.
+    #[arg(value_name = "PATH")]
+    pub path: Option<String>,
+    #[command(flatten)]
+    pub base: Base,
+    /// Print the explanation in this format.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// Print the CustomResourceDefinitions, ready for kubectl apply.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  mco crds | kubectl apply --server-side -f -")]
+pub struct Crds {
+    /// Print this format instead of YAML documents.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// Print a completion script for your shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  mco completions bash > /etc/bash_completion.d/mco")]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}

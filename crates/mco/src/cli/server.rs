@@ -1,0 +1,158 @@
+//! The options of `mco server` and `mco pointer`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Serve each pool's configuration to machines that boot for the first time.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco server --apiserver-url https://api-int.example.com:6443
+  mco server --bootstrap-dir rendered/ --bootstrap-kubeconfig kubeconfig --cert tls.crt --key tls.key
+  mco server --apiserver-url https://api-int.example.com:6443 --tokens /etc/mcs/tokens.json
+
+Without --bootstrap-dir the objects of the cluster are served, found through --kubeconfig or from inside a pod. Certificate,
+key, tokens and everything that is served are read again when they change. SIGTERM lets open transfers finish.")]
+pub struct Server {
+    /// Port for HTTPS.
+    #[arg(long, value_name = "PORT", default_value_t = 22623)]
+    pub secure_port: u16,
+    /// Port for plain HTTP; 0 is off. What is served holds credentials.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub insecure_port: u16,
+    /// Port for /metrics, /livez and /readyz; 0 is off.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub metrics_port: u16,
+    /// The server's certificate chain.
+    #[arg(long, value_name = "FILE", default_value = "/etc/ssl/mcs/tls.crt")]
+    pub cert: PathBuf,
+    /// The key of the certificate.
+    #[arg(long, value_name = "FILE", default_value = "/etc/ssl/mcs/tls.key")]
+    pub key: PathBuf,
+    /// The lowest TLS version: VersionTLS12 or VersionTLS13.
+    #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
+    pub tls_min_version: String,
+    /// TLS cipher suites by their IANA names, separated by commas; all good ones by default.
+    #[arg(long, value_name = "SUITES", value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
+    /// Ask every machine for a token; FILE holds their hashes, made by mco pointer --token.
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
+    /// Connections served at once; more are told to come again.
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_connections: u32,
+
+    /// How to reach the cluster; from inside a pod by default.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "bootstrap_dir",
+        help_heading = "Serving a cluster"
+    )]
+    pub kubeconfig: Option<PathBuf>,
+    /// Address of the API server that new machines are told; required.
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "bootstrap_dir",
+        help_heading = "Serving a cluster"
+    )]
+    pub apiserver_url: Option<String>,
+    /// Directory with the token and ca.crt that new machines present themselves with.
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/etc/mcs/bootstrap-token",
+        help_heading = "Serving a cluster"
+    )]
+    pub bootstrap_token_dir: PathBuf,
+
+    /// Serve the files that mco render wrote to DIR instead of a cluster.
+    #[arg(
+        long,
+        visible_alias = "server-basedir",
+        value_name = "DIR",
+        help_heading = "Serving a directory"
+    )]
+    pub bootstrap_dir: Option<PathBuf>,
+    /// The kubeconfig that new machines get.
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/kubernetes/kubeconfig",
+        help_heading = "Serving a directory"
+    )]
+    pub bootstrap_kubeconfig: PathBuf,
+    /// Certificates of an image registry, in a file relative to the directory; can be repeated.
+    #[arg(
+        long,
+        value_name = "HOST=FILE",
+        value_delimiter = ',',
+        value_parser = host_and_file,
+        help_heading = "Serving a directory"
+    )]
+    pub bootstrap_certs: Vec<(String, PathBuf)>,
+    /// Pools to serve; machines of other pools are told to come again.
+    #[arg(
+        long,
+        value_name = "POOLS",
+        value_delimiter = ',',
+        default_value = "master,arbiter",
+        help_heading = "Serving a directory"
+    )]
+    pub bootstrap_pools: Vec<String>,
+}
+
+fn host_and_file(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((host, file)) if !host.is_empty() && !file.is_empty() && !file.contains('=') => {
+            let is_host = host.bytes().all(|byte| {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']' | b'_')
+            });
+            if is_host && !host.starts_with('.') {
+                Ok((host.to_owned(), file.into()))
+            } else {
+                Err(format!("{host:?} is not a registry host"))
+            }
+        }
+        _ => Err("could not use cert, missing key or value; write HOST=FILE".to_owned()),
+    }
+}
+
+/// Print the pointer config that a new machine of a pool is created with.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco pointer --pool worker --server api-int.example.com --ca ca.crt
+  mco pointer --pool worker --server api-int.example.com --ca ca.crt --spec-version 3.2.0
+  mco pointer --pool worker --server 192.0.2.1:8443 --ca ca.crt --token --tokens tokens.json
+
+The pointer tells Ignition where the pool's configuration is and whom to trust for it. With --token it carries a new token,
+whose hash is added to the file that mco server --tokens reads. Removing the record from that file revokes the token.")]
+pub struct Pointer {
+    /// The pool that the machine joins.
+    #[arg(long, value_name = "POOL")]
+    pub pool: String,
+    /// Host or address of the server, with its port unless that is 22623.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub server: String,
+    /// Certificates that the server's certificate is checked with; without it, those of the machine's own system.
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Version of the Ignition spec to write.
+    #[arg(long, value_name = "VERSION", default_value = "3.5.0")]
+    pub spec_version: String,
+    /// Make a new token for this pool.
+    #[arg(long, requires = "tokens")]
+    pub token: bool,
+    /// Where the hashes of tokens are kept.
+    #[arg(long, value_name = "FILE", requires = "token")]
+    pub tokens: Option<PathBuf>,
+    /// How long a new token works, for example 30m, 24h or 7d.
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub token_lifetime: String,
+    /// Carry the token in this file instead of a new one.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+}

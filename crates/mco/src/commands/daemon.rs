@@ -1,0 +1,141 @@
+//! `mco daemon`
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, bail};
+use mco_core::manifest::LARGEST_FILE;
+use mco_daemon::config::NodeConfig;
+use mco_daemon::disk;
+use mco_daemon::once::{self, Outcome as Applied, RebootPolicy};
+use mco_daemon::status::{self, Activity, Status};
+use mco_daemon::transaction::Uninterrupted;
+use mco_daemon::validate::{self, Mismatch, Shape};
+use mco_host::Machine;
+
+use crate::cli::daemon::{Daemon, DaemonCommand, DaemonStatus, DaemonValidate, MachineOptions, OnceFrom};
+use crate::input::count;
+use crate::output::{self, Outcome};
+
+pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
+    match &arguments.command {
+        DaemonCommand::OnceFrom(arguments) => once_from(arguments),
+        DaemonCommand::Validate(arguments) => validate(arguments),
+        DaemonCommand::Status(arguments) => show_status(arguments),
+    }
+}
+
+fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
+    Ok(Machine::at(&options.root)?)
+}
+
+fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
+    let file = arguments.file.display().to_string();
+    let size = fs::metadata(&arguments.file)
+        .with_context(|| format!("cannot read {file}"))?
+        .len();
+    if size > LARGEST_FILE as u64 {
+        bail!("{file}: {size} bytes are too much for a configuration; the limit is {LARGEST_FILE} bytes");
+    }
+    let bytes = fs::read(&arguments.file).with_context(|| format!("cannot read {file}"))?;
+    let config = NodeConfig::from_document(&file, &bytes)?;
+    let reboots = if arguments.skip_reboot {
+        RebootPolicy::Never
+    } else {
+        RebootPolicy::WhenNeeded
+    };
+    let applied = once::apply(&machine(&arguments.machine)?, &config, reboots, &Uninterrupted)
+        .with_context(|| format!("{} was not applied", config.name()))?;
+    let name = config.name();
+    output::print(&match applied {
+        Applied::Unchanged => format!("{name}: nothing to do\n"),
+        Applied::Applied { changed } => format!("{name}: applied, {} changed\n", count(changed, "path")),
+        Applied::NeedsReboot { because, .. } => {
+            format!("{name}: in place; boot the machine to finish ({because})\n")
+        }
+        Applied::Rebooting { because, .. } => {
+            format!("{name}: in place; the machine is booting ({because})\n")
+        }
+    })?;
+    Ok(Outcome::Done)
+}
+
+fn validate(arguments: &DaemonValidate) -> anyhow::Result<Outcome> {
+    let machine = machine(&arguments.machine)?;
+    let Some(config) = disk::current_config(&machine.root)? else {
+        bail!(
+            "no configuration was ever applied to {}",
+            arguments.machine.root.display()
+        );
+    };
+    let mismatches = validate::validate(&machine, &config)?;
+    match arguments.output {
+        Some(format) => output::print_as(format, &mismatches)?,
+        None if mismatches.is_empty() => output::print(&format!("{}: no drift\n", config.name()))?,
+        None => output::print(&mismatches.iter().map(describe).collect::<String>())?,
+    }
+    Ok(if mismatches.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::Changes
+    })
+}
+
+fn describe(mismatch: &Mismatch) -> String {
+    let mut text = format!("{}\n", output::harmless(&mismatch.cause));
+    if let (Some(expected), Some(found)) = (&mismatch.expected, &mismatch.found)
+        && expected.sha256.is_some()
+    {
+        let _ = writeln!(text, "  expected {}, found {}", shape(expected), shape(found));
+    }
+    text
+}
+
+fn shape(shape: &Shape) -> String {
+    let hash: String = shape
+        .sha256
+        .iter()
+        .flat_map(|hash| hash.chars().take(12))
+        .collect();
+    format!("{} bytes sha256:{hash}", shape.size.unwrap_or_default())
+}
+
+fn show_status(arguments: &DaemonStatus) -> anyhow::Result<Outcome> {
+    let status = status::status(&machine(&arguments.machine)?)?;
+    match arguments.output {
+        Some(format) => output::print_as(format, &status)?,
+        None => output::print(&lines(&status))?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn lines(status: &Status) -> String {
+    let doing = match &status.activity {
+        Activity::Idle => "nothing; idle".to_owned(),
+        Activity::Interrupted {
+            from,
+            to,
+            step,
+            paths,
+        } => {
+            let paths = count(*paths, "path");
+            format!(
+                "interrupted while {step} ({paths}) on the way from {from} to {to}; the next run finishes it"
+            )
+        }
+        Activity::AwaitingBoot { to, because } => format!("waiting for a boot into {to}: {because}"),
+        Activity::Booted { to } => format!("booted into {to}; not proven yet"),
+    };
+    let mut text = String::new();
+    let _ = writeln!(text, "config:  {}", status.config.as_deref().unwrap_or("none"));
+    if let Some(image) = &status.image {
+        let _ = writeln!(text, "image:   {image}");
+    }
+    let _ = writeln!(text, "doing:   {}", output::harmless(&doing));
+    let _ = writeln!(text, "system:  {}", status.operating_system);
+    let _ = writeln!(text, "boot id: {}", status.boot_id);
+    if status.forced {
+        text.push_str("forced:  the next update skips all checks\n");
+    }
+    text
+}

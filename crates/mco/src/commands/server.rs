@@ -1,0 +1,85 @@
+//! `mco server`
+
+use anyhow::{Context, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use mco_server::cluster::Cluster;
+use mco_server::http::{Limits, is_pool_name};
+use mco_server::offline::Directory;
+use mco_server::{Backend, Settings};
+
+use crate::cli::Server;
+use crate::output::Outcome;
+
+/// Answers are prepared and written by few threads; more would only cost memory.
+const WORKERS: usize = 2;
+
+pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    // Fails only if one is installed already, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(WORKERS)
+        .enable_all()
+        .build()
+        .context("cannot start")?
+        .block_on(serve(arguments))?;
+    Ok(Outcome::Done)
+}
+
+async fn serve(arguments: Server) -> anyhow::Result<()> {
+    let settings = Settings {
+        secure_port: arguments.secure_port,
+        insecure_port: arguments.insecure_port,
+        metrics_port: arguments.metrics_port,
+        certificate: arguments.cert.clone(),
+        key: arguments.key.clone(),
+        tls_minimum: arguments.tls_min_version.clone(),
+        tls_suites: arguments.tls_cipher_suites.clone(),
+        tokens: arguments.tokens.clone(),
+        limits: Limits {
+            connections: usize::try_from(arguments.max_connections)?,
+            ..Limits::default()
+        },
+    };
+    let backend = backend(arguments).await?;
+    mco_server::run(settings, backend).await?;
+    Ok(())
+}
+
+async fn backend(arguments: Server) -> anyhow::Result<Backend> {
+    if let Some(base) = arguments.bootstrap_dir {
+        if let Some(name) = arguments.bootstrap_pools.iter().find(|name| !is_pool_name(name)) {
+            bail!("--bootstrap-pools: {name:?} is not a pool name");
+        }
+        return Ok(Backend::Directory(Directory {
+            base,
+            kubeconfig: arguments.bootstrap_kubeconfig,
+            certificates: arguments.bootstrap_certs,
+            pools: arguments.bootstrap_pools,
+        }));
+    }
+    let api_server_url = arguments.apiserver_url.unwrap_or_default();
+    if api_server_url.is_empty() {
+        bail!("--apiserver-url cannot be empty; to serve files without a cluster, use --bootstrap-dir");
+    }
+    let config = match &arguments.kubeconfig {
+        Some(path) => {
+            let kubeconfig =
+                Kubeconfig::read_from(path).with_context(|| format!("cannot use {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use {}", path.display()))?
+        }
+        None => kube::Config::incluster().context("not inside a pod; use --kubeconfig or --bootstrap-dir")?,
+    };
+    Ok(Backend::Cluster(Cluster {
+        client: kube::Client::try_from(config).context("cannot connect to the cluster")?,
+        api_server_url,
+        token_directory: arguments.bootstrap_token_dir,
+    }))
+}

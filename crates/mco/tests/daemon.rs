@@ -1,0 +1,113 @@
+//! `mco daemon` on a directory that plays a machine.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const CONFIG: &str = "\
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata:
+  name: 50-motd
+  labels: {machineconfiguration.openshift.io/role: worker}
+spec:
+  config:
+    ignition: {version: 3.5.0}
+    storage:
+      files:
+      - path: /etc/motd
+        mode: 0644
+        contents: {source: \"data:,managed%0A\"}
+";
+
+fn mco(root: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mco"))
+        .arg("daemon")
+        .args(arguments)
+        .arg("--root")
+        .arg(root)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_file_is_applied_watched_over_and_taken_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::write(root.join("etc/motd"), "original\n").unwrap();
+    let file = directory.path().join("50-motd.yaml");
+    fs::write(&file, CONFIG).unwrap();
+    let file = file.to_str().unwrap();
+
+    let output = mco(&root, &["once-from", file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).starts_with("50-motd: applied, "),
+        "{}",
+        text(&output.stdout)
+    );
+    assert_eq!(fs::read_to_string(root.join("etc/motd")).unwrap(), "managed\n");
+    assert_eq!(
+        text(&mco(&root, &["once-from", file]).stdout),
+        "50-motd: nothing to do\n"
+    );
+    assert_eq!(text(&mco(&root, &["validate"]).stdout), "50-motd: no drift\n");
+    let status = text(&mco(&root, &["status"]).stdout);
+    assert!(
+        status.contains("config:  50-motd\ndoing:   nothing; idle\nsystem:  simulated\n"),
+        "{status}"
+    );
+
+    fs::write(root.join("etc/motd"), "edited by hand\n").unwrap();
+    let output = mco(&root, &["validate"]);
+    assert_eq!(output.status.code(), Some(3));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.starts_with("content mismatch for file \"/etc/motd\"\n  expected 8 bytes sha256:"),
+        "{shown}"
+    );
+    assert!(!shown.contains("edited"), "contents must not be shown: {shown}");
+
+    let empty = directory.path().join("empty.ign");
+    fs::write(&empty, r#"{"ignition": {"version": "3.5.0"}}"#).unwrap();
+    let output = mco(&root, &["once-from", empty.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(root.join("etc/motd")).unwrap(), "original\n");
+}
+
+#[test]
+fn a_machine_that_never_had_a_config_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = mco(directory.path(), &["validate"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("no configuration was ever applied"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_config_that_cannot_be_applied_says_why_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let file = directory.path().join("bad.ign");
+    let body = r#"{"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/etc/x", "user": {"name": "ghost"}}]}}"#;
+    fs::write(&file, body).unwrap();
+    let output = mco(&root, &["once-from", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("bad was not applied: failed to retrieve UserID for username: ghost"),
+        "{error}"
+    );
+    assert!(!root.join("etc/x").exists());
+}

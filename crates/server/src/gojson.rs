@@ -1,0 +1,302 @@
+//! JSON text as Go's encoder writes it.
+//!
+//! Two appended files carry a whole MachineConfig as text, and both that text and its bytes on disk are compared by other
+//! tools. So fields come in the order of the Go types, empty metadata is left out, and `<`, `>`, `&` and the two Unicode
+//! line separators are escaped. Only MachineConfigs are known here.
+
+use std::io;
+
+use mco_api::MachineConfig;
+use serde::Serialize;
+use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+use serde_json::{Map, Value};
+
+/// Whether an object names its own kind: one read from a file does, one from a typed cache does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TypeMeta {
+    Present,
+    Absent,
+}
+
+/// The MachineConfig as compact JSON.
+pub fn compact(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
+    write(&Ordered::machine_config(config, type_meta)?, CompactFormatter)
+}
+
+/// The MachineConfig as JSON indented by four spaces.
+pub fn indented(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
+    let formatter = PrettyFormatter::with_indent(b"    ");
+    write(&Ordered::machine_config(config, type_meta)?, formatter)
+}
+
+/// A flat map of texts, keys sorted.
+pub fn strings(entries: &[(&str, &str)]) -> serde_json::Result<Vec<u8>> {
+    let mut entries = entries.to_vec();
+    entries.sort_unstable();
+    let object = Ordered::Object(
+        entries
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), Ordered::Leaf(Value::from(value))))
+            .collect(),
+    );
+    write(&object, CompactFormatter)
+}
+
+fn write(value: &Ordered, formatter: impl Formatter) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    value.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut text,
+        GoEscapes(formatter),
+    ))?;
+    Ok(text)
+}
+
+const METADATA: &[&str] = &[
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+const OWNER: &[&str] = &[
+    "apiVersion",
+    "kind",
+    "name",
+    "uid",
+    "controller",
+    "blockOwnerDeletion",
+];
+const MANAGED: &[&str] = &[
+    "manager",
+    "operation",
+    "apiVersion",
+    "time",
+    "fieldsType",
+    "fieldsV1",
+    "subresource",
+];
+const SPEC: &[&str] = &[
+    "osImageURL",
+    "baseOSExtensionsContainerImage",
+    "config",
+    "kernelArguments",
+    "extensions",
+    "fips",
+    "kernelType",
+];
+
+/// JSON whose object keys keep the order they were given.
+enum Ordered {
+    Leaf(Value),
+    List(Vec<Ordered>),
+    Object(Vec<(String, Ordered)>),
+}
+
+impl Ordered {
+    fn machine_config(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Self> {
+        let Value::Object(mut object) = serde_json::to_value(config)? else {
+            return Ok(Self::Object(Vec::new()));
+        };
+        let mut fields = Vec::new();
+        if type_meta == TypeMeta::Present {
+            for key in ["kind", "apiVersion"] {
+                fields.extend(
+                    object
+                        .remove(key)
+                        .map(|value| (key.to_owned(), Self::Leaf(value))),
+                );
+            }
+        }
+        let metadata = object.remove("metadata").unwrap_or_default();
+        fields.push(("metadata".to_owned(), Self::metadata(metadata)));
+        let spec = object.remove("spec").unwrap_or_default();
+        fields.push(("spec".to_owned(), Self::record(spec, SPEC, Self::sorted)));
+        Ok(Self::Object(fields))
+    }
+
+    fn metadata(value: Value) -> Self {
+        let value = match value {
+            Value::Object(map) => {
+                Value::Object(map.into_iter().filter(|(_, value)| !is_empty(value)).collect())
+            }
+            other => other,
+        };
+        let Value::Object(map) = value else {
+            return Self::Leaf(value);
+        };
+        Self::Object(
+            in_order(map, METADATA)
+                .map(|(key, value)| {
+                    let value = match key.as_str() {
+                        "ownerReferences" => Self::records(value, OWNER),
+                        "managedFields" => Self::records(value, MANAGED),
+                        _ => Self::sorted(value),
+                    };
+                    (key, value)
+                })
+                .collect(),
+        )
+    }
+
+    fn records(value: Value, order: &[&str]) -> Self {
+        match value {
+            Value::Array(items) => Self::List(
+                items
+                    .into_iter()
+                    .map(|item| Self::record(item, order, Self::sorted))
+                    .collect(),
+            ),
+            other => Self::sorted(other),
+        }
+    }
+
+    fn record(value: Value, order: &[&str], inner: fn(Value) -> Self) -> Self {
+        match value {
+            Value::Object(map) => Self::Object(
+                in_order(map, order)
+                    .map(|(key, value)| (key, inner(value)))
+                    .collect(),
+            ),
+            other => Self::Leaf(other),
+        }
+    }
+
+    /// What came as YAML or was stored by the API server has sorted keys.
+    fn sorted(value: Value) -> Self {
+        match value {
+            Value::Array(items) => Self::List(items.into_iter().map(Self::sorted).collect()),
+            Value::Object(map) => Self::Object(
+                in_order(map, &[])
+                    .map(|(key, value)| (key, Self::sorted(value)))
+                    .collect(),
+            ),
+            leaf => Self::Leaf(leaf),
+        }
+    }
+}
+
+/// The entries named in `order` first, in that order; the others after them, sorted.
+fn in_order(map: Map<String, Value>, order: &[&str]) -> impl Iterator<Item = (String, Value)> {
+    let mut entries: Vec<_> = map.into_iter().collect();
+    let rank = |key: &str| order.iter().position(|name| *name == key).unwrap_or(order.len());
+    entries.sort_by(|(a, _), (b, _)| rank(a).cmp(&rank(b)).then_with(|| a.cmp(b)));
+    entries.into_iter()
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Bool(_) => false,
+    }
+}
+
+impl Serialize for Ordered {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Leaf(value) => value.serialize(serializer),
+            Self::List(items) => {
+                let mut list = serializer.serialize_seq(Some(items.len()))?;
+                for item in items {
+                    list.serialize_element(item)?;
+                }
+                list.end()
+            }
+            Self::Object(fields) => {
+                let mut map = serializer.serialize_map(Some(fields.len()))?;
+                for (key, value) in fields {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+/// Adds Go's escapes to the layout of another formatter.
+struct GoEscapes<F>(F);
+
+macro_rules! delegate {
+    ($($method:ident($($argument:ident: $ty:ty),*);)*) => {
+        $(
+            fn $method<W: ?Sized + io::Write>(&mut self, writer: &mut W $(, $argument: $ty)*) -> io::Result<()> {
+                self.0.$method(writer $(, $argument)*)
+            }
+        )*
+    };
+}
+
+impl<F: Formatter> Formatter for GoEscapes<F> {
+    delegate! {
+        begin_array();
+        end_array();
+        begin_array_value(first: bool);
+        end_array_value();
+        begin_object();
+        end_object();
+        begin_object_key(first: bool);
+        end_object_key();
+        begin_object_value();
+        end_object_value();
+    }
+
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
+        let mut rest = text;
+        while let Some(at) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+            let (plain, tail) = rest.split_at(at);
+            writer.write_all(plain.as_bytes())?;
+            let mut characters = tail.chars();
+            if let Some(special) = characters.next() {
+                write!(writer, "\\u{:04x}", u32::from(special))?;
+            }
+            rest = characters.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_config_is_written_field_by_field_as_go_does() {
+        let config: MachineConfig = serde_json::from_value(json!({
+            "metadata": {
+                "name": "rendered-worker-1",
+                "labels": {},
+                "annotations": {"b": "<&>", "a": "\u{2028}"},
+                "ownerReferences": [{"apiVersion": "v1", "blockOwnerDeletion": true, "controller": true, "kind": "K", "name": "n", "uid": ""}],
+            },
+            "spec": {"config": {"storage": {}, "ignition": {"version": "3.5.0"}}, "kernelType": "default"},
+        }))
+        .unwrap();
+        let text = String::from_utf8(compact(&config, TypeMeta::Present).unwrap()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"kind":"MachineConfig","apiVersion":"machineconfiguration.openshift.io/v1","metadata":{"name":"rendered-worker-1","annotations":{"a":"\u2028","b":"\u003c\u0026\u003e"},"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"","controller":true,"blockOwnerDeletion":true}]},"spec":{"osImageURL":"","baseOSExtensionsContainerImage":"","config":{"ignition":{"version":"3.5.0"},"storage":{}},"kernelArguments":[],"extensions":[],"fips":false,"kernelType":"default"}}"#
+        );
+        let text = String::from_utf8(indented(&config, TypeMeta::Absent).unwrap()).unwrap();
+        assert!(
+            text.starts_with("{\n    \"metadata\": {\n        \"name\": \"rendered-worker-1\",\n"),
+            "{text}"
+        );
+        assert!(text.contains("\"kernelArguments\": [],\n"), "{text}");
+    }
+}

@@ -1,0 +1,98 @@
+//! What a request path asks for.
+
+use std::borrow::Cow;
+
+/// The meaning of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A pool's configuration.
+    Config {
+        pool: String,
+    },
+    Health,
+    /// Nothing that exists or ever will.
+    Nothing,
+}
+
+impl Target {
+    /// A pool is named by the last element of a path below `/config/`, however many come before it.
+    pub fn of(path: &str) -> Self {
+        if path == "/healthz" {
+            return Self::Health;
+        }
+        let decoded = decode(path);
+        let mut elements = decoded.split('/').filter(|element| !element.is_empty());
+        if elements.next() != Some("config") {
+            return Self::Nothing;
+        }
+        match elements.next_back() {
+            Some(pool) if is_pool_name(pool) => Self::Config {
+                pool: pool.to_owned(),
+            },
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Whether a pool of this name can exist in Kubernetes.
+pub fn is_pool_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        label.bytes().all(|byte| inner(byte) || byte == b'-')
+            && label.bytes().next().is_some_and(inner)
+            && label.bytes().next_back().is_some_and(inner)
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+fn decode(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return Cow::Borrowed(path);
+    }
+    let bytes = path.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let escaped = (byte == b'%')
+            .then(|| path.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        decoded.push(escaped.unwrap_or(byte));
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_pools_by_their_last_element() {
+        let pool = |name: &str| Target::Config {
+            pool: name.to_owned(),
+        };
+        for (path, expected) in [
+            ("/config/worker", pool("worker")),
+            ("/config/worker/", pool("worker")),
+            ("/config/a/b/worker", pool("worker")),
+            ("/config/%77orker", pool("worker")),
+            ("/config/a%2Fworker", pool("worker")),
+            ("//config//worker", pool("worker")),
+            ("/config/infra.example", pool("infra.example")),
+            ("/config", Target::Nothing),
+            ("/config/", Target::Nothing),
+            ("/config/..", Target::Nothing),
+            ("/config/No%20Pool", Target::Nothing),
+            ("/config/%zz", Target::Nothing),
+            ("/config/%", Target::Nothing),
+            ("/configuration/worker", Target::Nothing),
+            ("/healthz", Target::Health),
+            ("/healthz/", Target::Nothing),
+            ("/", Target::Nothing),
+            ("", Target::Nothing),
+        ] {
+            assert_eq!(Target::of(path), expected, "{path}");
+        }
+    }
+}

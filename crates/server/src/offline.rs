@@ -1,0 +1,173 @@
+//! Serving a directory that an offline render wrote, for the first machines of a cluster and for those without one.
+//!
+//! The directory is looked at continuously and read again when anything in it changes. It is never written to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
+use mco_core::manifest;
+use serde::de::DeserializeOwned;
+use tracing::{error, info};
+
+use crate::choose;
+use crate::compose::{Origin, RegistryCertificate, Source, Surroundings};
+use crate::http::{App, is_pool_name};
+use crate::prepared::{Sources, Trouble};
+
+/// Long enough to cost nothing, short enough that nobody waits for it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    pub base: PathBuf,
+    pub kubeconfig: PathBuf,
+    /// Registry hosts and their certificate files, relative to the base directory.
+    pub certificates: Vec<(String, PathBuf)>,
+    /// The pools that are served; machines of others are told to ask again until the cluster answers them.
+    pub pools: Vec<String>,
+}
+
+/// What the files looked like when they were read.
+type Fingerprint = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
+
+impl Directory {
+    /// Publishes what is there, then follows every change for ever.
+    pub async fn follow(self, app: Arc<App>) {
+        let directory = Arc::new(self);
+        let mut seen = None;
+        loop {
+            let (directory, app, before) = (Arc::clone(&directory), Arc::clone(&app), seen.clone());
+            let looked = tokio::task::spawn_blocking(move || {
+                // Taken before reading: a change while reading is seen as one the next time.
+                let now = directory.fingerprint();
+                if before.as_ref() != Some(&now) {
+                    app.store.publish(directory.read(), Trouble::Refused);
+                }
+                now
+            })
+            .await;
+            match looked {
+                Ok(now) => seen = Some(now),
+                Err(problem) => error!("cannot look at the directory: {problem}"),
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Everything that can be served from the files as they are now.
+    pub fn read(&self) -> Sources {
+        self.pools
+            .iter()
+            .map(|pool| (pool.clone(), self.source(pool)))
+            .collect()
+    }
+
+    fn source(&self, pool: &str) -> Result<Source, Trouble> {
+        let pool_file = self.pool_file(pool);
+        let pool_object: MachineConfigPool = object(&pool_file)?
+            .ok_or_else(|| Trouble::NotYet(format!("{} does not exist", pool_file.display())))?;
+        let name = choose::bootstrap_config_name(&pool_object).ok_or_else(|| {
+            Trouble::NotYet(format!("{}: status.configuration is empty", pool_file.display()))
+        })?;
+        if !is_pool_name(name) {
+            return Err(Trouble::Broken(format!(
+                "{}: {name:?} is not the name of a MachineConfig",
+                pool_file.display()
+            )));
+        }
+        let config_file = self.base.join("machine-configs").join(format!("{name}.yaml"));
+        let config: MachineConfig = object(&config_file)?
+            .ok_or_else(|| Trouble::NotYet(format!("{} does not exist", config_file.display())))?;
+        let controller_file = self.controller_config_file();
+        let controller_config: ControllerConfig = object(&controller_file)?.ok_or_else(|| {
+            Trouble::Broken(format!(
+                "could not find controller config on initial bootstrap: {} does not exist",
+                controller_file.display()
+            ))
+        })?;
+        info!(pool, "read {} and {}", pool_file.display(), config_file.display());
+        let surroundings = Surroundings {
+            kubeconfig: bytes(&self.kubeconfig)?,
+            registry_certificates: self
+                .certificates
+                .iter()
+                .map(|(host, file)| {
+                    let pem = bytes(&self.base.join(file))?;
+                    let host = host.clone();
+                    Ok(RegistryCertificate { host, pem })
+                })
+                .collect::<Result<_, Trouble>>()?,
+            ..Surroundings::of(&controller_config, Origin::Files)
+        };
+        Source::new(Arc::new(config), surroundings).map_err(|error| Trouble::Broken(error.to_string()))
+    }
+
+    fn pool_file(&self, pool: &str) -> PathBuf {
+        self.base.join("machine-pools").join(format!("{pool}.yaml"))
+    }
+
+    fn controller_config_file(&self) -> PathBuf {
+        self.base
+            .join("controller-config")
+            .join(format!("{CONTROLLER_CONFIG_NAME}.yaml"))
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let mut files = vec![self.kubeconfig.clone(), self.controller_config_file()];
+        files.extend(self.pools.iter().map(|pool| self.pool_file(pool)));
+        files.extend(self.certificates.iter().map(|(_, file)| self.base.join(file)));
+        let configs = fs::read_dir(self.base.join("machine-configs"));
+        files.extend(
+            configs
+                .into_iter()
+                .flatten()
+                .filter_map(|entry| Some(entry.ok()?.path())),
+        );
+        files
+            .into_iter()
+            .map(|file| {
+                let state = fs::metadata(&file)
+                    .and_then(|metadata| Ok((metadata.modified()?, metadata.len())))
+                    .ok();
+                (file, state)
+            })
+            .collect()
+    }
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, Trouble> {
+    fs::read(path).map_err(|error| Trouble::Broken(format!("failed to read {}: {error}", path.display())))
+}
+
+/// The one object of a file; `None` when there is no such file.
+fn object<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Trouble> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Trouble::Broken(format!(
+                "failed to read {}: {error}",
+                path.display()
+            )));
+        }
+        Ok(text) => text,
+    };
+    let name = path.display().to_string();
+    let objects = manifest::read(&name, &text).map_err(|error| Trouble::Broken(error.to_string()))?;
+    let [object] = objects.as_slice() else {
+        return Err(Trouble::Broken(format!(
+            "{name}: expected one object, found {}",
+            objects.len()
+        )));
+    };
+    object
+        .decode()
+        .map(Some)
+        .map_err(|error| Trouble::Broken(error.to_string()))
+}
