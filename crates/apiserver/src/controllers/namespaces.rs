@@ -1,7 +1,8 @@
 //! The end of a namespace: everything in it first, then itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -13,11 +14,14 @@ use crate::error::ApiError;
 use crate::registry::{DeleteOptions, Propagation, Registry, WriteContext};
 use crate::store::Stored;
 
+/// As long as Kubernetes' own controller holds back after a namespace was deleted.
+const UNHELD_GRACE: Duration = Duration::from_secs(5);
+
 pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("namespace-controller");
     let mut news = [registry.store.subscribe(&Arc::from("namespaces"))];
     let mut pass = Pass::Again;
-    let mut unheld: BTreeSet<String> = BTreeSet::new();
+    let mut unheld: BTreeMap<String, Instant> = BTreeMap::new();
     while woken(&mut news, pass, &mut stopped).await {
         pass = Pass::Done;
         for namespace in registry.store.list("namespaces", "").objects {
@@ -25,9 +29,14 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
                 continue;
             }
             // Whoever took the finalizers away means to remove the namespace; only if they do not is it done for them.
-            if !is_held(&namespace) && unheld.insert(namespace.head.uid.clone()) {
-                pass = Pass::Again;
-                continue;
+            if !is_held(&namespace) {
+                let since = unheld
+                    .entry(namespace.head.uid.clone())
+                    .or_insert_with(Instant::now);
+                if since.elapsed() < UNHELD_GRACE {
+                    pass = Pass::Again;
+                    continue;
+                }
             }
             unheld.remove(&namespace.head.uid);
             match empty(&registry, &context, &namespace).await {

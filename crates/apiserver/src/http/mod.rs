@@ -22,8 +22,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONNECTION, HeaderValue};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tokio::sync::watch;
 
@@ -107,7 +107,6 @@ impl Api {
     {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
-        let version = head.version;
         let health = HEALTH
             .iter()
             .any(|root| path == *root || path.starts_with(&format!("{root}/")));
@@ -135,16 +134,7 @@ impl Api {
         };
         let response = match outcome.await {
             Ok(response) => response,
-            Err(error) => {
-                let mut response = respond::error(&error);
-                // What is left of the body would have to be read before the next request; closing is cheaper.
-                if error.code == StatusCode::PAYLOAD_TOO_LARGE && version < Version::HTTP_2 {
-                    response
-                        .headers_mut()
-                        .insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                response
-            }
+            Err(error) => respond::error(&error),
         };
         self.metrics.answered(response.status());
         response

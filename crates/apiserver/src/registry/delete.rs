@@ -60,6 +60,16 @@ impl Registry {
         context: &WriteContext,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
+        let outcome = self.delete_newest(target, context, options).await;
+        self.explained(outcome).await
+    }
+
+    async fn delete_newest(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
         if target.definition.is("", "namespaces") && IMMORTAL.contains(&target.name.as_str()) {
             return Err(ApiError::forbidden(
                 target.definition.subject(&target.name),
