@@ -14,6 +14,11 @@ run: ## Show where everything in the example's infra pool comes from
 test: ## Run all tests that need nothing but Rust
 	$(CARGO) test --workspace
 
+.PHONY: e2e
+e2e: ## Run the suites against real components, which it installs (as root, on Debian)
+	e2e/run
+	e2e/firstboot/run
+
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies
 	$(CARGO) fmt --all --check

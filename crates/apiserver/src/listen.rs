@@ -19,7 +19,8 @@ use crate::server::ServerError;
 
 /// A client that cannot finish its handshake or headers in this time is not talking to us.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-const HEADER_PATIENCE: Duration = Duration::from_secs(15);
+/// This also closes idle connections, so it is longer than clients keep theirs: they must be the first to let go.
+const HEADER_PATIENCE: Duration = Duration::from_mins(2);
 /// Idle HTTP/2 connections are probed; a peer that vanished must not hold a slot for ever.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const STREAMS_PER_CONNECTION: u32 = 1000;

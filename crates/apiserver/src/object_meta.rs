@@ -148,6 +148,23 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// An owner reference with its fields in the order of the Go type.
+fn owner_as_go_shows(owner: &Value) -> String {
+    let order = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let fields = order.iter().filter_map(|field| Some((field, owner.get(*field)?)));
+    let shown: Vec<String> = fields
+        .map(|(field, value)| format!("{}:{value}", Value::from(*field)))
+        .collect();
+    format!("{{{}}}", shown.join(","))
+}
+
 /// The stricter rule of core kinds: a finalizer without a domain must be one of the standard ones.
 pub fn unqualified_finalizers(object: &Value) -> Vec<FieldError> {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
@@ -258,11 +275,10 @@ fn owner_errors(meta: &Value, path: &str) -> Vec<FieldError> {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                     );
-                    errors.push(FieldError::invalid(
-                        path.as_str(),
-                        &Value::from(owners.clone()),
-                        &detail,
-                    ));
+                    let mut error = FieldError::invalid(path.as_str(), &Value::Null, &detail);
+                    let shown: Vec<String> = owners.iter().map(owner_as_go_shows).collect();
+                    error.body = error.body.replacen("null", &format!("[{}]", shown.join(",")), 1);
+                    errors.push(error);
                 }
                 None => controller = Some(name),
             }

@@ -109,7 +109,7 @@ async fn a_paged_list_is_complete_and_consistent() {
     maps.create(&PostParams::default(), &config_map("m91", "new"))
         .await
         .unwrap();
-    let mut names: Vec<String> = first.items.iter().map(|map| map.name_any()).collect();
+    let mut names: Vec<String> = first.items.iter().map(kube::ResourceExt::name_any).collect();
     let mut token = first.metadata.continue_;
     while let Some(next) = token.filter(|token| !token.is_empty()) {
         let page = maps
@@ -117,7 +117,7 @@ async fn a_paged_list_is_complete_and_consistent() {
             .await
             .unwrap();
         assert_eq!(page.metadata.resource_version, first.metadata.resource_version);
-        names.extend(page.items.iter().map(|map| map.name_any()));
+        names.extend(page.items.iter().map(kube::ResourceExt::name_any));
         token = page.metadata.continue_;
     }
     let expected: Vec<String> = (0..10).map(|index| format!("m{index}")).collect();

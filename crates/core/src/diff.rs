@@ -1,7 +1,6 @@
 //! What changes on a machine between two configs, by effect: the same bytes written another way are no change.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use mco_api::machine_config::MachineConfigSpec;
 use mco_ignition::Config;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::extensions::KernelType;
+use crate::hex;
 
 /// A file larger than this is compared by its source text instead of its decoded bytes.
 const LARGEST_CONTENTS: usize = 64 << 20;
@@ -228,19 +228,11 @@ fn file_change(path: &str, old: Option<&File>, new: Option<&File>) -> Option<Fil
 fn contents(file: &File) -> Contents {
     let bytes =
         file_bytes(file).unwrap_or_else(|| file.contents.source.clone().unwrap_or_default().into_bytes());
-    let sha256 = hex(&Sha256::digest(&bytes));
+    let sha256 = hex::encode(&Sha256::digest(&bytes));
     Contents {
         size: bytes.len(),
         sha256,
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 fn mode(file: &File) -> String {

@@ -15,6 +15,7 @@ pub mod extensions;
 pub mod feature_gates;
 pub mod generated;
 pub mod goyaml;
+pub mod hex;
 pub mod kubelet;
 pub mod manifest;
 pub mod merge;

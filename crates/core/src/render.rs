@@ -2,7 +2,6 @@
 //! nothing but the content.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use mco_api::machine_config::MachineConfigSpec;
@@ -13,6 +12,7 @@ use md5::{Digest, Md5};
 use thiserror::Error;
 
 use crate::goyaml;
+use crate::hex;
 use crate::merge::{self, DefaultImages, MergeError, MergedConfig, SourcedProblem};
 use crate::provenance::Provenance;
 use crate::validate::CheckedConfig;
@@ -119,11 +119,7 @@ pub fn name(pool: &str, spec: &MachineConfigSpec) -> String {
     let mut hash = Md5::new();
     hash.update(SALT);
     hash.update(goyaml::to_string(&value));
-    let mut name = format!("rendered-{pool}-");
-    for byte in hash.finalize() {
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
+    format!("rendered-{pool}-{}", hex::encode(&hash.finalize()))
 }
 
 /// How an object's size stands to what the API server stores.

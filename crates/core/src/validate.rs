@@ -51,7 +51,12 @@ pub fn check_applicable(config: &MachineConfig) -> Result<Config, InvalidObject>
     let mut inspection = Inspection::default();
     check_kernel_type(config, &mut inspection.problems);
     inspection.check_ignition(config);
-    let Inspection { ignition, problems, warnings, .. } = inspection;
+    let Inspection {
+        ignition,
+        problems,
+        warnings,
+        ..
+    } = inspection;
     verdict(config, ignition, problems, warnings).map(|checked| checked.ignition.unwrap_or_default())
 }
 

@@ -93,8 +93,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub fn answered(&self, request: Request, body_bytes: usize, took: Duration) {
-        self.requests.get_or_create(&request).inc();
+    pub fn answered(&self, request: &Request, body_bytes: usize, took: Duration) {
+        self.requests.get_or_create(request).inc();
         self.bytes.inc_by(u64::try_from(body_bytes).unwrap_or(u64::MAX));
         self.seconds.observe(took.as_secs_f64());
     }

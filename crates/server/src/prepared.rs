@@ -48,12 +48,15 @@ pub enum Trouble {
     Refused,
 }
 
+/// A body made by the first request that asks for it, or why there is none.
+type Prepared = OnceCell<Result<Body, Arc<str>>>;
+
 /// All versions of one pool's document.
 #[derive(Debug)]
 pub struct PoolAnswers {
     pool: String,
     source: Source,
-    bodies: [[OnceCell<Result<Body, Arc<str>>>; ENCODINGS.len()]; SERVED.len()],
+    bodies: [[Prepared; ENCODINGS.len()]; SERVED.len()],
 }
 
 impl PoolAnswers {
@@ -129,7 +132,7 @@ impl PoolAnswers {
 
 fn body(bytes: Vec<u8>) -> Body {
     let digest = Sha256::digest(&bytes);
-    let tag: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let tag = mco_core::hex::encode(&digest[..16]);
     Body {
         bytes: Bytes::from(bytes.into_boxed_slice()),
         etag: HeaderValue::from_str(&format!("\"{tag}\""))

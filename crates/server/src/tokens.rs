@@ -19,7 +19,7 @@ use thiserror::Error;
 
 /// More failures than this from one address within [`WINDOW`] are no mistake.
 const FAILURES_ALLOWED: u32 = 10;
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_mins(1);
 /// Addresses remembered at once; beyond it the oldest are forgotten, so an attacker cannot fill the memory.
 const ADDRESSES: usize = 4096;
 
@@ -178,10 +178,7 @@ fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 fn hash(token: &str) -> String {
-    Sha256::digest(token.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    mco_core::hex::encode(&Sha256::digest(token.as_bytes()))
 }
 
 /// Counts failed attempts per address, so that nobody can try tokens without end.

@@ -6,7 +6,6 @@ mod support;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -108,7 +107,7 @@ impl FakeApi {
             let lines: String = history.borrow_and_update().0[after..]
                 .iter()
                 .filter(|(of, ..)| of == plural)
-                .map(|(_, event, object)| format!("{}\n", json!({"type": event, "object": object})))
+                .map(|(_, event, object)| json!({"type": event, "object": object}).to_string() + "\n")
                 .collect();
             if !lines.is_empty() {
                 return Response::new(Full::from(lines));
@@ -296,7 +295,7 @@ async fn a_layered_image_saves_a_reboot_once_it_is_certain() {
     let image = "registry.example.com/os@sha256:1";
     let annotations =
         |document: &Value| contents(document, "/etc/machine-config-daemon/node-annotations.json").unwrap();
-    let without = scene.until("served", |got| got.is_ok()).await.unwrap();
+    let without = scene.until("served", std::result::Result::is_ok).await.unwrap();
     assert!(!annotations(&without).contains("currentImage"));
 
     scene.api.put(

@@ -76,7 +76,7 @@ async fn misbehave(kind: usize, connector: TlsConnector, address: std::net::Sock
                         break;
                     }
                 }
-                tokio::time::sleep(Duration::from_secs(60)).await;
+                tokio::time::sleep(Duration::from_mins(1)).await;
             }
         }
     }
@@ -92,7 +92,7 @@ async fn a_thousand_machines_at_once_all_boot_although_some_misbehave() {
         .publish(rendered_directory(base.path(), SIZE).read(), Trouble::Refused);
     let limits = Limits {
         headers: Duration::from_secs(20),
-        handshake: Duration::from_secs(60),
+        handshake: Duration::from_mins(1),
         ..Limits::default()
     };
     let server = Server::start(app, transport, limits).await;

@@ -42,20 +42,17 @@ fn compare(name: &str, request: &Value, reply: &Reply) {
     );
     let recorded = |header: &str| request["headers"][header].as_str();
     assert_eq!(reply.header("content-type"), recorded("content-type"), "{name}");
-    match request.get("json") {
-        Some(expected) => {
-            let body: Value = serde_json::from_slice(&reply.body).unwrap();
-            assert!(body == *expected, "{name}: expected\n{expected:#}\ngot\n{body:#}");
-        }
-        None => {
-            assert!(reply.body.is_empty(), "{name}: {:?}", reply.body);
-            if reply.status != 200 {
-                assert_eq!(
-                    reply.header("content-length"),
-                    recorded("content-length"),
-                    "{name}"
-                );
-            }
+    if let Some(expected) = request.get("json") {
+        let body: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert!(body == *expected, "{name}: expected\n{expected:#}\ngot\n{body:#}");
+    } else {
+        assert!(reply.body.is_empty(), "{name}: {:?}", reply.body);
+        if reply.status != 200 {
+            assert_eq!(
+                reply.header("content-length"),
+                recorded("content-length"),
+                "{name}"
+            );
         }
     }
 }

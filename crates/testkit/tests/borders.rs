@@ -20,7 +20,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-parity", &[]),
     (
         "mco",
-        &["mco-ignition", "mco-api", "mco-core", "mco-server", "mco-host", "mco-daemon", "mco-apiserver"],
+        &[
+            "mco-ignition",
+            "mco-api",
+            "mco-core",
+            "mco-server",
+            "mco-host",
+            "mco-daemon",
+            "mco-apiserver",
+        ],
     ),
 ];
 

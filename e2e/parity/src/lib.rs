@@ -10,5 +10,6 @@ pub mod normalise;
 pub mod play;
 pub mod server;
 pub mod shell;
+pub mod suite;
 pub mod transcript;
 pub mod variables;

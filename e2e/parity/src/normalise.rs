@@ -1,10 +1,11 @@
 //! Makes answers comparable: what may differ between two correct servers is replaced by a name for it.
 //!
-//! Identities keep their identity: the third UID seen in a transcript becomes `<uid-3>` wherever it appears again, and
-//! so do the revisions of objects, so that "unchanged" and "changed" are still told apart. Nothing else is touched: a
-//! field that is missing, extra or of another type stays visible.
+//! Identities keep their identity: the second UID of an object named `a` becomes `<uid-2 of a>` wherever it appears
+//! again, and its third revision `<rv-3 of a>`, so that "unchanged" and "changed" are still told apart while one extra
+//! object does not shift all that follows. Nothing else is touched: a field that is missing, extra or of another type
+//! stays visible.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use jiff::{SignedDuration, Timestamp};
@@ -67,7 +68,7 @@ impl Normaliser {
         for (name, placeholder) in &self.generated {
             text = text.replace(name.as_str(), placeholder);
         }
-        let text = UID.replace_all(&text, |found: &Captures<'_>| self.uids.name(&found[0]));
+        let text = UID.replace_all(&text, |found: &Captures<'_>| self.uids.name(&found[0], ""));
         let text = TIME.replace_all(&text, |found: &Captures<'_>| self.time(&found[0]));
         let text = TOO_OLD.replace_all(&text, "too old resource version: <rv> (<rv>)");
         let text = CURRENT.replace_all(&text, "current: <rv>");
@@ -121,34 +122,51 @@ impl Normaliser {
         }
     }
 
-    fn array(&mut self, items: &mut [Value], key: &str) {
+    fn array(&mut self, items: &mut Vec<Value>, key: &str) {
         for item in items.iter_mut() {
             self.value(item, key);
         }
         match key {
             // Servers order entries of one kind by their time in whole seconds, so the order depends on the clock.
             "managedFields" => items.sort_by_cached_key(owner_of),
+            // Some rules of a real server run twice; the second time tells nobody anything.
+            "causes" => {
+                let mut seen = BTreeSet::new();
+                items.retain(|cause| seen.insert(cause.to_string()));
+            }
             "cells" => items.iter_mut().for_each(hide_age),
             _ => {}
         }
     }
 
+    fn metadata(&mut self, fields: &mut Map<String, Value>) {
+        let owner = fields
+            .get("name")
+            .and_then(Value::as_str)
+            .map(|name| self.text(name))
+            .unwrap_or_default();
+        let uid = fields
+            .get("uid")
+            .and_then(Value::as_str)
+            .map(|uid| self.uids.name(uid, &owner));
+        if let Some(Value::String(revision)) = fields.get_mut("resourceVersion") {
+            // The revision of a list moves with every write anywhere; only an object's says something.
+            *revision = match revision.as_str() {
+                "" | "0" => revision.clone(),
+                _ if uid.is_some() => self.revisions.name(revision, &owner),
+                _ => "<rv>".to_owned(),
+            };
+        }
+        if let Some(Value::String(token)) = fields.get_mut("continue")
+            && !token.is_empty()
+        {
+            "<continue>".clone_into(token);
+        }
+    }
+
     fn object(&mut self, fields: &mut Map<String, Value>, key: &str) {
         if key == "metadata" {
-            let is_object = fields.contains_key("uid");
-            if let Some(Value::String(revision)) = fields.get_mut("resourceVersion") {
-                // The revision of a list moves with every write anywhere; only an object's says something.
-                *revision = match revision.as_str() {
-                    "" | "0" => revision.clone(),
-                    _ if is_object => self.revisions.name(revision),
-                    _ => "<rv>".to_owned(),
-                };
-            }
-            if let Some(Value::String(token)) = fields.get_mut("continue")
-                && !token.is_empty()
-            {
-                "<continue>".clone_into(token);
-            }
+            self.metadata(fields);
         }
         let entries = std::mem::take(fields);
         for (name, mut value) in entries {
@@ -159,25 +177,38 @@ impl Normaliser {
     }
 }
 
-/// Gives each distinct value a number in order of appearance.
+/// Gives each distinct value of an object a number in order of appearance.
 #[derive(Debug)]
 struct Numbering {
     prefix: &'static str,
-    numbers: BTreeMap<String, usize>,
+    names: BTreeMap<String, String>,
+    counts: BTreeMap<String, usize>,
 }
 
 impl Numbering {
     fn new(prefix: &'static str) -> Self {
         Self {
             prefix,
-            numbers: BTreeMap::new(),
+            names: BTreeMap::new(),
+            counts: BTreeMap::new(),
         }
     }
 
-    fn name(&mut self, value: &str) -> String {
-        let next = self.numbers.len() + 1;
-        let number = self.numbers.entry(value.to_owned()).or_insert(next);
-        format!("<{}-{number}>", self.prefix)
+    /// What stands for the value; `owner` counts only where the value is seen for the first time.
+    fn name(&mut self, value: &str, owner: &str) -> String {
+        if let Some(name) = self.names.get(value) {
+            return name.clone();
+        }
+        let count = self.counts.entry(owner.to_owned()).or_default();
+        *count += 1;
+        let of = if owner.is_empty() {
+            String::new()
+        } else {
+            format!(" of {owner}")
+        };
+        let name = format!("<{}-{count}{of}>", self.prefix);
+        self.names.insert(value.to_owned(), name.clone());
+        name
     }
 }
 
@@ -301,19 +332,36 @@ mod tests {
     #[test]
     fn identities_are_numbered_by_first_appearance_and_stay_equal() {
         let mut normaliser = normaliser();
-        let first = json!({"metadata": {"uid": "0c3e0b3a-0000-4000-8000-000000000001", "resourceVersion": "41",
-            "creationTimestamp": "2030-01-02T03:04:01Z", "name": "a-x7k2"}});
-        let again =
-            json!({"metadata": {"uid": "0c3e0b3a-0000-4000-8000-000000000001", "resourceVersion": "42"}});
-        let view = View::default();
+        let seen = |normaliser: &mut Normaliser, revision: &str| {
+            let uid = "0c3e0b3a-0000-4000-8000-000000000001";
+            let object = json!({"metadata": {"name": "a-x7k2", "uid": uid, "resourceVersion": revision,
+                "creationTimestamp": "2030-01-02T03:04:01Z"}});
+            normaliser.document(&object, &View::default())["metadata"].clone()
+        };
+        let named = |revision: &str| json!({"name": "a-RUN", "uid": "<uid-1 of a-RUN>", "resourceVersion": revision, "creationTimestamp": "<time>"});
+        assert_eq!(seen(&mut normaliser, "41"), named("<rv-1 of a-RUN>"));
+        assert_eq!(seen(&mut normaliser, "42"), named("<rv-2 of a-RUN>"));
+        assert_eq!(seen(&mut normaliser, "41"), named("<rv-1 of a-RUN>"));
+    }
+
+    #[test]
+    fn an_identity_is_recognised_in_a_message_and_an_unknown_one_is_numbered() {
+        let mut normaliser = normaliser();
+        let uid = "0c3e0b3a-0000-4000-8000-000000000001";
+        normaliser.document(&json!({"metadata": {"name": "a", "uid": uid}}), &View::default());
+        assert_eq!(normaliser.text(&format!("not {uid}")), "not <uid-1 of a>");
         assert_eq!(
-            normaliser.document(&first, &view),
-            json!({"metadata": {"uid": "<uid-1>", "resourceVersion": "<rv-1>", "creationTimestamp": "<time>",
-                "name": "a-RUN"}})
+            normaliser.text("not 0c3e0b3a-0000-4000-8000-000000000002"),
+            "not <uid-1>"
         );
+    }
+
+    #[test]
+    fn a_cause_that_is_told_twice_counts_once() {
+        let status = json!({"details": {"causes": [{"field": "a"}, {"field": "b"}, {"field": "a"}]}});
         assert_eq!(
-            normaliser.document(&again, &view),
-            json!({"metadata": {"uid": "<uid-1>", "resourceVersion": "<rv-2>"}})
+            normaliser().document(&status, &View::default()),
+            json!({"details": {"causes": [{"field": "a"}, {"field": "b"}]}})
         );
     }
 

@@ -390,11 +390,11 @@ fn describe(object: &Value) -> String {
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
+    let (group, version) = crate::kinds::split_api_version(text("/apiVersion"));
     format!(
-        "{}/{}; {}, Kind={}",
+        "{}/{}; {group}/{version}, Kind={}",
         text("/metadata/namespace"),
         text("/metadata/name"),
-        text("/apiVersion"),
         text("/kind")
     )
 }

@@ -93,7 +93,10 @@ fn read_version(version: &Value, spec: &Value, group: &str, kind: &str) -> Optio
     let subresources = &version["subresources"];
     let deprecated = version["deprecated"] == true;
     let deprecation_warning = deprecated.then(|| {
-        text(version, "deprecationWarning").unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated"))
+        text(version, "deprecationWarning").unwrap_or_else(|| {
+            let newer = successor(spec, &name).map(|newer| format!("; use {group}/{newer} {kind}"));
+            format!("{group}/{name} {kind} is deprecated{}", newer.unwrap_or_default())
+        })
     });
     let scale = subresources
         .get("scale")
@@ -124,6 +127,15 @@ fn read_version(version: &Value, spec: &Value, group: &str, kind: &str) -> Optio
         scale,
         name,
     })
+}
+
+/// The version that clients of a deprecated one should turn to.
+fn successor(spec: &Value, deprecated: &str) -> Option<String> {
+    let versions = spec["versions"].as_array()?.iter();
+    let candidates = versions.filter(|version| version["served"] == true && version["deprecated"] != true);
+    let names = candidates.filter_map(|version| text(version, "name"));
+    let newer = names.filter(|name| compare_versions(name, deprecated) == Ordering::Less);
+    newer.min_by(|left, right| compare_versions(left, right))
 }
 
 fn text(value: &Value, field: &str) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -13,16 +14,31 @@ use crate::error::ApiError;
 use crate::registry::{DeleteOptions, Propagation, Registry, WriteContext};
 use crate::store::Stored;
 
+/// As long as Kubernetes' own controller holds back after a namespace was deleted.
+const UNHELD_GRACE: Duration = Duration::from_secs(5);
+
 pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("namespace-controller");
     let mut news = [registry.store.subscribe(&Arc::from("namespaces"))];
     let mut pass = Pass::Again;
+    let mut unheld: BTreeMap<String, Instant> = BTreeMap::new();
     while woken(&mut news, pass, &mut stopped).await {
         pass = Pass::Done;
         for namespace in registry.store.list("namespaces", "").objects {
             if namespace.head.deletion_timestamp.is_none() {
                 continue;
             }
+            // Whoever took the finalizers away means to remove the namespace; only if they do not is it done for them.
+            if !is_held(&namespace) {
+                let since = unheld
+                    .entry(namespace.head.uid.clone())
+                    .or_insert_with(Instant::now);
+                if since.elapsed() < UNHELD_GRACE {
+                    pass = Pass::Again;
+                    continue;
+                }
+            }
+            unheld.remove(&namespace.head.uid);
             match empty(&registry, &context, &namespace).await {
                 Ok(Pass::Done) => {}
                 Ok(Pass::Again) => pass = Pass::Again,
@@ -33,6 +49,14 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
             }
         }
     }
+}
+
+fn is_held(namespace: &Stored) -> bool {
+    let object = namespace.value().unwrap_or_default();
+    let finalizers = object.get("spec").and_then(|spec| spec.get("finalizers"));
+    finalizers
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
 }
 
 /// Deletes what is in a namespace; when nothing is left, lets the namespace itself go.

@@ -67,7 +67,8 @@ fn versions(spec: &Value) -> Vec<FieldError> {
             &Value::Null,
             "must have exactly one version marked as storage version",
         );
-        let shown: Vec<String> = list.iter().map(as_go_shows).collect();
+        let only = list.len() == 1;
+        let shown: Vec<String> = list.iter().map(|version| as_go_shows(version, only)).collect();
         error.body = error.body.replacen("null", &format!("[{}]", shown.join(",")), 1);
         errors.push(error);
     }
@@ -164,9 +165,12 @@ fn stored_versions(crd: &Value) -> Vec<FieldError> {
     .collect()
 }
 
-/// A version under the names its fields have in Go.
-fn as_go_shows(version: &Value) -> String {
-    let or_null = |field: &str| version.get(field).cloned().unwrap_or_default();
+/// A version under the names its fields have in Go; what the only version has belongs to the whole definition there.
+fn as_go_shows(version: &Value, only: bool) -> String {
+    let or_null = |field: &str| {
+        let own = version.get(field).cloned().unwrap_or_default();
+        if only { Value::Null } else { own }
+    };
     let flag = |field: &str| version[field] == true;
     format!(
         "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\"Schema\":{},\"Subresources\":{},\"AdditionalPrinterColumns\":{},\"SelectableFields\":{}}}",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{CLEANUP_FINALIZER, RESOURCE};
 use crate::meta::{self, Object};
-use crate::store::{Store, Stored};
+use crate::store::Store;
 
 /// Completes a definition that is about to be stored: remembers which versions ever were.
 pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
@@ -24,9 +24,10 @@ pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
         .map(|spec| spec["names"].clone())
         .unwrap_or_default();
     let established = is_established(&Value::Object(crd.clone()));
-    match conflict(store, crd, &names) {
+    let (accepted, conflict) = judge_names(store, crd, &names);
+    status["acceptedNames"] = accepted;
+    match conflict {
         None => {
-            status["acceptedNames"] = names;
             set_condition(
                 &mut status,
                 "NamesAccepted",
@@ -104,8 +105,8 @@ pub(crate) fn default_names(crd: &mut Object) {
     }
 }
 
-/// The first name that another definition of the group already has.
-fn conflict(store: &Store, crd: &Object, names: &Value) -> Option<(&'static str, String)> {
+/// The names that no other definition of the group has, and the last of those that one does.
+fn judge_names(store: &Store, crd: &Object, names: &Value) -> (Value, Option<(&'static str, String)>) {
     let group = crd
         .get("spec")
         .map(|spec| spec["group"].clone())
@@ -116,7 +117,7 @@ fn conflict(store: &Store, crd: &Object, names: &Value) -> Option<(&'static str,
         .objects
         .iter()
         .filter(|stored| stored.key.name() != own)
-        .filter_map(|stored: &std::sync::Arc<Stored>| stored.value().ok().map(Value::Object))
+        .filter_map(|stored| stored.value().ok().map(Value::Object))
         .filter(|other| other["spec"]["group"] == group)
         .collect();
     let taken = |name: &Value, fields: &[&str]| {
@@ -128,24 +129,38 @@ fn conflict(store: &Store, crd: &Object, names: &Value) -> Option<(&'static str,
             })
         })
     };
-    let resources = &["plural", "singular", "shortNames"];
-    let kinds = &["kind", "listKind"];
-    let checks = [
-        ("PluralConflict", &names["plural"], resources.as_slice()),
-        ("SingularConflict", &names["singular"], resources.as_slice()),
-        ("KindConflict", &names["kind"], kinds.as_slice()),
-        ("ListKindConflict", &names["listKind"], kinds.as_slice()),
-    ];
-    for (reason, name, fields) in checks {
-        if taken(name, fields) {
-            return Some((reason, format!("{name} is already in use")));
+    let (resources, kinds) = (["plural", "singular", "shortNames"], ["kind", "listKind"]);
+    let mut accepted = json!({"plural": "", "kind": ""});
+    let mut conflict = None;
+    for (field, reason) in [
+        ("plural", "PluralConflict"),
+        ("singular", "SingularConflict"),
+        ("shortNames", "ShortNamesConflict"),
+        ("kind", "KindConflict"),
+        ("listKind", "ListKindConflict"),
+    ] {
+        let name = &names[field];
+        if name.is_null() {
+            continue;
+        }
+        let rivals: &[&str] = if field == "kind" || field == "listKind" {
+            &kinds
+        } else {
+            &resources
+        };
+        let used = match name {
+            Value::Array(list) => list.iter().find(|name| taken(name, rivals)),
+            name => Some(name).filter(|name| taken(name, rivals)),
+        };
+        match used {
+            Some(used) => conflict = Some((reason, format!("{used} is already in use"))),
+            None => accepted[field] = name.clone(),
         }
     }
-    let short = names["shortNames"]
-        .as_array()?
-        .iter()
-        .find(|name| taken(name, resources))?;
-    Some(("ShortNamesConflict", format!("{short} is already in use")))
+    if let Some(categories) = names.get("categories") {
+        accepted["categories"] = categories.clone();
+    }
+    (accepted, conflict)
 }
 
 fn remember_stored_version(crd: &Object, status: &mut Value) {

@@ -6,10 +6,30 @@ mod pods;
 
 use serde_json::{Value, json};
 
+/// What the server allocates for a service: one family of addresses, and the list form of its address.
+pub(crate) fn allocate(service: &mut Value) {
+    within(service, "spec", |spec| {
+        if spec["type"] == "ExternalName" {
+            return;
+        }
+        set(spec, "ipFamilies", json!(["IPv4"]));
+        set(spec, "ipFamilyPolicy", json!("SingleStack"));
+        let address = spec
+            .get("clusterIP")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        if !address.is_empty() {
+            set(spec, "clusterIPs", json!([address]));
+        }
+    });
+}
+
 /// Fills in the defaults of an object of a built-in kind.
 pub(crate) fn apply(group: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
         ("", "Pod") => pods::pod(object),
+        ("", "Node") => node(object),
         ("", "Secret") => set(object, "type", json!("Opaque")),
         ("", "Service") => service(object),
         ("apps", "Deployment") => deployment(object),
@@ -50,6 +70,15 @@ fn each(object: &mut Value, field: &str, work: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(field).and_then(Value::as_array_mut) {
         items.iter_mut().for_each(work);
     }
+}
+
+/// What a node has is all for pods, unless it says otherwise.
+fn node(object: &mut Value) {
+    within(object, "status", |status| {
+        if let Some(capacity) = status.get("capacity").cloned() {
+            set(status, "allocatable", capacity);
+        }
+    });
 }
 
 fn template(spec: &mut Value) {
@@ -130,7 +159,7 @@ fn stateful_set(object: &mut Value) {
             if strategy["type"] == "RollingUpdate" {
                 set(strategy, "rollingUpdate", json!({}));
                 within(strategy, "rollingUpdate", |rolling| {
-                    set(rolling, "partition", json!(0))
+                    set(rolling, "partition", json!(0));
                 });
             }
         });
@@ -172,16 +201,6 @@ fn service(object: &mut Value) {
         });
         if spec["type"] != "ExternalName" {
             set(spec, "internalTrafficPolicy", json!("Cluster"));
-            set(spec, "ipFamilies", json!(["IPv4"]));
-            set(spec, "ipFamilyPolicy", json!("SingleStack"));
-            let address = spec
-                .get("clusterIP")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned();
-            if !address.is_empty() {
-                set(spec, "clusterIPs", json!([address]));
-            }
         }
     });
 }

@@ -9,6 +9,16 @@ const FILE_MODE: i64 = 420;
 
 pub(super) fn pod(object: &mut Value) {
     set(object, "spec", json!({}));
+    within(object, "status", |status| {
+        let address = status
+            .get("podIP")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        if !address.is_empty() {
+            set(status, "podIPs", json!([{"ip": address}]));
+        }
+    });
     within(object, "spec", |pod| {
         spec(pod);
         set(pod, "enableServiceLinks", json!(true));
@@ -90,7 +100,7 @@ fn volume(volume: &mut Value) {
     }
     for source in ["secret", "configMap", "downwardAPI", "projected"] {
         within(volume, source, |source| {
-            set(source, "defaultMode", json!(FILE_MODE))
+            set(source, "defaultMode", json!(FILE_MODE));
         });
     }
     within(volume, "hostPath", |path| set(path, "type", json!("")));

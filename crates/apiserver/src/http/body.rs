@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf as _, Bytes, BytesMut};
 use futures::Stream;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 
 use crate::error::ApiError;
 
@@ -82,19 +82,44 @@ impl Body for ApiBody {
     }
 }
 
+/// How many times the limit is read and thrown away, so that the client hears the refusal instead of a broken pipe.
+const DRAINED: usize = 8;
+
 /// Reads a request's body whole, within a size and a time.
 pub(super) async fn read<B>(body: B, limit: usize, patience: Duration) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let collected = tokio::time::timeout(patience, Limited::new(body, limit).collect()).await;
-    match collected {
+    match tokio::time::timeout(patience, collect(body, limit)).await {
         Err(_) => Err(ApiError::timeout("the request's body did not arrive in time")),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),
-        Ok(Err(error)) => Err(ApiError::bad_request(format!(
-            "reading the request's body: {error}"
-        ))),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(outcome) => outcome,
     }
+}
+
+async fn collect<B>(body: B, limit: usize) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut body = std::pin::pin!(body);
+    let (mut kept, mut arrived) = (BytesMut::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            ApiError::bad_request(format!("reading the request's body: {}", error.into()))
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        arrived += data.len();
+        if arrived <= limit {
+            kept.extend_from_slice(&data);
+        } else if arrived > limit * DRAINED {
+            break;
+        }
+    }
+    if arrived > limit {
+        return Err(ApiError::too_large(limit));
+    }
+    Ok(kept.freeze())
 }

@@ -149,6 +149,10 @@ impl Request<'_> {
     async fn subresource(&self) -> Result<Response<ApiBody>, ApiError> {
         let Some(sub) = self.target.definition.subresource(&self.target.subresource) else {
             let definition = &self.target.definition;
+            // Logs are on the node, which this server does not reach; a pod that is not there is known all the same.
+            if definition.is("", "pods") && self.target.subresource == "log" {
+                self.api.registry.get(&self.target)?;
+            }
             return if definition.is_custom() {
                 Err(ApiError::not_found(definition.subject(&self.target.name)))
             } else {
@@ -202,7 +206,9 @@ impl Request<'_> {
     fn get(&self) -> Result<Response<ApiBody>, ApiError> {
         let (presenter, encoding) = self.presenter(false)?;
         let stored = self.api.registry.get(&self.target)?;
-        respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])
+        let mut response = respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])?;
+        self.warn(&mut response, &[]);
+        Ok(response)
     }
 
     async fn list(&self) -> Result<Response<ApiBody>, ApiError> {
@@ -390,10 +396,9 @@ impl Request<'_> {
             .and_then(Value::as_str)
             .unwrap_or_default();
         if !named.is_empty() && named != self.target.name {
-            return Err(ApiError::bad_request(format!(
-                "name in URL does not match name in Eviction object: {} != {named}",
-                self.target.name
-            )));
+            return Err(ApiError::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
         }
         let options = self.call.query.delete_options(eviction.get("deleteOptions"))?;
         let dry = eviction

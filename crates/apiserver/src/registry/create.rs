@@ -21,6 +21,16 @@ impl Registry {
         context: &WriteContext,
         object: Object,
     ) -> Result<Written, ApiError> {
+        let outcome = self.create_named(target, context, object).await;
+        self.explained(outcome).await
+    }
+
+    async fn create_named(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        object: Object,
+    ) -> Result<Written, ApiError> {
         let generated =
             meta::name(&object).is_empty() && !meta::meta_text(&object, "generateName").is_empty();
         let attempts = if generated { NAME_ATTEMPTS } else { 1 };

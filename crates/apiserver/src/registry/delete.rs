@@ -60,20 +60,31 @@ impl Registry {
         context: &WriteContext,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
+        let outcome = self.delete_newest(target, context, options).await;
+        self.explained(outcome).await
+    }
+
+    async fn delete_newest(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
         if target.definition.is("", "namespaces") && IMMORTAL.contains(&target.name.as_str()) {
             return Err(ApiError::forbidden(
                 target.definition.subject(&target.name),
                 "this namespace may not be deleted",
             ));
         }
+        let mut options = options.clone();
         loop {
             let Some(current) = self.store.latest(&target.key()) else {
                 return Err(ApiError::not_found(target.definition.subject(&target.name)));
             };
-            check_preconditions(target, &current, options)?;
+            check_preconditions(target, &current, &options)?;
             let old = current.value()?;
             self.admit(Operation::Delete, target, context, None, Some(&old))?;
-            let Some(step) = self.next_step(target, &old, options) else {
+            let Some(step) = self.next_step(target, &old, &options) else {
                 self.store.reached(current.revision).await;
                 return Ok(Deleted::Pending(current));
             };
@@ -83,12 +94,14 @@ impl Registry {
             let expect = Expect::Revision(current.revision);
             let write = match &step {
                 Step::Remove => Write::Remove,
-                Step::Mark(marked) => Write::Put(marked.clone()),
+                Step::Mark(marked) | Step::MarkThenRemove(marked) => Write::Put(marked.clone()),
             };
             let outcome = self.store.write(target.key(), expect, write).await;
             self.after_write(target);
             match (outcome, step) {
                 (Ok(last), Step::Remove) => return Ok(Deleted::Gone(last)),
+                // A pod without a grace period is marked like any other, and goes right after.
+                (Ok(_), Step::MarkThenRemove(_)) => options.resource_version = None,
                 (Ok(marked), Step::Mark(_)) => return Ok(Deleted::Pending(marked)),
                 (Err(StoreError::Changed | StoreError::Missing), _) => {}
                 (Err(other), _) => return Err(other.into()),
@@ -157,7 +170,9 @@ impl Registry {
                 return None;
             }
         }
-        if finalizers.is_empty() && !held_by_spec && grace == 0 {
+        let free = finalizers.is_empty() && !held_by_spec && grace == 0;
+        let pod = target.definition.is("", "pods");
+        if free && !(pod && (!meta::is_deleting(old) || grace_of(old) > 0)) {
             return Some(Step::Remove);
         }
         let mut marked = old.clone();
@@ -181,13 +196,18 @@ impl Registry {
             let status = marked.entry("status").or_insert_with(|| json!({}));
             status["phase"] = Value::from("Terminating");
         }
-        Some(Step::Mark(marked))
+        Some(if free {
+            Step::MarkThenRemove(marked)
+        } else {
+            Step::Mark(marked)
+        })
     }
 }
 
 enum Step {
     Remove,
     Mark(Object),
+    MarkThenRemove(Object),
 }
 
 fn check_preconditions(target: &Target, current: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {

@@ -42,6 +42,9 @@ impl Registry {
         self.with_manager(target, |manager| {
             manager.update(live.as_ref(), &mut changed, &context.field_manager, &now);
         });
+        if target.subresource == "scale" {
+            forget_times(&mut changed);
+        }
         if let Value::Object(mut changed) = changed {
             strategy::to_storage(&target.definition, &mut changed);
             *new = changed;
@@ -99,6 +102,22 @@ impl Registry {
             .iter()
             .filter(|other| other.group == definition.group && other.plural == definition.plural);
         same.map(|other| other.api_version()).collect()
+    }
+}
+
+/// Kubernetes does not note when something was scaled.
+fn forget_times(object: &mut Value) {
+    let entries = object
+        .pointer_mut("/metadata/managedFields")
+        .and_then(Value::as_array_mut);
+    for entry in entries
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry["subresource"] == "scale")
+    {
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("time");
+        }
     }
 }
 

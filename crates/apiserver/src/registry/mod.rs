@@ -137,6 +137,16 @@ impl Registry {
         self.store.get(&target.key()).ok_or_else(|| target.not_found())
     }
 
+    /// Holds back a refusal until what caused it can be read: accepted writes count before they are visible.
+    async fn explained<T>(&self, outcome: Result<T, ApiError>) -> Result<T, ApiError> {
+        if let Err(error) = &outcome
+            && (error.is_not_found() || error.is_conflict() || error.is_already_exists())
+        {
+            self.store.settled().await;
+        }
+        outcome
+    }
+
     /// Runs every hook; the object that comes back is the one to store.
     fn admit(
         &self,

@@ -46,7 +46,7 @@ impl Registry {
             [] => return Ok(()),
             [budget] => budget,
             _ => {
-                return Err(ApiError::internal(
+                return Err(ApiError::unclassified(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }

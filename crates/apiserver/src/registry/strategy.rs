@@ -265,6 +265,14 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
             let status = json!({"phase": "Pending", "qosClass": quality_of_service(object)});
             object.insert("status".to_owned(), status);
         }
+        ("", "Service") => {
+            let mut service = Value::Object(std::mem::take(object));
+            defaults::allocate(&mut service);
+            if let Value::Object(service) = service {
+                *object = service;
+            }
+            object.insert("status".to_owned(), json!({}));
+        }
         ("policy", "PodDisruptionBudget") => {
             let zero =
                 json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
@@ -409,11 +417,22 @@ fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
 }
 
 fn specification_changed(definition: &Definition, old: &Object, new: &Object) -> bool {
-    if !definition.is_custom() {
-        return old.get("spec") != new.get("spec")
-            || (old.get("spec").is_none() && without_common(old, true) != without_common(new, true));
+    if definition.is_custom() {
+        return without_common(old, definition.has_status()) != without_common(new, definition.has_status());
     }
-    without_common(old, definition.has_status()) != without_common(new, definition.has_status())
+    // A deployment passes its annotations on, so they count too.
+    let annotations = |object: &Object| {
+        meta::metadata(object)
+            .and_then(|metadata| metadata.get("annotations"))
+            .cloned()
+    };
+    if definition.is("apps", "deployments") && annotations(old) != annotations(new) {
+        return true;
+    }
+    match (old.get("spec"), new.get("spec")) {
+        (None, None) => without_common(old, true) != without_common(new, true),
+        (before, after) => before != after,
+    }
 }
 
 fn without_common(object: &Object, has_status: bool) -> Map<String, Value> {

@@ -104,6 +104,17 @@ impl Registry {
         create: bool,
         change: &Change<'_>,
     ) -> Result<Updated, ApiError> {
+        let outcome = self.change_newest(target, context, create, change).await;
+        self.explained(outcome).await
+    }
+
+    async fn change_newest(
+        &self,
+        target: &Target,
+        context: &WriteContext,
+        create: bool,
+        change: &Change<'_>,
+    ) -> Result<Updated, ApiError> {
         for _ in 0..ATTEMPTS {
             let Some(current) = self.store.latest(&target.key()) else {
                 if !create {

@@ -10,7 +10,7 @@ pub(super) fn role(new: &Value) -> Vec<FieldError> {
     for (index, rule) in items(new, "/rules") {
         let empty = |field: &str| rule[field].as_array().is_none_or(Vec::is_empty);
         let mut require = |field: &str, why: &str| {
-            errors.push(FieldError::required(format!("rules[{index}].{field}"), why))
+            errors.push(FieldError::required(format!("rules[{index}].{field}"), why));
         };
         if empty("verbs") {
             require("verbs", "verbs must contain at least one value");

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -27,6 +27,9 @@ pub use writer::{Expect, Write};
 use disk::Disk;
 use state::State;
 use writer::Writer;
+
+/// Longer than any flush of a disk that works.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the store refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -185,6 +188,13 @@ impl Store {
         let mut tip = self.state.read().tip();
         // The sender lives as long as the store, so waiting cannot fail while `self` is borrowed.
         let _ = tip.wait_for(|tip| *tip >= revision).await;
+    }
+
+    /// Waits until everything accepted so far is visible, so that a refusal for its sake can be understood by reading.
+    pub async fn settled(&self) {
+        let accepted = self.writer.accepted();
+        // A write that failed to reach the disk never becomes visible; nobody should wait for it.
+        let _ = tokio::time::timeout(SETTLE_PATIENCE, self.reached(accepted)).await;
     }
 
     /// Wakes at every new revision, whatever it is about.

@@ -90,6 +90,11 @@ impl Writer {
         self.newest(&inbox, key)
     }
 
+    /// The revision of the newest accepted write, durable or not.
+    pub fn accepted(&self) -> u64 {
+        self.inbox.lock().revision
+    }
+
     fn newest(&self, inbox: &Inbox, key: &Key) -> Option<Arc<Stored>> {
         match inbox.pending.get(key) {
             Some(pending) => pending.object.clone(),

@@ -44,7 +44,7 @@ pub enum Completion {
 /// What this node asks for now.
 pub fn decide(node: &Node, now: Timestamp) -> Result<Decision, RequestError> {
     let Some(request) = pending(node) else {
-        return Ok(lifted_by_others(node).map_or(Decision::Nothing, Decision::Disown));
+        return Ok(left_over(node));
     };
     let verb = Verb::of(request).ok_or_else(|| RequestError {
         node: node.metadata.name.clone().unwrap_or_default(),
@@ -52,13 +52,7 @@ pub fn decide(node: &Node, now: Timestamp) -> Result<Decision, RequestError> {
     })?;
     Ok(match verb {
         Verb::Drain => drain(node, request, now),
-        Verb::Uncordon => Decision::Uncordon {
-            request: request.to_owned(),
-            lift: match cordon::of_node(node) {
-                Cordon::Ours => Lift::Cordon,
-                Cordon::None | Cordon::Foreign => Lift::Nothing,
-            },
-        },
+        Verb::Uncordon => give_back(node, request),
     })
 }
 
@@ -79,8 +73,13 @@ impl Decision {
     pub fn patch(&self) -> Option<Value> {
         match self {
             Self::Nothing | Self::Evict(_) => None,
+            // What was done before no longer holds. Were it left, a daemon that calls the drain off would find its
+            // request to uncordon answered before anybody has read it.
             Self::Cordon(record) => Some(json!({
-                "metadata": {"annotations": {DRAIN_RECORD: record.to_annotation()}},
+                "metadata": {"annotations": {
+                    DRAIN_RECORD: record.to_annotation(),
+                    annotation::LAST_APPLIED_DRAIN: null,
+                }},
                 "spec": {"unschedulable": true},
             })),
             Self::Disown(record) => Some(json!({
@@ -129,23 +128,44 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
     }
 }
 
-/// The record of a cordon that we made and somebody else has lifted, with that corrected.
-fn lifted_by_others(node: &Node) -> Option<DrainRecord> {
-    let record = DrainRecord::of_node(node).filter(|record| record.cordon == CordonOrigin::Made)?;
-    (cordon::of_node(node) == Cordon::None).then_some(DrainRecord {
-        cordon: CordonOrigin::Found,
-        ..record
-    })
+fn give_back(node: &Node, request: &str) -> Decision {
+    Decision::Uncordon {
+        request: request.to_owned(),
+        lift: match cordon::of_node(node) {
+            Cordon::Ours => Lift::Cordon,
+            Cordon::None | Cordon::Foreign => Lift::Nothing,
+        },
+    }
+}
+
+/// What a record still asks for when no request does. A drain that was called off half-way ends with a request to
+/// uncordon that may read exactly like the last one that was done, so it must not be taken for done.
+fn left_over(node: &Node) -> Decision {
+    let Some(record) = DrainRecord::of_node(node) else {
+        return Decision::Nothing;
+    };
+    let done = annotation_of(node, annotation::LAST_APPLIED_DRAIN);
+    match Verb::of(done) {
+        Some(Verb::Uncordon) => give_back(node, done),
+        _ if record.cordon == CordonOrigin::Made && cordon::of_node(node) == Cordon::None => {
+            Decision::Disown(DrainRecord {
+                cordon: CordonOrigin::Found,
+                ..record
+            })
+        }
+        _ => Decision::Nothing,
+    }
 }
 
 /// The daemon's request, unless it has been done.
 fn pending(node: &Node) -> Option<&str> {
+    let desired = annotation_of(node, annotation::DESIRED_DRAIN);
+    (!desired.is_empty() && desired != annotation_of(node, annotation::LAST_APPLIED_DRAIN)).then_some(desired)
+}
+
+fn annotation_of<'a>(node: &'a Node, key: &str) -> &'a str {
     let annotations = node.metadata.annotations.as_ref();
-    let annotation = |key: &str| {
-        annotations
-            .and_then(|all| all.get(key))
-            .map_or("", String::as_str)
-    };
-    let desired = annotation(annotation::DESIRED_DRAIN);
-    (!desired.is_empty() && desired != annotation(annotation::LAST_APPLIED_DRAIN)).then_some(desired)
+    annotations
+        .and_then(|all| all.get(key))
+        .map_or("", String::as_str)
 }

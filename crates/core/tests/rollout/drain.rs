@@ -52,6 +52,16 @@ fn what_a_node_asks_for() {
             Decision::Nothing,
         ),
         (
+            "a drain was called off, and the request to uncordon reads like the last one that was done",
+            asking("uncordon-b", "uncordon-b", true, Some(&made)),
+            uncordon(Lift::Cordon),
+        ),
+        (
+            "the same under a foreign cordon",
+            asking("uncordon-b", "uncordon-b", true, Some(&found)),
+            uncordon(Lift::Nothing),
+        ),
+        (
             "somebody uncordoned after the drain",
             asking("drain-b", "drain-b", false, Some(&made)),
             Decision::Disown(found.clone()),
@@ -160,7 +170,10 @@ fn each_step_is_one_write() {
         (Decision::Evict(made.clone()), json!(null)),
         (
             Decision::Cordon(made.clone()),
-            json!({"metadata": {"annotations": {DRAIN_RECORD: made.to_annotation()}}, "spec": {"unschedulable": true}}),
+            json!({
+                "metadata": {"annotations": {DRAIN_RECORD: made.to_annotation(), last.clone(): null}},
+                "spec": {"unschedulable": true},
+            }),
         ),
         (
             Decision::Uncordon {

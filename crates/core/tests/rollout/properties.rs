@@ -246,13 +246,23 @@ fn calm_down(fleet: &mut Fleet) {
     }
 }
 
+/// Enough to find what is easy to find; `PROPTEST_CASES` asks for more. What was found becomes a test with a name.
+fn effort() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    ProptestConfig {
+        cases: asked.and_then(|cases| cases.parse().ok()).unwrap_or(64),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 fn is_at_rest(machine: &Machine) -> bool {
     let node = machine.view();
     node.is_done() && node.current_config == "final" && !node.has_update_taint()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(effort())]
 
     #[test]
     fn promises_hold_through_any_events_and_the_fleet_arrives(
@@ -387,4 +397,25 @@ fn a_node_that_failed_after_its_drain_is_repaired_at_once_and_given_back() {
     let repaired = &fleet.machines["a"];
     assert!(repaired.view().is_done() && repaired.view().is_ready());
     assert_eq!(repaired.reboots, 0);
+}
+
+#[test]
+fn a_drain_called_off_half_way_does_not_leave_the_node_cordoned() {
+    let mut fleet = Fleet::new(vec![pool("worker", "v1", json!({}))], nodes("n v0/v0"));
+    for _ in 0..20 {
+        fleet.round();
+    }
+    fleet.pool_mut("worker").spec.configuration.reference.name = Some("v2".to_owned());
+    fleet.round();
+    assert!(
+        fleet.machines["n"].view().is_unschedulable(),
+        "the drain has begun"
+    );
+    fleet.pool_mut("worker").spec.configuration.reference.name = Some("v1".to_owned());
+    for _ in 0..20 {
+        fleet.round();
+    }
+    let machine = &fleet.machines["n"];
+    assert!(machine.view().is_done() && machine.view().is_ready());
+    assert_eq!(machine.reboots, 1, "only for the first config");
 }

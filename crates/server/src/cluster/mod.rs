@@ -37,7 +37,7 @@ const FILES_INTERVAL: Duration = Duration::from_secs(5);
 /// Changes come in groups; one answer for all of them is enough.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Rendered configs do not change. Asking now and then notices one that was deleted and made again.
-const CONFIG_AGE: Duration = Duration::from_secs(300);
+const CONFIG_AGE: Duration = Duration::from_mins(5);
 
 /// Where the objects and the machines' first credentials are.
 #[derive(Clone)]

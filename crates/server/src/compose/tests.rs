@@ -10,6 +10,10 @@ struct Case {
 }
 
 impl Case {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "reads better at the many call sites"
+    )]
     fn new(ignition: Value) -> Self {
         Self {
             metadata: json!({"name": "rendered-worker-1"}),

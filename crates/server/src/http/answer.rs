@@ -155,7 +155,7 @@ impl App {
                 } else {
                     0
                 };
-                self.metrics.answered(label, bytes, started.elapsed());
+                self.metrics.answered(&label, bytes, started.elapsed());
                 answer
             }
         }

@@ -46,8 +46,8 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             headers: Duration::from_secs(15),
             stall: Duration::from_secs(30),
-            lifetime: Duration::from_secs(600),
-            drain: Duration::from_secs(60),
+            lifetime: Duration::from_mins(10),
+            drain: Duration::from_mins(1),
         }
     }
 }
@@ -215,12 +215,11 @@ impl Server {
             result = connection.as_mut() => Some(result),
             _ = stop.wait_for(|stop| *stop) => None,
         };
-        let result = match finished {
-            Some(result) => result,
-            None => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
+        let result = if let Some(result) = finished {
+            result
+        } else {
+            connection.as_mut().graceful_shutdown();
+            connection.await
         };
         if let Err(problem) = result {
             debug!(%client, "connection ended: {problem}");
