@@ -5,7 +5,6 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node as KubeNode;
@@ -13,14 +12,14 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_apiserver::{Options, Server};
-use mco_daemon::agent::{Agent, Exit};
+use mco_daemon::agent::{self, AgentError, Options as AgentOptions};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
 use mco_host::Machine;
 use serde_json::json;
 use support::{config, file, files};
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 const NODE: &str = "worker-1";
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -30,7 +29,7 @@ struct World {
     server: Server,
     _data: tempfile::TempDir,
     root: tempfile::TempDir,
-    daemon: Option<(oneshot::Sender<()>, JoinHandle<Exit>)>,
+    daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
 }
 
 impl World {
@@ -85,25 +84,26 @@ impl World {
     }
 
     fn start_daemon(&mut self) {
-        let machine = Arc::new(Machine::directory(self.root.path()).unwrap());
-        let (stop, stopped) = oneshot::channel();
-        let agent = Agent::new(machine, self.client(), NODE);
-        let task = tokio::spawn(async move {
-            let stop = async {
-                let _ = stopped.await;
-            };
-            agent.run(stop).await.unwrap()
-        });
-        self.daemon = Some((stop, task));
+        let machine = Machine::directory(self.root.path()).unwrap();
+        let stop = CancellationToken::new();
+        let daemon = agent::run(
+            self.client(),
+            machine,
+            NODE,
+            AgentOptions::default(),
+            stop.clone(),
+        );
+        self.daemon = Some((stop, tokio::spawn(daemon)));
     }
 
     async fn stop_daemon(&mut self) {
         let (stop, task) = self.daemon.take().unwrap();
-        stop.send(()).unwrap();
-        assert_eq!(
-            tokio::time::timeout(DEADLINE, task).await.unwrap().unwrap(),
-            Exit::Stopped
-        );
+        stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(5), task).await;
+        ended
+            .expect("the daemon ends soon after a stop")
+            .unwrap()
+            .unwrap();
     }
 
     async fn annotate(&self, key: &str, value: &str) {

@@ -1,351 +1,380 @@
-//! The event loop: observe, decide, act, report. It makes no choices of its own.
+//! The event loop: wait for news, take steps until there is nothing left to do, report failures and try again.
 
-use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
-use jiff::Timestamp;
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use mco_api::vocabulary::annotations::node as annotation;
-use mco_host::{Machine, Reboot};
+use mco_api::ControllerConfig;
+use mco_api::vocabulary::events::daemon as event;
+use mco_core::node_progress::Phase;
+use mco_host::os::OsRelease;
+use mco_host::{Machine, ServiceManager};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use super::activity::Teller;
 use super::cluster::Cluster;
-use super::decide::{Step, Version, next, retry_delay};
+use super::decide::{Version, retry_delay};
 use super::error::AgentError;
-use super::progress::{Milestone, conditions};
-use super::report::{self, Report};
-use super::sentry::Sentry;
-use super::view::{NodeView, OnDisk};
-use super::work::{self, Preflight, Updated};
-use crate::config::NodeConfig;
-use crate::disk;
-use crate::drift::{DriftPolicy, HealBudget};
-use crate::validate::Mismatch;
+use super::events::Events;
+use super::health::{self, Health};
+use super::metrics::Metrics;
+use super::options::Options;
+use super::progress::Progress;
+use super::report::{self, Failure, Report};
+use super::view::NodeView;
+use super::wake::{News, Newsfeed, newsfeed};
+use crate::drift::{DriftError, HealBudget, Monitor, Watch};
+use crate::once;
 
-/// The daemon of one node.
-#[derive(Debug)]
-pub struct Agent {
-    machine: Arc<Machine>,
-    cluster: Cluster,
-    /// What this process has compared and applied; nothing is taken on trust from the one before.
-    verified: Option<Version>,
-    recovered: bool,
-    sentry: Option<Sentry>,
-    drifted: (mpsc::Sender<Vec<Mismatch>>, mpsc::Receiver<Vec<Mismatch>>),
-    heals: HealBudget,
-    started: Instant,
-    failures: u32,
+/// Runs the daemon of one node until told to stop. The lock on the machine is held all the time.
+pub async fn run(
+    client: kube::Client,
+    machine: impl Into<Arc<Machine>>,
+    node_name: impl Into<String>,
+    options: Options,
+    stop: CancellationToken,
+) -> Result<(), AgentError> {
+    let (machine, node) = (machine.into(), node_name.into());
+    let _lock = once::lock(&machine)?;
+    // What runs beside us ends with us, however we end.
+    let helpers = CancellationToken::new();
+    let _end_of_helpers = helpers.clone().drop_guard();
+    let mut agent = Agent::new(client, machine, node, &options);
+    if let Some(address) = options.listen {
+        health::listen(address, Arc::clone(&agent.health), helpers).await?;
+    }
+    let news = newsfeed(&agent.cluster);
+    let ended = agent.follow(news, options.grace, &stop).await;
+    agent.teller.stopping();
+    ended
 }
 
-/// Why the loop ended.
+/// The daemon of one node, with everything it remembers. Nothing here has to survive a restart.
+pub(super) struct Agent {
+    pub machine: Arc<Machine>,
+    pub cluster: Cluster,
+    pub events: Events,
+    pub progress: Progress,
+    pub teller: Teller,
+    pub health: Arc<Health>,
+    pub node: Option<KnownNode>,
+    pub controller_config: Option<Arc<ControllerConfig>>,
+    /// What an earlier daemon or boot had left was finished or undone.
+    pub recovered: bool,
+    /// What this process has compared and applied; nothing is taken on trust from the one before.
+    pub verified: Option<Version>,
+    pub monitor: Option<Monitor>,
+    pub heals: HealBudget,
+    pub started: Instant,
+    pub failures: u32,
+}
+
+/// The Node as it was last seen, from the watch or from the answer to a write of ours.
+#[derive(Debug)]
+pub(super) struct KnownNode {
+    pub view: NodeView,
+    revision: Option<u128>,
+}
+
+/// How long to wait if there is no news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    Stopped,
-    /// The machine is going down.
-    Rebooting,
+pub(super) enum Pause {
+    UntilNews,
+    Until(Instant),
+}
+
+impl Pause {
+    pub fn after(delay: Duration) -> Self {
+        Self::Until(Instant::now() + delay)
+    }
+
+    async fn over(self) {
+        match self {
+            Self::UntilNews => std::future::pending().await,
+            Self::Until(deadline) => tokio::time::sleep_until(deadline).await,
+        }
+    }
 }
 
 /// What follows a step.
 #[derive(Debug, PartialEq, Eq)]
-enum After {
-    /// The next event decides.
-    Wait,
+pub(super) enum After {
+    Wait(Pause),
     /// There is more to do at once.
     Again,
-    Exit(Exit),
 }
 
 impl Agent {
-    pub fn new(machine: Arc<Machine>, client: kube::Client, node: impl Into<String>) -> Self {
+    fn new(client: kube::Client, machine: Arc<Machine>, node: String, options: &Options) -> Self {
+        let release = OsRelease::read(&machine.root).unwrap_or_default();
+        let service_manager = ServiceManager::new(options.notify_socket.clone());
         Self {
-            machine,
-            cluster: Cluster::new(client, node.into()),
-            verified: None,
+            cluster: Cluster::new(client.clone(), node.clone()),
+            events: Events::start(client.clone(), node.clone()),
+            progress: Progress::new(client, node),
+            teller: Teller::new(&machine.root, service_manager),
+            health: Arc::new(Health {
+                metrics: Metrics::new(release.id(), &release.version()),
+                ready: AtomicBool::new(false),
+            }),
+            node: None,
+            controller_config: None,
             recovered: false,
-            sentry: None,
-            // Drift is a state, not a queue: one report at a time is enough.
-            drifted: mpsc::channel(1),
+            verified: None,
+            monitor: None,
             heals: HealBudget::default(),
             started: Instant::now(),
             failures: 0,
+            machine,
         }
     }
 
-    /// Works until told to stop. A stop is obeyed between steps, never within one.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<Exit, AgentError> {
-        let selector = format!("metadata.name={}", self.cluster.node());
-        let events = watcher(self.cluster.nodes(), watcher::Config::default().fields(&selector));
-        self.follow(events.default_backoff().applied_objects(), stop)
-            .await
-    }
-
+    /// A stop is obeyed between steps; a step that takes longer than the grace is left to the next start.
     async fn follow(
         &mut self,
-        nodes: impl Stream<Item = Result<Node, watcher::Error>>,
-        stop: impl Future<Output = ()>,
-    ) -> Result<Exit, AgentError> {
-        let (mut nodes, mut stop) = (pin!(nodes), pin!(stop));
-        let mut latest: Option<NodeView> = None;
-        let mut retry: Option<Duration> = None;
+        mut news: Newsfeed,
+        grace: Duration,
+        stop: &CancellationToken,
+    ) -> Result<(), AgentError> {
+        self.teller.doing(
+            &self.machine.root,
+            "waiting for the node to appear in the cluster",
+            None,
+        );
+        let mut pause = Pause::UntilNews;
         loop {
-            let timer = async {
-                match retry {
-                    Some(delay) => tokio::time::sleep(delay).await,
-                    None => std::future::pending().await,
+            let wake = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                one = news.next() => Wake::News(one.ok_or(AgentError::WatchEnded)?),
+                found = next_finding(&mut self.monitor) => Wake::Found(found),
+                () = pause.over() => Wake::TimeIsUp,
+            };
+            let work = self.act(wake, pause, stop);
+            let outcome = tokio::select! {
+                biased;
+                outcome = work => outcome,
+                () = cut_off(stop, grace) => {
+                    self.events.warning(event::GOT_SIGTERM_DURING_UPDATE, "Got SIGTERM, but actively updating");
+                    return Ok(());
                 }
             };
-            tokio::select! {
-                () = &mut stop => return Ok(Exit::Stopped),
-                event = nodes.next() => match event.ok_or(AgentError::WatchEnded)? {
-                    Ok(node) => latest = Some(view(&node)),
-                    Err(error) => {
-                        tracing::warn!(%error, "the watch of this node was interrupted");
-                        continue;
-                    }
-                },
-                Some(mismatches) = self.drifted.1.recv() => {
-                    if let Some(node) = &latest {
-                        self.react_to_drift(node.clone(), &mismatches).await;
-                    }
-                    continue;
+            pause = match outcome {
+                Ok(pause) => pause,
+                Err(error) => Pause::after(self.report_failure(&error).await),
+            };
+        }
+    }
+
+    /// Answers to a wake-up. `pause` is what to go on waiting for if it means nothing to us.
+    async fn act(&mut self, wake: Wake, pause: Pause, stop: &CancellationToken) -> Result<Pause, AgentError> {
+        match wake {
+            Wake::News(News::Node(node)) => {
+                if !self.learn(&node) {
+                    return Ok(pause);
                 }
-                () = timer => {}
             }
-            let Some(node) = &latest else {
-                continue;
-            };
-            retry = None;
-            match self.sync(node.clone()).await {
-                Ok(After::Wait) => self.failures = 0,
-                Ok(After::Again) => {
+            Wake::News(News::NodeGone) => {
+                self.node = None;
+                return Ok(Pause::UntilNews);
+            }
+            Wake::News(News::ControllerConfig(config)) => self.controller_config = Some(Arc::new(*config)),
+            Wake::Found(Ok(Watch::Drifted(mismatches))) => {
+                return Ok(self.react_to_drift(&mismatches).await?.unwrap_or(pause));
+            }
+            Wake::Found(Ok(Watch::Intact)) => {
+                if self.view().is_none_or(|view| !view.is_failing()) {
+                    return Ok(pause);
+                }
+            }
+            Wake::Found(Err(error)) => {
+                self.monitor = None;
+                return Err(error.into());
+            }
+            Wake::TimeIsUp => {}
+        }
+        self.sync(stop).await
+    }
+
+    /// Takes steps until there is none to take.
+    async fn sync(&mut self, stop: &CancellationToken) -> Result<Pause, AgentError> {
+        if self.node.is_none() {
+            return Ok(Pause::UntilNews);
+        }
+        loop {
+            let after = self.step().await?;
+            if !self.health.ready.swap(true, Ordering::Relaxed) {
+                self.teller.ready();
+            }
+            match after {
+                After::Wait(pause) => {
                     self.failures = 0;
-                    // Our own writes come back through the watch; this only covers steps that wrote nothing.
-                    retry = Some(Duration::ZERO);
+                    return Ok(pause);
                 }
-                Ok(After::Exit(exit)) => return Ok(exit),
-                Err(error) => {
-                    self.failures += 1;
-                    retry = Some(retry_delay(self.failures));
-                    self.report_failure(&error).await;
-                }
+                After::Again if stop.is_cancelled() => return Ok(Pause::UntilNews),
+                After::Again => {}
             }
         }
     }
 
-    /// One step.
-    async fn sync(&mut self, node: NodeView) -> Result<After, AgentError> {
-        if !self.recovered {
-            self.blocking(|machine| work::recover(machine)).await?;
-            self.recovered = true;
-        }
-        let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
-        let step = next(&seen, self.verified.as_ref())?;
-        tracing::debug!(node = self.cluster.node(), ?step, "next step");
-        match step {
-            Step::AwaitDesired | Step::AwaitController { .. } => Ok(After::Wait),
-            Step::Introduce => self.introduce(&seen.disk).await,
-            Step::Reboot { because } => self.reboot(because).await,
-            Step::ProveBoot => self.prove_boot(seen.disk).await,
-            Step::Update { to, .. } => {
-                self.update(seen.node, &seen.disk, to, seen.forced, Preflight::Compare)
-                    .await
-            }
-            Step::RequestUncordon { config } => {
-                self.cluster.write(&report::request_uncordon(&config)).await?;
-                Ok(After::Wait)
-            }
-            Step::ReportDone { config } => self.report_done(&seen.disk, &config).await,
-            Step::Idle => self.idle(&seen.disk).await,
-        }
+    pub fn view(&self) -> Option<&NodeView> {
+        self.node.as_ref().map(|node| &node.view)
     }
 
-    async fn introduce(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
-        let installed = self
-            .blocking(|machine| Ok(disk::node_annotations(&machine.root)?))
-            .await?;
-        self.cluster
-            .introduce(&report::introduction(installed.as_ref(), disk))
-            .await?;
-        Ok(After::Wait)
-    }
-
-    async fn reboot(&mut self, because: String) -> Result<After, AgentError> {
-        let action = Report::from([(
-            annotation::POST_CONFIG_ACTION,
-            Some(annotation::REBOOTING.to_owned()),
-        )]);
-        self.cluster.write(&action).await?;
-        self.progress(Milestone::RebootNeeded, "", None).await;
-        match self
-            .blocking(move |machine| work::reboot(machine, &because))
-            .await?
-        {
-            Reboot::Queued => Ok(After::Exit(Exit::Rebooting)),
-            Reboot::Simulated => Ok(After::Again),
-        }
-    }
-
-    async fn prove_boot(&mut self, disk: OnDisk) -> Result<After, AgentError> {
-        self.blocking(|machine| work::prove_boot(machine)).await?;
-        self.verified = disk.config.map(|config| Version {
-            config,
-            image: disk.image,
-        });
-        self.progress(Milestone::Rebooted, "", None).await;
-        let action = Report::from([(annotation::POST_CONFIG_ACTION, Some(String::new()))]);
-        self.cluster.write(&action).await?;
-        Ok(After::Again)
-    }
-
-    async fn update(
-        &mut self,
-        node: NodeView,
-        disk: &OnDisk,
-        to: Version,
-        forced: bool,
-        preflight: Preflight,
-    ) -> Result<After, AgentError> {
-        self.sentry = None;
-        let target = self.cluster.config(&to.config).await?;
-        let annotated = match (&disk.config, &node.current_config) {
-            (None, Some(name)) => Some(self.cluster.config(name).await?),
-            _ => None,
+    /// Takes note of the Node; tells whether anything changed that concerns us. The answer to a write may overtake the
+    /// watch, so what is older than what is known counts for nothing.
+    pub fn learn(&mut self, node: &Node) -> bool {
+        let annotations = node.metadata.annotations.clone().unwrap_or_default();
+        let seen = KnownNode {
+            view: NodeView::new(&annotations),
+            revision: node
+                .metadata
+                .resource_version
+                .as_deref()
+                .and_then(|version| version.parse().ok()),
         };
-        let policy = self.cluster.policy().await?;
-        self.cluster.write(&report::working(&node)).await?;
-        self.progress(Milestone::NeedsUpdate, &to.config, None).await;
-        let update = work::Update {
-            node,
-            annotated,
-            target,
-            target_image: to.image.clone(),
-            policy,
-            forced,
-            preflight,
-        };
-        match self
-            .blocking(move |machine| work::update(machine, update))
-            .await?
-        {
-            Updated::NeedsDrain => {
-                self.cluster.write(&report::request_drain(&to.config)).await?;
-                Ok(After::Wait)
+        if node.metadata.deletion_timestamp.is_some() {
+            self.node = None;
+            return false;
+        }
+        if let Some(known) = &self.node {
+            if seen.revision < known.revision {
+                return false;
             }
-            Updated::AwaitingBoot => {
-                self.progress(Milestone::InPlace, &to.config, None).await;
-                Ok(After::Again)
-            }
-            Updated::Settled(version) => {
-                self.progress(Milestone::InPlace, &to.config, None).await;
-                self.progress(Milestone::ServicesTold, &to.config, None).await;
-                self.verified = Some(version);
-                Ok(After::Again)
+            if seen.view == known.view {
+                self.node = Some(seen);
+                return false;
             }
         }
+        self.health.metrics.state(&seen.view.state, &seen.view.reason);
+        self.node = Some(seen);
+        true
     }
 
-    async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<After, AgentError> {
-        self.cluster.write(&report::done(disk)).await?;
-        for milestone in [
-            Milestone::NothingPending,
-            Milestone::Resumed,
-            Milestone::Succeeded,
-        ] {
-            self.progress(milestone, config, Some(config)).await;
+    /// Writes to the Node and goes on from what it says then.
+    pub async fn write(&mut self, report: &Report) -> Result<(), AgentError> {
+        if report.is_empty() {
+            return Ok(());
         }
-        Ok(After::Wait)
+        let node = self.cluster.write(report).await?;
+        self.learn(&node);
+        Ok(())
     }
 
-    /// Nothing to do, once it is certain that the disk is what it says.
-    async fn idle(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
-        let Some(name) = disk.config.clone() else {
-            return Ok(After::Wait);
-        };
-        let version = Version {
-            config: name.clone(),
-            image: disk.image.clone(),
-        };
-        if self.verified.as_ref() != Some(&version) {
-            self.blocking(|machine| match disk::current_config(&machine.root)? {
-                Some(config) => work::compare(machine, &config),
-                None => Ok(()),
-            })
-            .await?;
-            self.verified = Some(version);
-            self.progress(Milestone::NothingPending, &name, Some(&name)).await;
+    pub async fn tell(&mut self, phase: &Phase) {
+        let target = self
+            .view()
+            .and_then(|view| view.desired_config.clone())
+            .unwrap_or_default();
+        if let Some(doing) = doing(phase, &target) {
+            self.teller.doing(&self.machine.root, &doing, None);
         }
-        if self.sentry.as_ref().is_none_or(|sentry| sentry.config != name) {
-            let config: Option<NodeConfig> = self
-                .blocking(|machine| Ok(disk::current_config(&machine.root)?))
-                .await?;
-            self.sentry =
-                config.map(|config| Sentry::post(Arc::clone(&self.machine), config, self.drifted.0.clone()));
+        if let Some(node) = &self.node {
+            self.progress.tell(phase, &node.view).await;
         }
-        Ok(After::Wait)
-    }
-
-    async fn react_to_drift(&mut self, node: NodeView, mismatches: &[Mismatch]) {
-        let Some(first) = mismatches.first() else {
-            return;
-        };
-        let healing = node.drift_policy == DriftPolicy::Heal && self.heals.spend(self.started.elapsed());
-        let result = match (node.drift_policy, healing, self.verified.clone()) {
-            (DriftPolicy::Ignore, _, _) => return,
-            (_, true, Some(version)) => {
-                tracing::warn!(cause = first.cause, "putting back what the config says");
-                let disk = OnDisk {
-                    config: Some(version.config.clone()),
-                    image: version.image.clone(),
-                };
-                self.update(node, &disk, version, false, Preflight::Skip)
-                    .await
-                    .map(|_| ())
-            }
-            _ => {
-                self.verified = None;
-                let reason = report::degraded(report::Failure::Degraded, &first.cause);
-                self.cluster.write(&reason).await
-            }
-        };
-        if let Err(error) = result {
-            tracing::warn!(%error, "drift could not be dealt with");
-        }
-    }
-
-    async fn report_failure(&mut self, error: &AgentError) {
-        tracing::warn!(node = self.cluster.node(), %error, "the node could not be brought further");
-        self.verified = None;
-        let text = error.to_string();
-        if let Err(unreported) = self
-            .cluster
-            .write(&report::degraded(error.failure(), &text))
-            .await
-        {
-            tracing::warn!(error = %unreported, "the failure could not be reported");
-        }
-        self.progress(Milestone::Failed { why: &text }, "", None).await;
-    }
-
-    async fn progress(&self, milestone: Milestone<'_>, config: &str, current: Option<&str>) {
-        let steps = conditions(self.cluster.node(), config, milestone);
-        self.cluster.progress(&steps, current, Timestamp::now()).await;
     }
 
     /// Runs work on the machine away from the event loop.
-    async fn blocking<T: Send + 'static>(
+    pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Machine) -> Result<T, AgentError> + Send + 'static,
     ) -> Result<T, AgentError> {
         let machine = Arc::clone(&self.machine);
         tokio::task::spawn_blocking(move || work(&machine)).await?
     }
+
+    /// The same for work that tells how far it is.
+    pub async fn told<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Machine, &dyn Fn(Phase)) -> Result<T, AgentError> + Send + 'static,
+    ) -> Result<T, AgentError> {
+        let (sender, mut phases) = mpsc::unbounded_channel();
+        let machine = Arc::clone(&self.machine);
+        let task = tokio::task::spawn_blocking(move || {
+            // Nobody listens any more only if the agent itself is going away.
+            work(&machine, &|phase| drop(sender.send(phase)))
+        });
+        while let Some(phase) = phases.recv().await {
+            self.tell(&phase).await;
+        }
+        task.await?
+    }
+
+    /// Says on the Node what went wrong, and gives the time to wait before the next attempt.
+    async fn report_failure(&mut self, error: &AgentError) -> Duration {
+        let text = error.to_string();
+        tracing::warn!(
+            node = self.cluster.node(),
+            error = text,
+            "the node could not be brought further"
+        );
+        self.failures += 1;
+        self.teller.failed(&self.machine.root, &text);
+        if !matches!(error, AgentError::Api { .. }) {
+            self.verified = None;
+        }
+        if self.failures > error.patience() {
+            self.say_degraded(error, &text).await;
+        }
+        self.watch_over_disk().await;
+        retry_delay(self.failures)
+    }
+
+    async fn say_degraded(&mut self, error: &AgentError, text: &str) {
+        let report = report::degraded(error.failure(), text);
+        if self.view().is_some_and(|view| view.says(&report)) {
+            return;
+        }
+        if let Some(reason) = error.event() {
+            self.events.warning(reason, text);
+        }
+        if error.failure() == Failure::Degraded && error.is_about_the_system() {
+            self.health.metrics.system_failed();
+        }
+        let target = self.view().and_then(|view| view.desired_config.clone());
+        self.health
+            .metrics
+            .update(target.as_deref().unwrap_or_default(), text);
+        if let Err(unreported) = self.write(&report).await {
+            tracing::warn!(error = %unreported, "the failure could not be reported");
+        }
+        self.tell(&Phase::Failed {
+            error: text.to_owned(),
+        })
+        .await;
+    }
 }
 
-fn view(node: &Node) -> NodeView {
-    let empty = BTreeMap::new();
-    NodeView::new(node.metadata.annotations.as_ref().unwrap_or(&empty))
+/// What ended a wait.
+enum Wake {
+    News(News),
+    Found(Result<Watch, DriftError>),
+    TimeIsUp,
+}
+
+async fn next_finding(monitor: &mut Option<Monitor>) -> Result<Watch, DriftError> {
+    match monitor {
+        Some(monitor) => monitor.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn cut_off(stop: &CancellationToken, grace: Duration) {
+    stop.cancelled().await;
+    tokio::time::sleep(grace).await;
+}
+
+/// A phase in the words of `systemctl status`.
+fn doing(phase: &Phase, target: &str) -> Option<String> {
+    Some(match phase {
+        Phase::NeedsUpdate => format!("looking at the way to {target}"),
+        Phase::Applying(_) => format!("putting {target} in place"),
+        Phase::Applied(_) => format!("telling services about {target}"),
+        Phase::RebootPending => format!("rebooting into {target}"),
+        _ => return None,
+    })
 }

@@ -1,5 +1,6 @@
 //! `mco daemon`: names, options and help.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -36,6 +37,9 @@ pub struct DaemonStart {
     /// How to reach the cluster.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Serve /livez, /readyz and /metrics over plain HTTP here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
     #[command(flatten)]
     pub machine: MachineOptions,
 }

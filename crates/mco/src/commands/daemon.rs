@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::manifest::LARGEST_FILE;
-use mco_daemon::agent::Agent;
+use mco_daemon::agent::{self, Options};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::disk;
 use mco_daemon::once::{self, Outcome as Applied, RebootPolicy};
@@ -17,12 +18,17 @@ use mco_daemon::transaction::Uninterrupted;
 use mco_daemon::validate::{self, Mismatch, Shape};
 use mco_host::Machine;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::cli::daemon::{
     Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, MachineOptions, OnceFrom,
 };
 use crate::input::count;
 use crate::output::{self, Outcome};
+
+/// A little less than a kubelet gives a pod of ours to end. A step that is cut off all the same is finished or undone by
+/// the next start.
+const GRACE: Duration = Duration::from_secs(590);
 
 pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
     match &arguments.command {
@@ -50,15 +56,22 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
         .context("cannot start")?;
     runtime.block_on(async {
         let client = client(arguments.kubeconfig.as_deref()).await?;
-        let agent = Agent::new(machine, client, arguments.node_name.as_str());
+        let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-        let stop = async {
+        let stopped = stop.clone();
+        tokio::spawn(async move {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = tokio::signal::ctrl_c() => {}
             }
+            stopped.cancel();
+        });
+        let options = Options {
+            listen: arguments.listen,
+            notify_socket: std::env::var_os("NOTIFY_SOCKET"),
+            grace: GRACE,
         };
-        agent.run(stop).await?;
+        agent::run(client, machine, arguments.node_name.as_str(), options, stop).await?;
         Ok(Outcome::Done)
     })
 }
