@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod input;
 mod output;
+mod runtime;
 
 use std::process::ExitCode;
 

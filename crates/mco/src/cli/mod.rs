@@ -2,6 +2,7 @@
 
 pub mod daemon;
 mod server;
+mod up;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use server::{Pointer, Server};
+pub use up::Up;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 there are changes.";
 
@@ -22,6 +24,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Up(Up),
     Render(Render),
     Validate(Validate),
     Diff(Diff),

@@ -7,6 +7,7 @@ mod explain;
 mod pointer;
 mod render;
 mod server;
+mod up;
 mod validate;
 
 use clap::CommandFactory;
@@ -19,6 +20,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
+        Command::Up(arguments) => up::run(arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
