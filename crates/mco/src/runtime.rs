@@ -33,6 +33,16 @@ where
     })
 }
 
+/// Runs a command that asks a cluster something. Ctrl-C ends it as it ends any command.
+pub fn ask<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?
+        .block_on(work)
+}
+
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -166,11 +166,7 @@ fn check(backend: &Backend) -> Result<(), RunError> {
     Ok(())
 }
 
-async fn listener(
-    address: Option<IpAddr>,
-    port: u16,
-    transport: Transport,
-) -> Result<Listener, RunError> {
+async fn listener(address: Option<IpAddr>, port: u16, transport: Transport) -> Result<Listener, RunError> {
     let socket = bind_patiently(address, port)
         .await
         .map_err(|source| RunError::Bind { port, source })?;

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use mco_apiserver::{Options, Server};
+use mco_apiserver::store::StoreError;
+use mco_apiserver::{Options, Server, ServerError};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
@@ -30,7 +31,7 @@ impl ControlPlane {
         };
         let server = Server::open(directory.path(), options)
             .await
-            .with_context(|| format!("cannot use the data directory {}", directory.path().display()))?;
+            .map_err(|error| unusable(directory, error))?;
         let url = format!("https://{}", reachable(address));
         server.write_kubeconfig(&url)?;
         Ok(Self {
@@ -55,14 +56,28 @@ impl ControlPlane {
     }
 }
 
+fn unusable(directory: &DataDirectory, error: ServerError) -> anyhow::Error {
+    let path = directory.path().display();
+    match error {
+        ServerError::Store(StoreError::InUse { .. }) => {
+            anyhow!("another mco up works in {path}; stop it, or choose another --data-dir")
+        }
+        // The error says its own cause; the chain would say it again.
+        ServerError::Store(StoreError::Open { .. }) => {
+            anyhow!("{error}; to start over without what it held, use --fresh")
+        }
+        error => anyhow!("cannot use the data directory {path}: {error}"),
+    }
+}
+
 /// Listens, or says what to do about it.
 pub async fn bind(address: IpAddr, port: u16, option: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind((address, port))
         .await
         .map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => anyhow!(
-                "port {port} is taken, perhaps by another mco up; choose another with {option}"
-            ),
+            io::ErrorKind::AddrInUse => {
+                anyhow!("port {port} is taken, perhaps by another mco up; choose another with {option}")
+            }
             io::ErrorKind::PermissionDenied => {
                 anyhow!("port {port} is for root alone; choose one above 1023 with {option}")
             }

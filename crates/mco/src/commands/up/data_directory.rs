@@ -52,7 +52,11 @@ impl DataDirectory {
 }
 
 fn default_path() -> anyhow::Result<PathBuf> {
-    let from = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let from = |variable: &str| {
+        std::env::var_os(variable)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     from("XDG_DATA_HOME")
         .or_else(|| from("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("mco"))
@@ -93,7 +97,10 @@ mod tests {
         fs::create_dir(&photos).unwrap();
         fs::write(photos.join("cat.jpg"), "").unwrap();
         let refusal = DataDirectory::open(Some(photos.clone()), true).unwrap_err();
-        assert!(refusal.to_string().contains("choose another --data-dir"), "{refusal}");
+        assert!(
+            refusal.to_string().contains("choose another --data-dir"),
+            "{refusal}"
+        );
         assert!(photos.join("cat.jpg").exists());
     }
 }

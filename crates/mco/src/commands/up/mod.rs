@@ -23,11 +23,7 @@ pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-async fn everything(
-    arguments: Up,
-    directory: DataDirectory,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
+async fn everything(arguments: Up, directory: DataDirectory, stop: CancellationToken) -> anyhow::Result<()> {
     let control_plane = ControlPlane::start(&arguments, &directory).await?;
     let mut components = Components::new(stop.clone());
     let serving = control_plane.clone();
