@@ -4,6 +4,7 @@ mod crds;
 mod daemon;
 mod diff;
 mod explain;
+mod plan;
 mod pointer;
 mod render;
 mod rollout;
@@ -23,6 +24,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
         Command::Up(arguments) => up::run(arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Wait(arguments) => status::wait(&arguments),
         Command::Rollout(arguments) => rollout::run(arguments),
