@@ -25,6 +25,7 @@ pub mod node_progress;
 pub mod offline;
 pub mod os_images;
 pub mod overview;
+pub mod pointer;
 pub mod pool_status;
 pub mod pools;
 pub mod problem;
