@@ -6,6 +6,7 @@
 //! the command line can never disagree.
 
 pub mod bootstrap;
+pub mod comparison;
 pub mod container_runtime;
 pub mod diff;
 pub mod disruption;
@@ -13,6 +14,7 @@ pub mod drain;
 pub mod explain;
 pub mod extensions;
 pub mod feature_gates;
+pub mod forecast;
 pub mod generated;
 pub mod goyaml;
 pub mod hex;
@@ -22,6 +24,8 @@ pub mod merge;
 pub mod node_progress;
 pub mod offline;
 pub mod os_images;
+pub mod overview;
+pub mod pointer;
 pub mod pool_status;
 pub mod pools;
 pub mod problem;
