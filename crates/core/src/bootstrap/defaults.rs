@@ -4,7 +4,8 @@ use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use serde_json::json;
 
-pub(super) fn controller_config() -> ControllerConfig {
+/// The facts assumed of a cluster that does not say more about itself.
+pub fn controller_config() -> ControllerConfig {
     let spec = json!({
         "clusterDNSIP": "10.96.0.10",
         "ipFamilies": "IPv4",

@@ -33,6 +33,7 @@ use crate::render::{Identity, Rendered};
 use crate::runtime_check;
 use crate::templates::TemplateTree;
 
+pub use defaults::controller_config as default_controller_config;
 pub use error::BootstrapError;
 pub use pull_secret::{PullSecretError, pull_secret};
 

@@ -5,6 +5,7 @@
 //! do.
 
 pub mod condition;
+mod keeper;
 pub mod origins;
 pub mod suffix;
 pub(crate) mod toml_text;
@@ -20,6 +21,7 @@ use mco_api::vocabulary::{annotations, labels};
 use mco_ignition::Item;
 use serde_json::{Value, json};
 
+pub use keeper::{Generator, is_intact, keeper, restored};
 pub use origins::{ConfigOrigin, Origins};
 
 /// The mode of every generated file: nothing in them is secret.
