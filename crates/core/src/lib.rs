@@ -22,6 +22,7 @@ pub mod merge;
 pub mod node_progress;
 pub mod offline;
 pub mod os_images;
+pub mod os_streams;
 pub mod pool_status;
 pub mod pools;
 pub mod problem;

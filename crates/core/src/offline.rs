@@ -262,8 +262,8 @@ fn decode<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, ManifestError> 
     manifest.decode()
 }
 
-/// The pools every cluster has, for manifests that bring none.
-pub(crate) fn built_in_pools() -> [MachineConfigPool; 2] {
+/// The pools every cluster has.
+pub fn built_in_pools() -> [MachineConfigPool; 2] {
     [pools::MASTER, pools::WORKER].map(|name| {
         let selector =
             |key: String, value: &str| serde_json::from_value(json!({"matchLabels": {key: value}})).ok();

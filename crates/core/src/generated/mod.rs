@@ -4,6 +4,7 @@
 //! Nothing here decides *what* to generate; the modules `templates`, `kubelet`, `container_runtime` and `registries`
 //! do.
 
+pub mod assign;
 pub mod condition;
 mod keeper;
 pub mod origins;
