@@ -190,6 +190,26 @@ impl Policy {
         self.with(files.collect(), units.collect(), ssh_key)
     }
 
+    /// All rules as a MachineConfiguration's status shows them.
+    pub fn to_cluster_policies(&self) -> NodeDisruptionPolicies {
+        let actions = |actions: &[Action]| actions.iter().map(DisruptionAction::from).collect();
+        let files = self.files.iter().map(|rule| FileDisruptionPolicy {
+            path: rule.subject.clone(),
+            actions: actions(&rule.actions),
+        });
+        let units = self.units.iter().map(|rule| UnitDisruptionPolicy {
+            name: rule.subject.clone(),
+            actions: actions(&rule.actions),
+        });
+        NodeDisruptionPolicies {
+            files: files.collect(),
+            units: units.collect(),
+            sshkey: Some(SshKeyDisruptionPolicy {
+                actions: actions(&self.ssh_key),
+            }),
+        }
+    }
+
     /// The rule for the longest path that is the file or one of its parent directories. `/` covers nothing, because
     /// it would cover everything by accident.
     pub fn for_file(&self, path: &str) -> Option<&Rule> {
