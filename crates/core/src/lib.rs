@@ -5,6 +5,7 @@
 //! texts and times come in as values and decisions go out as values, so that the controller, the node daemon and
 //! the command line can never disagree.
 
+pub mod admission;
 pub mod bootstrap;
 pub mod container_runtime;
 pub mod diff;
@@ -22,6 +23,7 @@ pub mod merge;
 pub mod node_progress;
 pub mod offline;
 pub mod os_images;
+pub mod overview;
 pub mod pointer;
 pub mod pool_status;
 pub mod pools;

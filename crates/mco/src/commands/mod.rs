@@ -6,7 +6,10 @@ mod diff;
 mod explain;
 mod pointer;
 mod render;
+mod rollout;
 mod server;
+mod status;
+mod up;
 mod validate;
 
 use clap::CommandFactory;
@@ -19,6 +22,10 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
+        Command::Up(arguments) => up::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Wait(arguments) => status::wait(&arguments),
+        Command::Rollout(arguments) => rollout::run(arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
