@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod bootstrap;
+pub mod comparison;
 pub mod container_runtime;
 pub mod diff;
 pub mod disruption;
@@ -14,6 +15,7 @@ pub mod drain;
 pub mod explain;
 pub mod extensions;
 pub mod feature_gates;
+pub mod forecast;
 pub mod generated;
 pub mod goyaml;
 pub mod hex;

@@ -8,6 +8,8 @@ pub mod apply;
 pub mod config;
 pub mod disk;
 pub mod drift;
+pub mod firstboot;
+pub mod live;
 pub mod once;
 pub mod os_change;
 pub mod paths;

@@ -2,6 +2,7 @@
 
 mod client;
 pub mod daemon;
+mod plan;
 mod server;
 mod up;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use client::{OnePool, Rollout, RolloutAction, Status, Wait};
+pub use plan::Plan;
 pub use server::{Pointer, Server};
 pub use up::Up;
 
@@ -27,6 +29,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(Up),
+    Plan(Box<Plan>),
     Status(Status),
     Wait(Wait),
     Rollout(Rollout),

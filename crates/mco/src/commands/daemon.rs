@@ -2,9 +2,14 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::manifest::LARGEST_FILE;
+use mco_daemon::agent::{self, Options};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::disk;
 use mco_daemon::once::{self, Outcome as Applied, RebootPolicy};
@@ -12,17 +17,77 @@ use mco_daemon::status::{self, Activity, Status};
 use mco_daemon::transaction::Uninterrupted;
 use mco_daemon::validate::{self, Mismatch, Shape};
 use mco_host::Machine;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use crate::cli::daemon::{Daemon, DaemonCommand, DaemonStatus, DaemonValidate, MachineOptions, OnceFrom};
+use crate::cli::daemon::{
+    Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, MachineOptions, OnceFrom,
+};
 use crate::input::count;
 use crate::output::{self, Outcome};
 
+/// A little less than a kubelet gives a pod of ours to end. A step that is cut off all the same is finished or undone by
+/// the next start.
+const GRACE: Duration = Duration::from_secs(590);
+
 pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
     match &arguments.command {
+        DaemonCommand::Start(arguments) => start(arguments),
         DaemonCommand::OnceFrom(arguments) => once_from(arguments),
         DaemonCommand::Validate(arguments) => validate(arguments),
         DaemonCommand::Status(arguments) => show_status(arguments),
     }
+}
+
+/// One thread waits for the cluster, another works on the machine; a node has better uses for the rest.
+fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    // Fails only if one is installed already, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let machine = Arc::new(machine(&arguments.machine)?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    runtime.block_on(async {
+        let client = client(arguments.kubeconfig.as_deref()).await?;
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            stopped.cancel();
+        });
+        let options = Options {
+            listen: arguments.listen,
+            notify_socket: std::env::var_os("NOTIFY_SOCKET"),
+            grace: GRACE,
+        };
+        agent::run(client, machine, arguments.node_name.as_str(), options, stop).await?;
+        Ok(Outcome::Done)
+    })
+}
+
+async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file =
+                Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("cannot find out how to reach the cluster")?,
+    };
+    Ok(kube::Client::try_from(config)?)
 }
 
 fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {

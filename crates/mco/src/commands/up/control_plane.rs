@@ -5,13 +5,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use kube::Client;
 use mco_apiserver::store::StoreError;
-use mco_apiserver::{Options, Server, ServerError};
+use mco_apiserver::{Identity, Options, Server, ServerError};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::DataDirectory;
+use super::ignition_server::Files;
 use crate::cli::Up;
+
+/// Whom a new machine is until it has its own credentials.
+const BOOTSTRAPPER: &str = "system:bootstrap:mco";
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
 #[derive(Clone)]
 pub struct ControlPlane {
@@ -43,6 +49,30 @@ impl ControlPlane {
 
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The API for one of our own components, without a socket.
+    pub fn client(&self, component: &str) -> Client {
+        self.client_as(Identity::component(component))
+    }
+
+    /// The API as a node's daemon may use it.
+    pub fn client_of_node(&self, name: &str) -> Client {
+        self.client_as(Identity::node(name))
+    }
+
+    fn client_as(&self, identity: Identity) -> Client {
+        Client::new(self.server.service_as(identity), "default")
+    }
+
+    /// Gives the Ignition server the credentials that it hands to new machines.
+    pub fn prepare_bootstrap(&self, files: &Files) -> anyhow::Result<()> {
+        if files.has_bootstrap() {
+            return Ok(());
+        }
+        let bootstrapper = Identity::new(BOOTSTRAPPER, &[BOOTSTRAPPERS]);
+        let token = self.server.issue_token(&bootstrapper)?;
+        files.write_bootstrap(&token, self.server.ca_bundle())
     }
 
     pub async fn serve(&self) -> anyhow::Result<()> {
