@@ -5,6 +5,7 @@
 //! texts and times come in as values and decisions go out as values, so that the controller, the node daemon and
 //! the command line can never disagree.
 
+pub mod admission;
 pub mod bootstrap;
 pub mod comparison;
 pub mod container_runtime;

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use mco_api::machine_configuration::{
-    DisruptionAction, DisruptionActionType, FileDisruptionPolicy, NodeDisruptionPolicies, ServiceName,
-    SshKeyDisruptionPolicy, UnitDisruptionPolicy,
+    DisruptionAction, DisruptionActionType, NodeDisruptionPolicies, ServiceName,
 };
 use serde::{Serialize, Serializer};
 
@@ -47,20 +46,6 @@ impl From<&DisruptionAction> for Action {
             DisruptionActionType::Reload => service(&action.reload).map_or(Self::Reboot, Self::Reload),
             DisruptionActionType::Restart => service(&action.restart).map_or(Self::Reboot, Self::Restart),
             DisruptionActionType::Reboot | DisruptionActionType::Other(_) => Self::Reboot,
-        }
-    }
-}
-
-impl From<&Action> for DisruptionAction {
-    fn from(action: &Action) -> Self {
-        match action {
-            Action::None => Self::plain(DisruptionActionType::None),
-            Action::Reboot => Self::plain(DisruptionActionType::Reboot),
-            Action::Drain => Self::plain(DisruptionActionType::Drain),
-            Action::DaemonReload => Self::plain(DisruptionActionType::DaemonReload),
-            Action::Special => Self::plain(DisruptionActionType::Special),
-            Action::Reload(service) => Self::reload(service),
-            Action::Restart(service) => Self::restart(service),
         }
     }
 }
@@ -232,26 +217,6 @@ impl Policy {
 
     pub fn ssh_key(&self) -> &[Action] {
         &self.ssh_key
-    }
-
-    /// The rules as the MachineConfiguration's status shows them.
-    pub fn cluster_policies(&self) -> NodeDisruptionPolicies {
-        let actions = |actions: &[Action]| actions.iter().map(DisruptionAction::from).collect();
-        let files = self.files.iter().map(|rule| FileDisruptionPolicy {
-            path: rule.subject.clone(),
-            actions: actions(&rule.actions),
-        });
-        let units = self.units.iter().map(|rule| UnitDisruptionPolicy {
-            name: rule.subject.clone(),
-            actions: actions(&rule.actions),
-        });
-        NodeDisruptionPolicies {
-            files: files.collect(),
-            units: units.collect(),
-            sshkey: Some(SshKeyDisruptionPolicy {
-                actions: actions(&self.ssh_key),
-            }),
-        }
     }
 }
 
