@@ -112,7 +112,7 @@ pub fn adopt(manifests: Vec<Manifest>) -> Result<Cluster, Vec<BootstrapError>> {
     Ok(Cluster {
         api_server: objects.api_server.clone(),
         controller_config: inventory.controller_config.clone(),
-        streams: streams::Streams::of(objects.os_image_stream.as_ref(), &gates),
+        streams: Streams::of(objects.os_image_stream.as_ref(), &gates),
         inventory,
         ..Cluster::default()
     })

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use mco_api::machine_configuration::{
-    DisruptionAction, DisruptionActionType, NodeDisruptionPolicies, ServiceName,
+    DisruptionAction, DisruptionActionType, FileDisruptionPolicy, NodeDisruptionPolicies, ServiceName,
+    SshKeyDisruptionPolicy, UnitDisruptionPolicy,
 };
 use serde::{Serialize, Serializer};
 
@@ -47,6 +48,20 @@ impl From<&DisruptionAction> for Action {
             DisruptionActionType::Restart => service(&action.restart).map_or(Self::Reboot, Self::Restart),
             DisruptionActionType::Reboot | DisruptionActionType::Other(_) => Self::Reboot,
         }
+    }
+}
+
+impl From<&Action> for DisruptionAction {
+    fn from(action: &Action) -> Self {
+        Self::plain(match action {
+            Action::Reload(service) => return Self::reload(service),
+            Action::Restart(service) => return Self::restart(service),
+            Action::None => DisruptionActionType::None,
+            Action::Reboot => DisruptionActionType::Reboot,
+            Action::Drain => DisruptionActionType::Drain,
+            Action::DaemonReload => DisruptionActionType::DaemonReload,
+            Action::Special => DisruptionActionType::Special,
+        })
     }
 }
 

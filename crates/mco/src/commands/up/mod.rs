@@ -1,12 +1,14 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
+mod admission;
 mod control_plane;
 mod data_directory;
 mod ignition_server;
 pub mod nodes;
+mod simulation;
 mod welcome;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -19,6 +21,7 @@ use crate::output::{self, Outcome};
 use crate::runtime;
 use control_plane::ControlPlane;
 use data_directory::DataDirectory;
+use nodes::Fleet;
 
 pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
@@ -61,8 +64,20 @@ async fn system(
         config_server: Some(format!("{listen}:{server_port}")),
         ..mco_operator::Options::new(VERSION)
     };
+    let in_use = Arc::clone(control_plane.in_use());
+    let (follower, followed) = (control_plane.client("admission"), stop.clone());
+    components.start("admission", async move {
+        in_use.follow(follower, followed).await;
+        Ok(())
+    });
     let operator = mco_operator::run(control_plane.client("operator"), options, stop.clone());
     components.start("the operator", async move { Ok(operator.await?) });
+    let controllers = mco_controllers::run(
+        control_plane.client("controllers"),
+        mco_controllers::Options::new(VERSION, VERSION),
+        stop.clone(),
+    );
+    components.start("the controllers", async move { Ok(controllers.await?) });
     components.start(
         "the Ignition server",
         ignition_server::run(
@@ -74,7 +89,12 @@ async fn system(
             stop.clone(),
         ),
     );
-    for node in arguments.nodes.nodes() {
+    if let Some(number) = arguments.simulate {
+        let fleet = simulation::run(control_plane.client("fleet"), number.into(), stop.clone());
+        components.start("the simulated fleet", fleet);
+    }
+    let local = arguments.simulate.is_none().then_some(arguments.nodes);
+    for node in local.into_iter().flat_map(Fleet::nodes) {
         let root = directory.node(&node.name);
         let daemon = control_plane.client_of_node(&node.name);
         let kubelet = control_plane.client("kubelet");
