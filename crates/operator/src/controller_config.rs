@@ -364,7 +364,7 @@ fn addresses(status: &InfrastructureStatus) -> Vec<String> {
 }
 
 /// The host of a URL, without brackets and port.
-fn host_of(url: &str) -> Option<String> {
+pub(crate) fn host_of(url: &str) -> Option<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next()?;
     let host = match authority.strip_prefix('[') {

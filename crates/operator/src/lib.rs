@@ -4,6 +4,7 @@
 //! what differs; [`run()`] orders the steps and repeats them when something changes. Knows nothing of how a config is
 //! rendered, rolled out or served.
 
+pub mod admission;
 pub mod certificates;
 mod cluster;
 pub mod cluster_operator;

@@ -40,6 +40,8 @@ pub enum Workloads {
 #[derive(Clone, Debug)]
 pub struct Webhook {
     pub listen: SocketAddr,
+    /// How the API server reaches it; by default through the operator's Service.
+    pub url: Option<String>,
 }
 
 impl Options {

@@ -1,5 +1,7 @@
 //! The operator's life: look, do what is to be done, tell, wait for a change.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,17 +9,23 @@ use kube::Client;
 use mco_api::MachineConfigPool;
 use mco_api::crd::CustomResourceDefinition;
 use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::admission::InUse;
+use crate::admission::webhook::{self, Certificate};
 use crate::cluster::{Cluster, ClusterError};
 use crate::cluster_operator;
 use crate::controller_config::release_version;
 use crate::facts::{self, Facts};
-use crate::options::Options;
-use crate::progress::{Outcome, Progress, Step};
+use crate::manifests::Settings;
+use crate::options::{Options, Workloads};
+use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
-use crate::steps::{definitions, machine_configuration, pools, rendering, serving, user_data};
+use crate::steps::rendering::RenderingError;
+use crate::steps::{definitions, machine_configuration, pools, rendering, serving, user_data, workloads};
 use crate::watches::{Watches, Work};
 
 /// Changes come in groups; one round for all of them is enough.
@@ -39,11 +47,31 @@ pub enum OperatorError {
 
 /// Looks after the cluster until `stop`.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), OperatorError> {
-    let mut operator = Operator::new(client, options);
+    let ending = stop.child_token();
+    let mut tasks = JoinSet::new();
+    let mut operator = Operator::new(client.clone(), options);
+    if let Some(webhook) = &operator.options.webhook {
+        let address = webhook.listen;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| OperatorError::Listen { address, source })?;
+        let in_use = Arc::new(InUse::default());
+        let certificate = Arc::clone(&operator.certificate);
+        let (following, stopping) = (Arc::clone(&in_use), ending.clone());
+        tasks.spawn(async move { following.follow(client, stopping).await });
+        let serving = webhook::serve(listener, certificate, in_use, ending.clone());
+        tasks.spawn(async move {
+            if let Err(error) = serving.await {
+                warn!("no admission requests are answered: {error}");
+            }
+        });
+    }
     tokio::select! {
         () = stop.cancelled() => {}
         () = operator.live() => {}
     }
+    ending.cancel();
+    while tasks.join_next().await.is_some() {}
     info!("the operator stops");
     Ok(())
 }
@@ -56,6 +84,8 @@ struct Operator {
     bringup: Option<bool>,
     progress: Progress,
     facts: Option<Facts>,
+    /// The webhook's.
+    certificate: Arc<Certificate>,
 }
 
 impl Operator {
@@ -67,6 +97,7 @@ impl Operator {
             bringup: None,
             progress: Progress::default(),
             facts: None,
+            certificate: Arc::default(),
         }
     }
 
@@ -137,38 +168,71 @@ impl Operator {
         let facts = progress.find(Step::RenderConfig, facts::gather(cluster)).await;
         let known = facts.clone().unwrap_or_default();
         self.watches.follow_kinds(known.kinds());
-        progress
-            .run(
-                Step::Certificates,
-                serving::config_server(cluster, &known, options, Timestamp::now()),
-            )
-            .await;
-        progress
-            .run(
-                Step::MachineConfiguration,
-                machine_configuration::machine_configuration(cluster),
-            )
-            .await;
-        progress
-            .run(Step::MachineConfigPools, pools::required(cluster, facts.as_ref()))
-            .await;
-        progress
-            .settle(
-                Step::MachineConfigController,
-                rendering::controller_config(cluster, &known, options),
-            )
-            .await;
-        progress
-            .run(Step::UserData, async {
-                let pools = pools::all(cluster).await?;
-                user_data::user_data(cluster, &pools, &known, options).await
-            })
-            .await;
+        let certificates = serving::config_server(cluster, &known, options, Timestamp::now());
+        progress.run(Step::Certificates, certificates).await;
+        let settings = machine_configuration::machine_configuration(cluster);
+        progress.run(Step::MachineConfiguration, settings).await;
+        let required = pools::required(cluster, facts.as_ref());
+        progress.run(Step::MachineConfigPools, required).await;
+        let user_data = async {
+            let pools = pools::all(cluster).await?;
+            user_data::user_data(cluster, &pools, &known, options).await
+        };
+        progress.run(Step::UserData, user_data).await;
+        if let Some(webhook) = &options.webhook {
+            let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
+            progress.run(Step::Admission, admission).await;
+        }
+        let config = rendering::controller_config(cluster, &known, options);
+        match options.workloads {
+            Workloads::Elsewhere => {
+                progress.settle(Step::MachineConfigController, config).await;
+                progress
+                    .run(Step::AccessControl, workloads::access(cluster))
+                    .await;
+            }
+            Workloads::Deployed => {
+                progress
+                    .run(Step::AccessControl, workloads::access(cluster))
+                    .await;
+                let settings = deployment_settings(&known, options);
+                self.deploy(&mut progress, &settings, config).await;
+            }
+        }
         for (step, why) in progress.failures() {
             warn!("{} failed: {why}", step.name());
         }
         self.progress = progress;
         self.facts = facts.or_else(|| self.facts.take());
+    }
+
+    /// The steps that make sense only where the cluster runs our components.
+    async fn deploy(
+        &self,
+        progress: &mut Progress,
+        settings: &Settings,
+        config: impl Future<Output = Result<Settled, RenderingError>> + Send,
+    ) {
+        let cluster = &self.cluster;
+        let network = async {
+            workloads::network_policies(cluster).await?;
+            workloads::guards(cluster).await
+        };
+        progress.run(Step::NetworkPolicies, network).await;
+        let daemon = workloads::daemon(cluster, settings);
+        progress.settle(Step::MachineConfigDaemon, daemon).await;
+        // The ControllerConfig is written even if the Deployment cannot be, so that certificates keep rotating.
+        let controller = async {
+            let (config, deployed) = (config.await, workloads::controller(cluster, settings).await);
+            match (config?, deployed?) {
+                (_, Settled::NotRunning(what)) => Ok::<_, RenderingError>(Settled::NotRunning(what)),
+                (Settled::Yes, deployed) => Ok(deployed),
+                (config, _) => Ok(config),
+            }
+        };
+        progress.settle(Step::MachineConfigController, controller).await;
+        let server = workloads::server(cluster, settings);
+        progress.settle(Step::MachineConfigServer, server).await;
     }
 
     /// Asks the pools how they are.
@@ -188,5 +252,17 @@ impl Operator {
     async fn is_new(&self) -> Option<bool> {
         let found = self.cluster.find::<CustomResourceDefinition>(TELLTALE).await;
         found.ok().map(|found| found.is_none())
+    }
+}
+
+/// What the workloads are told: the API server's address as the ControllerConfig has it.
+fn deployment_settings(facts: &Facts, options: &Options) -> Settings {
+    let infrastructure = serving::effective_infrastructure(facts, options);
+    let status = infrastructure.and_then(|infrastructure| infrastructure.status);
+    Settings {
+        image: options.image.clone(),
+        api_server_url: status
+            .map(|status| status.api_server_internal_uri)
+            .unwrap_or_default(),
     }
 }

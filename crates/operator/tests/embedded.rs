@@ -67,12 +67,11 @@ async fn a_bare_cluster_gets_everything_that_rendering_needs() {
     assert_eq!(bundle["ca-bundle.crt"], authority, "machines trust who signs");
 
     let settings: Api<MachineConfiguration> = Api::all(running.client());
-    let policies = || async {
-        let found = settings.get_opt("cluster").await.ok().flatten()?;
-        found.status?.node_disruption_policy_status
-    };
-    let policies = eventually("the disruption policies", policies).await;
-    assert!(!policies.cluster_policies.files.is_empty());
+    let settings = eventually("the settings", || async {
+        settings.get_opt("cluster").await.ok().flatten()
+    })
+    .await;
+    assert_eq!(settings.spec.management_state, "Managed");
     running.stop().await;
 }
 

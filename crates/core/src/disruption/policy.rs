@@ -53,15 +53,15 @@ impl From<&DisruptionAction> for Action {
 
 impl From<&Action> for DisruptionAction {
     fn from(action: &Action) -> Self {
-        match action {
-            Action::None => Self::plain(DisruptionActionType::None),
-            Action::Reboot => Self::plain(DisruptionActionType::Reboot),
-            Action::Drain => Self::plain(DisruptionActionType::Drain),
-            Action::DaemonReload => Self::plain(DisruptionActionType::DaemonReload),
-            Action::Special => Self::plain(DisruptionActionType::Special),
-            Action::Reload(service) => Self::reload(service),
-            Action::Restart(service) => Self::restart(service),
-        }
+        Self::plain(match action {
+            Action::Reload(service) => return Self::reload(service),
+            Action::Restart(service) => return Self::restart(service),
+            Action::None => DisruptionActionType::None,
+            Action::Reboot => DisruptionActionType::Reboot,
+            Action::Drain => DisruptionActionType::Drain,
+            Action::DaemonReload => DisruptionActionType::DaemonReload,
+            Action::Special => DisruptionActionType::Special,
+        })
     }
 }
 
@@ -190,6 +190,26 @@ impl Policy {
         self.with(files.collect(), units.collect(), ssh_key)
     }
 
+    /// All rules as a MachineConfiguration's status shows them.
+    pub fn to_cluster_policies(&self) -> NodeDisruptionPolicies {
+        let actions = |actions: &[Action]| actions.iter().map(DisruptionAction::from).collect();
+        let files = self.files.iter().map(|rule| FileDisruptionPolicy {
+            path: rule.subject.clone(),
+            actions: actions(&rule.actions),
+        });
+        let units = self.units.iter().map(|rule| UnitDisruptionPolicy {
+            name: rule.subject.clone(),
+            actions: actions(&rule.actions),
+        });
+        NodeDisruptionPolicies {
+            files: files.collect(),
+            units: units.collect(),
+            sshkey: Some(SshKeyDisruptionPolicy {
+                actions: actions(&self.ssh_key),
+            }),
+        }
+    }
+
     /// The rule for the longest path that is the file or one of its parent directories. `/` covers nothing, because
     /// it would cover everything by accident.
     pub fn for_file(&self, path: &str) -> Option<&Rule> {
@@ -212,26 +232,6 @@ impl Policy {
 
     pub fn ssh_key(&self) -> &[Action] {
         &self.ssh_key
-    }
-
-    /// The rules as the MachineConfiguration's status shows them.
-    pub fn cluster_policies(&self) -> NodeDisruptionPolicies {
-        let actions = |actions: &[Action]| actions.iter().map(DisruptionAction::from).collect();
-        let files = self.files.iter().map(|rule| FileDisruptionPolicy {
-            path: rule.subject.clone(),
-            actions: actions(&rule.actions),
-        });
-        let units = self.units.iter().map(|rule| UnitDisruptionPolicy {
-            name: rule.subject.clone(),
-            actions: actions(&rule.actions),
-        });
-        NodeDisruptionPolicies {
-            files: files.collect(),
-            units: units.collect(),
-            sshkey: Some(SshKeyDisruptionPolicy {
-                actions: actions(&self.ssh_key),
-            }),
-        }
     }
 }
 

@@ -245,11 +245,3 @@ fn an_administrators_policy_is_read_from_the_cluster() {
     );
     assert_eq!(policy.ssh_key(), [Action::Drain]);
 }
-
-#[test]
-fn the_rules_survive_the_way_through_the_cluster() {
-    let policy = Policy::default();
-    let written = serde_json::to_value(policy.cluster_policies()).unwrap();
-    let read = serde_json::from_value(written).unwrap();
-    assert_eq!(Policy::default().with_cluster_policies(&read), policy);
-}

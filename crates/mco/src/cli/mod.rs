@@ -105,7 +105,8 @@ pub struct Render {
     pub output: Option<Format>,
 }
 
-/// Check MachineConfigs and MachineConfigPools as a cluster would before accepting them.
+/// Check MachineConfigs, MachineConfigPools, KubeletConfigs and ContainerRuntimeConfigs as a cluster would before accepting
+/// them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

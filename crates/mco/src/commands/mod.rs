@@ -10,7 +10,7 @@ mod render;
 mod rollout;
 mod server;
 mod status;
-mod up;
+pub mod up;
 mod validate;
 
 use clap::CommandFactory;

@@ -6,3 +6,4 @@ pub(crate) mod pools;
 pub(crate) mod rendering;
 pub(crate) mod serving;
 pub(crate) mod user_data;
+pub(crate) mod workloads;
