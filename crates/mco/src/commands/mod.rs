@@ -4,6 +4,8 @@ mod crds;
 mod daemon;
 mod diff;
 mod explain;
+mod install;
+mod operator;
 mod plan;
 mod pointer;
 mod render;
@@ -33,6 +35,8 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Operator(arguments) => operator::run(*arguments),
+        Command::Install(arguments) => install::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
         Command::Pointer(arguments) => pointer::run(&arguments),

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::DataDirectory;
+use super::admission::Rules;
 use super::ignition_server::Files;
 use crate::cli::Up;
 
@@ -27,12 +28,17 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub async fn start(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<Self> {
+    pub async fn start(arguments: &Up, directory: &DataDirectory, rules: Rules) -> anyhow::Result<Self> {
         // Binding first: a port that is taken is known before anything is written.
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
         let options = Options {
             hosts: vec![arguments.listen.to_string()],
+            admission: if arguments.bare {
+                Vec::new()
+            } else {
+                vec![Arc::new(rules)]
+            },
             ..Options::default()
         };
         let server = Server::open(directory.path(), options)

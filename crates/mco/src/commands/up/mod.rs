@@ -1,5 +1,6 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
+mod admission;
 mod control_plane;
 mod data_directory;
 mod ignition_server;
@@ -17,6 +18,7 @@ use super::VERSION;
 use crate::cli::Up;
 use crate::output::{self, Outcome};
 use crate::runtime;
+use admission::Rules;
 use control_plane::ControlPlane;
 use data_directory::DataDirectory;
 
@@ -29,11 +31,12 @@ pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
 }
 
 async fn everything(arguments: Up, directory: DataDirectory, stop: CancellationToken) -> anyhow::Result<()> {
-    let control_plane = ControlPlane::start(&arguments, &directory).await?;
+    let rules = Rules::default();
+    let control_plane = ControlPlane::start(&arguments, &directory, rules.clone()).await?;
     let mut components = Components::new(stop.clone());
     let serving = control_plane.clone();
     components.start("the API", async move { serving.serve().await });
-    let ended = match system(&arguments, &directory, &control_plane, &mut components).await {
+    let ended = match system(&arguments, &directory, &control_plane, rules, &mut components).await {
         Ok(()) => components.until_stopped().await,
         Err(error) => Err(error),
     };
@@ -46,6 +49,7 @@ async fn system(
     arguments: &Up,
     directory: &DataDirectory,
     control_plane: &ControlPlane,
+    rules: Rules,
     components: &mut Components,
 ) -> anyhow::Result<()> {
     if arguments.bare {
@@ -61,6 +65,12 @@ async fn system(
         config_server: Some(format!("{listen}:{server_port}")),
         ..mco_operator::Options::new(VERSION)
     };
+    let (in_use, following) = (rules.in_use, stop.clone());
+    let client = control_plane.client("admission");
+    components.start("admission", async move {
+        in_use.follow(client, following).await;
+        Ok(())
+    });
     let operator = mco_operator::run(control_plane.client("operator"), options, stop.clone());
     components.start("the operator", async move { Ok(operator.await?) });
     components.start(
