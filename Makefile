@@ -29,6 +29,7 @@ lint: ## Check formatting, lints, licences and duplicate dependencies
 .PHONY: bench
 bench: ## Measure speed and memory against the budgets
 	$(CARGO) bench --package mco-core
+	$(CARGO) bench --package mco-apiserver --bench load
 	$(CARGO) build --release --package mco
 	scripts/bench-render
 	scripts/bench-server

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
-use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 use serde::Serialize;
 
+use crate::admission;
 use crate::bootstrap::{self, BootstrapError, Cluster, Settings};
 use crate::comparison::{self, Comparison, Entry};
 use crate::disruption::{Drain, Policy};
@@ -20,7 +21,6 @@ use crate::manifest::Manifest;
 use crate::problem::Problem;
 use crate::render::{Identity, Rendered};
 use crate::rollout::{PoolWaves, View, waves};
-use crate::{container_runtime, kubelet, validate};
 
 /// A change that somebody has in mind.
 #[derive(Debug, Clone)]
@@ -141,36 +141,9 @@ fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
 }
 
 fn problems(manifest: &Manifest) -> Vec<Problem> {
-    let one = |error: &dyn std::fmt::Display| vec![Problem::new("spec", error.to_string())];
-    match manifest.kind.as_str() {
-        "MachineConfig" => match manifest.decode_or_problem::<MachineConfig>() {
-            Ok(config) => validate::admit(&config)
-                .err()
-                .map_or_else(Vec::new, |invalid| invalid.problems),
-            Err(problem) => vec![problem],
-        },
-        "MachineConfigPool" => match manifest.decode_or_problem::<MachineConfigPool>() {
-            Ok(pool) => validate::admit_pool(&pool)
-                .err()
-                .map_or_else(Vec::new, |invalid| invalid.problems),
-            Err(problem) => vec![problem],
-        },
-        "KubeletConfig" => match manifest.decode_or_problem::<KubeletConfig>() {
-            Ok(object) => kubelet::validate(&object)
-                .err()
-                .map_or_else(Vec::new, |error| one(&error)),
-            Err(problem) => vec![problem],
-        },
-        "ContainerRuntimeConfig" => match manifest.decode_or_problem::<ContainerRuntimeConfig>() {
-            Ok(object) => container_runtime::validate(&object)
-                .err()
-                .map_or_else(Vec::new, |errors| {
-                    errors.iter().flat_map(|error| one(error)).collect()
-                }),
-            Err(problem) => vec![problem],
-        },
-        _ => Vec::new(),
-    }
+    let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
+    let checked = admission::check(group, &manifest.kind, &manifest.value);
+    checked.and_then(Result::err).unwrap_or_default()
 }
 
 /// A running cluster after the edits. Generated MachineConfigs are taken as they are there, except those that the edits

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use mco_api::MachineConfigPool;
 use thiserror::Error;
 
@@ -118,6 +119,21 @@ pub enum SelectError {
         "MachineConfigPool {pool:?}: couldn't find any MachineConfigs: none matches spec.machineConfigSelector"
     )]
     SelectsNothing { pool: String },
+}
+
+/// The pools whose labels a selector matches. Neither no selector nor an empty one matches any.
+pub fn selected<'p>(
+    pools: impl IntoIterator<Item = &'p MachineConfigPool>,
+    selector: Option<&LabelSelector>,
+) -> Result<Vec<&'p MachineConfigPool>, SelectorError> {
+    let selector = selector.map(Selector::parse).transpose()?;
+    let Some(selector) = selector.filter(|selector| !selector.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let matching = pools
+        .into_iter()
+        .filter(|pool| selector.matches(pool.metadata.labels.as_ref()));
+    Ok(matching.collect())
 }
 
 /// The selector of the MachineConfigs a pool is made of.

@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    fn config(spec: serde_json::Value) -> ControllerConfig {
+    fn config(spec: &serde_json::Value) -> ControllerConfig {
         serde_json::from_value(json!({"metadata": {"name": "machine-config-controller"}, "spec": spec}))
             .unwrap()
     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn certificates_follow_the_cluster_and_are_written_once() {
         let (directory, root) = machine();
-        let first = wanted(&config(json!({
+        let first = wanted(&config(&json!({
             "kubeAPIServerServingCAData": base64("ca1"),
             "internalRegistryPullSecret": base64("{}\n"),
         })))
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(root.entry(&secret).unwrap().unwrap().mode, 0o600);
         assert_eq!(sync(&root, &first, None).unwrap(), []);
         // Nothing known is no reason to take away what works.
-        let nothing = wanted(&config(json!({"kubeAPIServerServingCAData": null}))).unwrap();
+        let nothing = wanted(&config(&json!({"kubeAPIServerServingCAData": null}))).unwrap();
         assert_eq!(sync(&root, &nothing, None).unwrap(), []);
     }
 
@@ -234,7 +234,7 @@ mod tests {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "old\n").unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
-        let wanted = wanted(&config(json!({"kubeAPIServerServingCAData": base64("ca2")}))).unwrap();
+        let wanted = wanted(&config(&json!({"kubeAPIServerServingCAData": base64("ca2")}))).unwrap();
         sync(&root, &wanted, None).unwrap();
         let entry = root.entry(&RootedPath::new(paths::KUBELET_CA).unwrap()).unwrap();
         assert_eq!(entry.unwrap().mode, 0o640);
@@ -244,7 +244,7 @@ mod tests {
     fn registries_come_and_go_and_ports_stay_quiet() {
         let (directory, root) = machine();
         let at = |path: &str| directory.path().join("etc/docker/certs.d").join(path);
-        let both = config(json!({
+        let both = config(&json!({
             "kubeAPIServerServingCAData": base64("ca"),
             "imageRegistryBundleData": [{"file": "r.example..5000", "data": base64("one")}, {"file": "s.example", "data": base64("two")}],
             "imageRegistryBundleUserData": [{"file": "s.example", "data": base64("mine")}],
@@ -257,7 +257,7 @@ mod tests {
 
         fs::create_dir_all(at("users.example")).unwrap();
         fs::write(at("users.example/client.key"), "x").unwrap();
-        let none = wanted(&config(json!({"kubeAPIServerServingCAData": base64("ca")}))).unwrap();
+        let none = wanted(&config(&json!({"kubeAPIServerServingCAData": base64("ca")}))).unwrap();
         sync(&root, &none, None).unwrap();
         assert!(!at("r.example:5000").exists() && !at("s.example").exists());
         assert!(at("users.example/client.key").exists());

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod command;
+mod directory;
 mod machine;
 pub mod os;
 mod path;

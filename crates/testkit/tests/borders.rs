@@ -12,7 +12,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-ignition", &[]),
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
-    ("mco-testkit", &[]),
+    // For the simulated fleet, which talks to the controllers in their own words.
+    ("mco-testkit", &["mco-api", "mco-core"]),
+    ("mco-controllers", &["mco-api", "mco-core"]),
     ("mco-host", &[]),
     ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
     ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
@@ -30,6 +32,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-host",
             "mco-daemon",
             "mco-apiserver",
+            "mco-controllers",
+            "mco-testkit",
         ],
     ),
 ];

@@ -32,13 +32,16 @@ pub fn read(root: &Root) -> Result<Option<Activity>, FsError> {
 pub(super) struct Teller {
     service_manager: Option<ServiceManager>,
     current: Option<Activity>,
+    /// What the process before us did last. If we go on with the same, its clock goes on as well.
+    inherited: Option<Activity>,
 }
 
 impl Teller {
     pub fn new(root: &Root, service_manager: Option<ServiceManager>) -> Self {
         Self {
             service_manager,
-            current: read(root).ok().flatten(),
+            current: None,
+            inherited: read(root).ok().flatten(),
         }
     }
 
@@ -81,11 +84,11 @@ impl Teller {
         failure: Option<String>,
     ) -> Timestamp {
         let same = |now: &&Activity| now.doing == doing && now.waits_for.as_deref() == waits_for;
-        let since = self
-            .current
-            .as_ref()
-            .filter(same)
-            .map_or_else(Timestamp::now, |now| now.since);
+        let since = [&self.current, &self.inherited]
+            .into_iter()
+            .flatten()
+            .find(same)
+            .map_or_else(Timestamp::now, |before| before.since);
         let activity = Activity {
             doing: doing.to_owned(),
             since,

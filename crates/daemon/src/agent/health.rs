@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::error::AgentError;
@@ -38,11 +39,10 @@ pub(super) async fn listen(
     address: SocketAddr,
     health: Arc<Health>,
     stop: CancellationToken,
-) -> Result<SocketAddr, AgentError> {
+) -> Result<JoinHandle<()>, AgentError> {
     let failed = |source| AgentError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    tokio::spawn(async move {
+    Ok(tokio::spawn(async move {
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
@@ -70,8 +70,7 @@ pub(super) async fn listen(
                 }
             });
         }
-    });
-    Ok(bound)
+    }))
 }
 
 fn answer(request: &Request<Incoming>, health: &Health) -> Response<Full<Bytes>> {

@@ -44,12 +44,17 @@ pub async fn run(
     let helpers = CancellationToken::new();
     let _end_of_helpers = helpers.clone().drop_guard();
     let mut agent = Agent::new(client, machine, node, &options);
-    if let Some(address) = options.listen {
-        health::listen(address, Arc::clone(&agent.health), helpers).await?;
-    }
+    let endpoints = match options.listen {
+        Some(address) => Some(health::listen(address, Arc::clone(&agent.health), helpers.clone()).await?),
+        None => None,
+    };
     let news = newsfeed(&agent.cluster);
     let ended = agent.follow(news, options.grace, &stop).await;
     agent.teller.stopping();
+    helpers.cancel();
+    if let Some(endpoints) = endpoints {
+        endpoints.await?;
+    }
     ended
 }
 
@@ -186,16 +191,12 @@ impl Agent {
             Wake::Found(Ok(Watch::Drifted(mismatches))) => {
                 return Ok(self.react_to_drift(&mismatches).await?.unwrap_or(pause));
             }
-            Wake::Found(Ok(Watch::Intact)) => {
-                if self.view().is_none_or(|view| !view.is_failing()) {
-                    return Ok(pause);
-                }
-            }
+            // Repaired perhaps, or told to apply everything again.
+            Wake::Found(Ok(Watch::Intact)) | Wake::TimeIsUp => {}
             Wake::Found(Err(error)) => {
                 self.monitor = None;
                 return Err(error.into());
             }
-            Wake::TimeIsUp => {}
         }
         self.sync(stop).await
     }

@@ -152,12 +152,16 @@ impl Agent {
         if !again {
             self.tell(&Phase::NeedsUpdate).await;
         }
-        let new = work::checked(self.target(&to.config).await?)?.with_built_image(to.image.clone());
         let known = if seen.introduces_itself || seen.disk.config.is_none() {
             Some(self.installed(&from.config).await?)
         } else {
             None
         };
+        let target = match &known {
+            Some(known) if from.config == to.config => known.clone(),
+            _ => self.target(&to.config).await?,
+        };
+        let new = work::checked(target)?.with_built_image(to.image.clone());
         let image = from.image.clone();
         let old = self
             .blocking(move |machine| work::starting_point(machine, known, image))

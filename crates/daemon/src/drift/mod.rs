@@ -78,6 +78,8 @@ impl Monitor {
         {
             managed.extend(systemd::links(&unit.name, &RootUnits(&machine.root))?.into_keys());
         }
+        // Not ours, but whoever puts it there wants to be noticed.
+        managed.insert(RootedPath::new(paths::FORCE_FILE).map_err(FsError::from)?);
         for live in paths::LIVE_CONTENT {
             managed.remove(&RootedPath::new(live).map_err(FsError::from)?);
         }

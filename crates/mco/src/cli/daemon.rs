@@ -17,6 +17,7 @@ pub struct Daemon {
 #[derive(Debug, Subcommand)]
 pub enum DaemonCommand {
     Start(DaemonStart),
+    Firstboot(FirstBoot),
     OnceFrom(OnceFrom),
     Validate(DaemonValidate),
     Status(DaemonStatus),
@@ -42,6 +43,24 @@ pub struct DaemonStart {
     pub listen: Option<SocketAddr>,
     #[command(flatten)]
     pub machine: MachineOptions,
+}
+
+/// Complete the first boot of a machine that Ignition has provisioned.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon firstboot
+  mco daemon firstboot --skip-reboot
+
+Brings the operating system image, kernel arguments and extensions to what the machine was installed for, as
+/etc/ignition-machine-config-encapsulated.json says, and boots the machine if that changed anything. Without that file there
+is nothing to do. Meant to run before the kubelet starts.")]
+pub struct FirstBoot {
+    #[command(flatten)]
+    pub machine: MachineOptions,
+    /// Never boot the machine, even if the change takes effect only then.
+    #[arg(long)]
+    pub skip_reboot: bool,
 }
 
 /// Apply a MachineConfig or an Ignition config without a cluster; repeat it as often as you like.

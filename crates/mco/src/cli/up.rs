@@ -13,6 +13,7 @@ use crate::commands::up::nodes::Fleet;
 Examples:
   mco up
   mco up --nodes masters=3,workers=5
+  mco up --simulate 200
   mco up --data-dir /var/lib/mco --port 6443 --listen 0.0.0.0
   mco up --fresh
 
@@ -36,6 +37,9 @@ pub struct Up {
         default_value = "masters=1,workers=3"
     )]
     pub nodes: Fleet,
+    /// Pretend to have this many machines instead, to see how a large fleet behaves.
+    #[arg(long, value_name = "N", conflicts_with = "nodes", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub simulate: Option<u16>,
     /// Port of the Ignition server; another if it is taken.
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
     pub server_port: u16,

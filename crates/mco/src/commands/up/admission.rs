@@ -1,40 +1,50 @@
-//! Refuses bad objects when they are written to the embedded API.
+//! Refuses bad objects when they are written, inside the embedded API server.
 
 use std::sync::Arc;
 
 use mco_apiserver::admission::{Admission, AdmissionRequest, Operation, Rejection};
 use mco_apiserver::meta::Object;
-use mco_core::admission;
+use mco_core::admission::{self as core, OPERATOR_GROUP, OWN_GROUP};
 use mco_operator::admission::InUse;
 use serde_json::Value;
 
-/// The rules of `mco validate`, asked at every write.
-#[derive(Debug, Clone, Default)]
-pub struct Rules {
-    pub in_use: Arc<InUse>,
+/// Asks the same function as the webhook of a real cluster does.
+#[derive(Debug)]
+pub struct Guard {
+    in_use: Arc<InUse>,
 }
 
-impl Admission for Rules {
+impl Guard {
+    pub fn new(in_use: Arc<InUse>) -> Self {
+        Self { in_use }
+    }
+}
+
+impl Admission for Guard {
     fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection> {
-        let group = request.definition.group.as_str();
-        let ours = [admission::OWN_GROUP, admission::OPERATOR_GROUP].contains(&group);
+        let definition = request.definition;
+        let ours = matches!(definition.group.as_str(), OWN_GROUP | OPERATOR_GROUP);
         if !ours || !request.subresource.is_empty() {
             return Ok(None);
         }
-        let value = |object: Option<&Object>| object.map(|object| Value::Object(object.clone()));
-        let (object, old) = (value(request.object), value(request.old));
-        let asked = admission::Request {
+        let value = |object: &Object| Value::Object(object.clone());
+        let (object, old) = (request.object.map(value), request.old.map(value));
+        let reviewed = self.in_use.review(&core::Request {
             operation: match request.operation {
-                Operation::Create => admission::Operation::Create,
-                Operation::Update => admission::Operation::Update,
-                Operation::Delete => admission::Operation::Delete,
+                Operation::Create => core::Operation::Create,
+                Operation::Update => core::Operation::Update,
+                Operation::Delete => core::Operation::Delete,
             },
-            group,
-            kind: &request.definition.kind,
+            group: &definition.group,
+            kind: &definition.kind,
             name: request.name,
             object: object.as_ref(),
             old: old.as_ref(),
-        };
-        self.in_use.review(&asked).map(|_| None).map_err(Rejection::new)
+        });
+        match reviewed {
+            // Warnings have no way to the client here.
+            Ok(_) => Ok(None),
+            Err(message) => Err(Rejection::new(message)),
+        }
     }
 }

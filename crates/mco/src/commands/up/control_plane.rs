@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use kube::Client;
+use mco_apiserver::admission::Admission;
 use mco_apiserver::store::StoreError;
 use mco_apiserver::{Identity, Options, Server, ServerError};
+use mco_operator::admission::InUse;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::DataDirectory;
-use super::admission::Rules;
+use super::admission::Guard;
 use super::ignition_server::Files;
 use crate::cli::Up;
 
@@ -23,22 +25,24 @@ const BOOTSTRAPPERS: &str = "system:bootstrappers";
 #[derive(Clone)]
 pub struct ControlPlane {
     server: Arc<Server>,
+    in_use: Arc<InUse>,
     listener: Arc<Mutex<Option<TcpListener>>>,
     url: String,
 }
 
 impl ControlPlane {
-    pub async fn start(arguments: &Up, directory: &DataDirectory, rules: Rules) -> anyhow::Result<Self> {
+    pub async fn start(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<Self> {
         // Binding first: a port that is taken is known before anything is written.
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
+        let in_use = Arc::new(InUse::default());
+        let mut admission: Vec<Arc<dyn Admission>> = Vec::new();
+        if !arguments.bare {
+            admission.push(Arc::new(Guard::new(Arc::clone(&in_use))));
+        }
         let options = Options {
+            admission,
             hosts: vec![arguments.listen.to_string()],
-            admission: if arguments.bare {
-                Vec::new()
-            } else {
-                vec![Arc::new(rules)]
-            },
             ..Options::default()
         };
         let server = Server::open(directory.path(), options)
@@ -48,9 +52,15 @@ impl ControlPlane {
         server.write_kubeconfig(&url)?;
         Ok(Self {
             server: Arc::new(server),
+            in_use,
             listener: Arc::new(Mutex::new(Some(listener))),
             url,
         })
+    }
+
+    /// What admission knows about rendered configs; somebody has to keep it up to date.
+    pub fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
     }
 
     pub fn url(&self) -> &str {

@@ -5,9 +5,10 @@ mod control_plane;
 mod data_directory;
 mod ignition_server;
 pub mod nodes;
+mod simulation;
 mod welcome;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -18,9 +19,9 @@ use super::VERSION;
 use crate::cli::Up;
 use crate::output::{self, Outcome};
 use crate::runtime;
-use admission::Rules;
 use control_plane::ControlPlane;
 use data_directory::DataDirectory;
+use nodes::Fleet;
 
 pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
@@ -31,12 +32,11 @@ pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
 }
 
 async fn everything(arguments: Up, directory: DataDirectory, stop: CancellationToken) -> anyhow::Result<()> {
-    let rules = Rules::default();
-    let control_plane = ControlPlane::start(&arguments, &directory, rules.clone()).await?;
+    let control_plane = ControlPlane::start(&arguments, &directory).await?;
     let mut components = Components::new(stop.clone());
     let serving = control_plane.clone();
     components.start("the API", async move { serving.serve().await });
-    let ended = match system(&arguments, &directory, &control_plane, rules, &mut components).await {
+    let ended = match system(&arguments, &directory, &control_plane, &mut components).await {
         Ok(()) => components.until_stopped().await,
         Err(error) => Err(error),
     };
@@ -49,7 +49,6 @@ async fn system(
     arguments: &Up,
     directory: &DataDirectory,
     control_plane: &ControlPlane,
-    rules: Rules,
     components: &mut Components,
 ) -> anyhow::Result<()> {
     if arguments.bare {
@@ -65,14 +64,20 @@ async fn system(
         config_server: Some(format!("{listen}:{server_port}")),
         ..mco_operator::Options::new(VERSION)
     };
-    let (in_use, following) = (rules.in_use, stop.clone());
-    let client = control_plane.client("admission");
+    let in_use = Arc::clone(control_plane.in_use());
+    let (follower, followed) = (control_plane.client("admission"), stop.clone());
     components.start("admission", async move {
-        in_use.follow(client, following).await;
+        in_use.follow(follower, followed).await;
         Ok(())
     });
     let operator = mco_operator::run(control_plane.client("operator"), options, stop.clone());
     components.start("the operator", async move { Ok(operator.await?) });
+    let controllers = mco_controllers::run(
+        control_plane.client("controllers"),
+        mco_controllers::Options::new(VERSION, VERSION),
+        stop.clone(),
+    );
+    components.start("the controllers", async move { Ok(controllers.await?) });
     components.start(
         "the Ignition server",
         ignition_server::run(
@@ -84,7 +89,12 @@ async fn system(
             stop.clone(),
         ),
     );
-    for node in arguments.nodes.nodes() {
+    if let Some(number) = arguments.simulate {
+        let fleet = simulation::run(control_plane.client("fleet"), number.into(), stop.clone());
+        components.start("the simulated fleet", fleet);
+    }
+    let local = arguments.simulate.is_none().then_some(arguments.nodes);
+    for node in local.into_iter().flat_map(Fleet::nodes) {
         let root = directory.node(&node.name);
         let daemon = control_plane.client_of_node(&node.name);
         let kubelet = control_plane.client("kubelet");

@@ -1,0 +1,5 @@
+//! The controllers on the embedded control plane, with machines that exist only as Nodes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cluster;
+mod rollout;
