@@ -119,16 +119,7 @@ fn registered_metrics() -> BTreeSet<String> {
             }
         }
     }
-    let controllers = [
-        "mco_machine_count",
-        "mco_updated_machine_count",
-        "mco_degraded_machine_count",
-        "mco_pool_paused",
-        "mcc_drain_err",
-        "mcc_pool_alert",
-        "os_image_url_override",
-    ];
-    let mut names: BTreeSet<String> = controllers.map(str::to_owned).into();
+    let mut names = BTreeSet::new();
     for (component, prefix) in [("controllers", ""), ("daemon", ""), ("server", "mco_server_")] {
         let mut texts = Vec::new();
         sources(

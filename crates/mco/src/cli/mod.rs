@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use client::{OnePool, Rollout, RolloutAction, Status, Wait};
-pub use operator::{Install, Operator};
+pub use operator::{Controller, Install, Operator};
 pub use plan::Plan;
 pub use server::{Pointer, Server};
 pub use up::Up;
@@ -41,6 +41,7 @@ pub enum Command {
     Explain(Explain),
     Daemon(daemon::Daemon),
     Operator(Box<Operator>),
+    Controller(Controller),
     Install(Install),
     Crds(Crds),
     Server(Box<Server>),

@@ -1,6 +1,7 @@
 //! The options of `mco operator`, `mco controller` and `mco install`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -40,6 +41,29 @@ pub struct Operator {
     /// How the API server reaches that address; by default through the operator's Service.
     #[arg(long, value_name = "URL", requires = "webhook_listen")]
     pub webhook_url: Option<String>,
+    #[command(flatten)]
+    pub election: Election,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Render configurations, roll them out, drain nodes, and tell how far each pool is.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco controller
+  mco controller --kubeconfig admin.kubeconfig --metrics-listen 127.0.0.1:9001
+  mco controller --templates templates/
+
+It waits for the ControllerConfig that mco operator writes. Of several controllers one leads; the others take over when it
+ends. SIGTERM stops it within five seconds; what it was doing is carried on by the next.")]
+pub struct Controller {
+    /// Serve /metrics over plain HTTP here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+    /// Directory of base templates, instead of the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
     #[command(flatten)]
     pub election: Election,
     #[command(flatten)]

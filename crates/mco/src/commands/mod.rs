@@ -1,5 +1,6 @@
 //! One module per command: read, call the brain, print.
 
+mod controller;
 mod crds;
 mod daemon;
 mod diff;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Operator(arguments) => operator::run(*arguments),
+        Command::Controller(arguments) => controller::run(arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
