@@ -99,7 +99,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
         "daemon".to_owned(),
         "start".to_owned(),
         "--root=/rootfs".to_owned(),
-        format!("--metrics-listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
+        format!("--listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
     ];
     let mut container = container(
         component::DAEMON,
@@ -112,7 +112,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
         json!([{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);
     container["volumeMounts"] =
         json!([{"name": "rootfs", "mountPath": "/rootfs", "mountPropagation": "HostToContainer"}]);
-    container["resources"] = json!({"requests": {"cpu": "20m", "memory": "50Mi"}});
+    container["livenessProbe"] = json!({"httpGet": {"path": "/livez", "port": "metrics"}, "periodSeconds": 30, "failureThreshold": 10});
     let pod = json!({
         "serviceAccountName": component::DAEMON,
         "hostNetwork": true,
