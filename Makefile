@@ -34,6 +34,7 @@ bench: ## Measure speed and memory against the budgets
 	$(CARGO) build --release --package mco
 	scripts/bench-render
 	scripts/bench-server
+	scripts/bench-daemon
 
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers; SECONDS_EACH=300 by default
