@@ -18,6 +18,7 @@ test: ## Run all tests that need nothing but Rust
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
 	e2e/firstboot/run
+	e2e/node/run
 
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies
@@ -29,6 +30,7 @@ lint: ## Check formatting, lints, licences and duplicate dependencies
 .PHONY: bench
 bench: ## Measure speed and memory against the budgets
 	$(CARGO) bench --package mco-core
+	$(CARGO) bench --package mco-apiserver --bench load
 	$(CARGO) build --release --package mco
 	scripts/bench-render
 	scripts/bench-server

@@ -158,6 +158,20 @@ impl FieldError {
     }
 }
 
+impl FieldError {
+    /// An invalid value that messages show in a form of its own.
+    pub fn with_shown_value(field: impl Into<String>, shown: &str, detail: &str) -> Self {
+        let reason = FieldReason::Invalid;
+        let mut body = format!("{}: {shown}", reason.title());
+        append_detail(&mut body, detail);
+        Self {
+            reason,
+            field: field.into(),
+            body,
+        }
+    }
+}
+
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.body)

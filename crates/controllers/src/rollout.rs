@@ -312,9 +312,14 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
     {
         return Ok(Again::After(wait));
     }
+    // The first report is written whole: a count of zero is a fact, and people's columns show it.
+    let reported = pool
+        .status
+        .as_ref()
+        .filter(|status| status.observed_generation != 0);
     let patch = json!({
         "metadata": {"resourceVersion": pool.metadata.resource_version},
-        "status": patches::between(&before, &status),
+        "status": patches::between(&reported, &status),
     });
     let written = cluster
         .api::<MachineConfigPool>()

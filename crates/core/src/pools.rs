@@ -19,6 +19,17 @@ pub fn is_built_in(pool: &str) -> bool {
     matches!(pool, MASTER | WORKER | ARBITER)
 }
 
+/// Whether a pool of this name can exist in Kubernetes.
+pub fn is_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        label.bytes().all(|byte| inner(byte) || byte == b'-')
+            && label.bytes().next().is_some_and(inner)
+            && label.bytes().next_back().is_some_and(inner)
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
 /// What the pools say about one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Membership<'a> {

@@ -2,8 +2,11 @@
 
 mod cli;
 mod commands;
+mod connection;
 mod input;
 mod output;
+mod runtime;
+mod table;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! The whole server, from its settings to its end.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
@@ -20,6 +22,8 @@ use crate::tokens::TokensError;
 /// Everything that can be chosen on the command line.
 #[derive(Debug)]
 pub struct Settings {
+    /// Where to listen; on every address of the machine if left out.
+    pub address: Option<IpAddr>,
     pub secure_port: u16,
     /// 0 is off: what is served holds credentials.
     pub insecure_port: u16,
@@ -53,14 +57,12 @@ pub enum RunError {
     Directory(PathBuf),
     #[error("cannot listen on port {port}: {source}")]
     Bind { port: u16, source: io::Error },
-    #[error("cannot wait for signals: {0}")]
-    Signals(io::Error),
     #[error("{0} ended unexpectedly")]
     Ended(&'static str),
 }
 
-/// Serves until SIGTERM or SIGINT, then lets open transfers finish.
-pub async fn run(settings: Settings, backend: Backend) -> Result<(), RunError> {
+/// Serves until `stop` is cancelled, then lets open transfers finish.
+pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) -> Result<(), RunError> {
     let offer = Offer::new(&settings.tls_minimum, &settings.tls_suites)?;
     let certificates = Certificates::load(&settings.certificate, &settings.key)?;
     let tls = offer.server_config(Arc::clone(&certificates))?;
@@ -72,21 +74,22 @@ pub async fn run(settings: Settings, backend: Backend) -> Result<(), RunError> {
     // Binding first: a port that is taken is known before anything is watched.
     let mut listeners = vec![
         listener(
+            settings.address,
             settings.secure_port,
             Transport::Tls(TlsAcceptor::from(Arc::new(tls))),
         )
         .await?,
     ];
     if settings.insecure_port != 0 {
-        listeners.push(listener(settings.insecure_port, Transport::Plain).await?);
+        listeners.push(listener(settings.address, settings.insecure_port, Transport::Plain).await?);
     }
-    let (stop, stopped) = watch::channel(false);
+    let (drain, draining) = watch::channel(false);
     if settings.metrics_port != 0 {
-        let metrics = listener(settings.metrics_port, Transport::Plain).await?;
+        let metrics = listener(settings.address, settings.metrics_port, Transport::Plain).await?;
         tokio::spawn(http::serve_metrics(
             metrics.socket,
             Arc::clone(&app),
-            stopped.clone(),
+            draining.clone(),
         ));
     }
 
@@ -115,18 +118,18 @@ pub async fn run(settings: Settings, backend: Backend) -> Result<(), RunError> {
             listener,
             Arc::clone(&app),
             settings.limits,
-            stopped.clone(),
+            draining.clone(),
         ));
     }
 
     tokio::select! {
-        result = asked_to_stop() => result?,
+        () = stop.cancelled() => {}
         _ = followers.join_next() => return Err(RunError::Ended("watching for changes")),
         _ = serving.join_next() => return Err(RunError::Ended("a listener")),
     }
     info!("stopping: waiting for open transfers");
     app.drain();
-    let _ = stop.send(true);
+    drain.send_replace(true);
     while serving.join_next().await.is_some() {}
     Ok(())
 }
@@ -163,33 +166,22 @@ fn check(backend: &Backend) -> Result<(), RunError> {
     Ok(())
 }
 
-async fn listener(port: u16, transport: Transport) -> Result<Listener, RunError> {
-    let socket = bind_patiently(port)
+async fn listener(address: Option<IpAddr>, port: u16, transport: Transport) -> Result<Listener, RunError> {
+    let socket = bind_patiently(address, port)
         .await
         .map_err(|source| RunError::Bind { port, source })?;
     Ok(Listener { socket, transport })
 }
 
 /// The server that is being replaced may need a moment to let go of the port.
-async fn bind_patiently(port: u16) -> io::Result<tokio::net::TcpListener> {
+async fn bind_patiently(address: Option<IpAddr>, port: u16) -> io::Result<tokio::net::TcpListener> {
     const ATTEMPTS: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(300);
     for _ in 1..ATTEMPTS {
-        match http::bind(port).await {
+        match http::bind(address, port).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => tokio::time::sleep(PAUSE).await,
             result => return result,
         }
     }
-    http::bind(port).await
-}
-
-async fn asked_to_stop() -> Result<(), RunError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    http::bind(address, port).await
 }

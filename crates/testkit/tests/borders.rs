@@ -18,6 +18,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-host", &[]),
     ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
     ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
+    ("mco-operator", &["mco-ignition", "mco-api", "mco-core"]),
     ("mco-apiserver", &[]),
     ("mco-parity", &[]),
     (
@@ -27,6 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-api",
             "mco-core",
             "mco-server",
+            "mco-operator",
             "mco-host",
             "mco-daemon",
             "mco-apiserver",

@@ -18,9 +18,21 @@ const HISTORY: Duration = Duration::from_secs(10);
 #[tokio::test(flavor = "multi_thread")]
 async fn the_embedded_control_plane_answers_like_a_real_kube_apiserver() {
     let directory = tempfile::tempdir().unwrap();
-    let retention = Retention { age: HISTORY, ..Retention::default() };
-    let embedded =
-        Arc::new(Embedded::open(directory.path(), Options { retention, ..Options::default() }).await.unwrap());
+    let retention = Retention {
+        age: HISTORY,
+        ..Retention::default()
+    };
+    let embedded = Arc::new(
+        Embedded::open(
+            directory.path(),
+            Options {
+                retention,
+                ..Options::default()
+            },
+        )
+        .await
+        .unwrap(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let kubeconfig = embedded.write_kubeconfig(&url).unwrap();
@@ -36,5 +48,11 @@ async fn the_embedded_control_plane_answers_like_a_real_kube_apiserver() {
         data.judge(&transcript, &played, &mut report).unwrap();
     }
     let failures = report.failures;
-    assert!(failures.is_empty(), "{}\n{} passed, {} failed", failures.join("\n"), report.passed, failures.len());
+    assert!(
+        failures.is_empty(),
+        "{}\n{} passed, {} failed",
+        failures.join("\n"),
+        report.passed,
+        failures.len()
+    );
 }

@@ -76,10 +76,13 @@ impl Admission for NodeRestriction {
             )));
         }
         if kind == "node"
-            && request.operation == Operation::Update
-            && let (Some(old), Some(new)) = (request.old, request.object)
+            && let Some(new) = request.object
         {
-            check_own_node(node, old, new)?;
+            match (request.operation, request.old) {
+                (Operation::Update, Some(old)) => check_own_node(node, old, new)?,
+                (Operation::Create, _) => check_labels(&Object::new(), new)?,
+                _ => {}
+            }
         }
         Ok(None)
     }
@@ -101,6 +104,10 @@ fn check_own_node(node: &str, old: &Object, new: &Object) -> Result<(), Rejectio
             "node {node:?} is not allowed to modify its owners"
         )));
     }
+    check_labels(old, new)
+}
+
+fn check_labels(old: &Object, new: &Object) -> Result<(), Rejection> {
     let restricted = |object: &Object| -> Vec<(String, String)> {
         let labels = meta::labels(object).into_iter().flatten();
         let kept = labels.filter(|(key, _)| key.contains(RESTRICTED_LABEL));

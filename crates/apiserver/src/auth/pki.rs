@@ -12,7 +12,7 @@ use std::sync::Arc;
 use jiff::{Span, Timestamp, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -92,12 +92,17 @@ impl Pki {
             (_, Err(source)) => return Err(failed("reading", &bundle_path)(source)),
         };
         let (key, bundle) = match existing {
-            Some((key, bundle)) if !ends_within(&bundle, now, AUTHORITY_OVERLAP_DAYS)? => (key, bundle),
+            Some((key, bundle))
+                if belongs_to(&key, &bundle)? && !ends_within(&bundle, now, AUTHORITY_OVERLAP_DAYS)? =>
+            {
+                (key, bundle)
+            }
             older => {
                 let older = older.map(|(_, bundle)| bundle);
                 let (key, certificate) = make_authority(now)?;
                 let bundle = certificate + &still_valid(older.as_deref().unwrap_or_default(), now)?;
-                // The bundle goes first: a key without its certificate would sign what nobody trusts.
+                // The bundle goes first: a key without its certificate would sign what nobody trusts. A crash between
+                // the two leaves a bundle without its key, which the next start replaces.
                 files::write_private(&bundle_path, bundle.as_bytes())
                     .map_err(failed("writing", &bundle_path))?;
                 files::write_private(&key_path, key.as_bytes()).map_err(failed("writing", &key_path))?;
@@ -215,6 +220,14 @@ fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
         .ok_or_else(|| PkiError::Read("the authority's file holds no certificate".to_owned()))
 }
 
+/// Whether a key is that of a bundle's newest authority.
+fn belongs_to(key: &str, bundle: &str) -> Result<bool, PkiError> {
+    let newest = first_certificate(bundle)?;
+    let (_, newest) =
+        X509Certificate::from_der(&newest).map_err(|error| PkiError::Read(error.to_string()))?;
+    Ok(KeyPair::from_pem(key)?.subject_public_key_info() == newest.public_key().raw)
+}
+
 fn end_of(certificate: &CertificateDer<'_>) -> Result<Timestamp, PkiError> {
     let (_, parsed) =
         X509Certificate::from_der(certificate).map_err(|error| PkiError::Read(error.to_string()))?;
@@ -313,6 +326,20 @@ mod tests {
             2,
             "the first has expired by now"
         );
+    }
+
+    #[test]
+    fn a_crash_while_the_authority_is_replaced_leaves_one_that_can_sign() {
+        let directory = tempfile::tempdir().unwrap();
+        let early = Pki::open(directory.path(), at("2026-01-01T00:00:00Z")).unwrap();
+        let old_key = std::fs::read(directory.path().join("ca.key")).unwrap();
+        Pki::open(directory.path(), at("2034-06-01T00:00:00Z")).unwrap();
+        std::fs::write(directory.path().join("ca.key"), old_key).unwrap();
+
+        let after = Pki::open(directory.path(), at("2034-06-02T00:00:00Z")).unwrap();
+        let key = std::fs::read_to_string(directory.path().join("ca.key")).unwrap();
+        assert!(belongs_to(&key, after.bundle()).unwrap());
+        assert!(after.bundle().trim_end().ends_with(early.bundle().trim_end()));
     }
 
     #[test]

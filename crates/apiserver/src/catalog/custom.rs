@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::{Catalog, Source};
 use crate::schema::CustomSchema;
 
 /// Where the scale subresource finds its numbers.
@@ -46,16 +47,23 @@ pub struct CustomDefinition {
 }
 
 impl CustomDefinition {
-    /// Reads a stored CRD; `None` when it lacks what serving needs, or its names were not accepted.
-    pub fn read(crd: &Value) -> Option<Self> {
+    /// Reads a stored CRD; `None` when it lacks what serving needs, or its names were not accepted. What `known` has
+    /// already compiled is taken from there.
+    pub fn read(crd: &Value, known: &Catalog) -> Option<Self> {
         let spec = crd.get("spec")?;
         let names = crd.pointer("/status/acceptedNames").unwrap_or(&spec["names"]);
         let group = text(spec, "group")?;
         let kind = text(names, "kind")?;
+        let plural = text(names, "plural")?;
         let versions: Vec<Arc<CustomVersion>> = spec["versions"]
             .as_array()?
             .iter()
-            .filter_map(|version| read_version(version, spec, &group, &kind).map(Arc::new))
+            .filter_map(|version| {
+                let name = text(version, "name")?;
+                let known = known.resource(&group, &name, &plural);
+                read_version(version, spec, &group, &kind, known.map(|known| &known.source))
+            })
+            .map(Arc::new)
             .collect();
         let storage_version = spec["versions"]
             .as_array()?
@@ -65,7 +73,7 @@ impl CustomDefinition {
         Some(Self {
             group,
             list_kind: text(names, "listKind").unwrap_or_else(|| format!("{kind}List")),
-            plural: text(names, "plural")?,
+            plural,
             singular: text(names, "singular").unwrap_or_else(|| kind.to_ascii_lowercase()),
             short_names: texts(names, "shortNames"),
             categories: texts(names, "categories"),
@@ -84,7 +92,13 @@ impl CustomDefinition {
     }
 }
 
-fn read_version(version: &Value, spec: &Value, group: &str, kind: &str) -> Option<CustomVersion> {
+fn read_version(
+    version: &Value,
+    spec: &Value,
+    group: &str,
+    kind: &str,
+    known: Option<&Source>,
+) -> Option<CustomVersion> {
     let name = text(version, "name")?;
     let open_api_schema = version
         .pointer("/schema/openAPIV3Schema")
@@ -108,10 +122,20 @@ fn read_version(version: &Value, spec: &Value, group: &str, kind: &str) -> Optio
                 label_selector: text(scale, "labelSelectorPath"),
             })
         });
+    let preserves_unknown = spec["preserveUnknownFields"] == true;
+    let schema = match known {
+        Some(Source::Custom(known))
+            if known.open_api_schema == open_api_schema
+                && known.schema.preserves_unknown() == preserves_unknown =>
+        {
+            known.schema.clone()
+        }
+        _ => CustomSchema::new(&open_api_schema, preserves_unknown),
+    };
     Some(CustomVersion {
         served: version["served"] == true,
         deprecation_warning,
-        schema: CustomSchema::new(&open_api_schema, spec["preserveUnknownFields"] == true),
+        schema,
         open_api_schema,
         columns: version["additionalPrinterColumns"]
             .as_array()

@@ -186,6 +186,21 @@ impl Definition {
         }
     }
 
+    /// The type of a built-in object as it is stored.
+    pub fn storage_schema(&self) -> Option<Schema> {
+        match &self.source {
+            Source::BuiltIn(kind) => {
+                let (group, version) = match kind.storage {
+                    Storage::SharedWith { group, .. } => (group, kind.version),
+                    Storage::Own | Storage::Virtual => return self.type_schema(),
+                };
+                kinds::by_kind(group, version, kind.kind)
+                    .and_then(|stored| kinds::schema_of(stored.definition))
+            }
+            Source::Custom(_) => None,
+        }
+    }
+
     pub fn selectable_fields(&self) -> SelectableFields<'_> {
         match &self.source {
             Source::BuiltIn(kind) => SelectableFields::BuiltIn(kind),

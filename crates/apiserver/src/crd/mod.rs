@@ -3,14 +3,12 @@
 //! Names are accepted or refused in the write itself, so a definition is established (and its resource served) by the
 //! time the client has its answer.
 
-mod rules;
 mod status;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use rules::check;
 pub(crate) use status::{default_names, establish, prepare, set_condition, terminate};
 
 use crate::catalog::{Catalog, CustomDefinition};
@@ -23,7 +21,7 @@ pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.
 
 /// Rebuilds what is served from the stored definitions.
 pub(crate) fn reload(registry: &Registry) {
-    registry.replace_catalog(|store| {
+    registry.replace_catalog(|store, known| {
         let mut definitions = Vec::new();
         for stored in store.list(RESOURCE, "").objects {
             let Ok(crd) = stored.value() else {
@@ -31,7 +29,7 @@ pub(crate) fn reload(registry: &Registry) {
             };
             let crd = Value::Object(crd);
             if status::is_established(&crd)
-                && let Some(definition) = CustomDefinition::read(&crd)
+                && let Some(definition) = CustomDefinition::read(&crd, known)
             {
                 definitions.push(definition);
             }

@@ -18,14 +18,20 @@ const RENAMED: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
+/// Who reports, in `events.k8s.io/v1`; core events always have both.
+const REPORTER: [&str; 2] = ["reportingController", "reportingInstance"];
+
 /// Rewrites an `events.k8s.io/v1` event into the core form that is stored.
 pub fn to_core(event: &mut Value) {
     rename(event, CORE_API_VERSION, |(core, modern)| (*modern, *core));
 }
 
-/// Rewrites a stored core event into its `events.k8s.io/v1` form.
+/// Rewrites a stored core event into its `events.k8s.io/v1` form, which leaves an unknown reporter out.
 pub fn from_core(event: &mut Value) {
     rename(event, EVENTS_API_VERSION, |(core, modern)| (*core, *modern));
+    if let Some(fields) = event.as_object_mut() {
+        fields.retain(|name, value| !(REPORTER.contains(&name.as_str()) && value.as_str() == Some("")));
+    }
 }
 
 fn rename(

@@ -117,9 +117,9 @@ impl Registry {
     }
 
     /// Replaces what is served by what a look at the store says, one replacement at a time.
-    pub(crate) fn replace_catalog(&self, build: impl FnOnce(&Store) -> Arc<Catalog>) {
+    pub(crate) fn replace_catalog(&self, build: impl FnOnce(&Store, &Catalog) -> Arc<Catalog>) {
         let mut catalog = self.catalog.write();
-        *catalog = build(&self.store);
+        *catalog = build(&self.store, &catalog);
     }
 
     /// A write of a definition changes what is served before the writer has its answer.

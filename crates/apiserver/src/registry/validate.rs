@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Target, WriteContext, typed};
 use crate::catalog::{Definition, Source};
-use crate::crd;
+
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
@@ -12,6 +12,7 @@ use crate::kinds::{Scope, Storage};
 use crate::meta::Object;
 use crate::object_meta::{self, NameRule};
 use crate::rules;
+use crate::schema::validate_definition;
 
 /// Brings an object as a client sent it into the form of its type: fields without a place are dropped and, as the
 /// client asked, refused, reported or ignored; a custom resource also gets its defaults.
@@ -25,7 +26,7 @@ pub(super) fn normalise(
     let objections = match &definition.source {
         // The body's own unknown fields were reported when it was read; what is left comes from elsewhere.
         Source::BuiltIn(_) => {
-            if let Some(schema) = definition.type_schema() {
+            if let Some(schema) = definition.storage_schema() {
                 typed::conform(&mut value, &schema);
             }
             Vec::new()
@@ -114,12 +115,8 @@ fn kind_errors(definition: &Definition, new: &Value, old: Option<&Value>) -> Vec
     if kind.group.is_empty() {
         errors.extend(object_meta::unqualified_finalizers(new));
     }
-    let group = match kind.storage {
-        Storage::SharedWith { group, .. } => group,
-        Storage::Own | Storage::Virtual => kind.group,
-    };
-    errors.extend(match (group, kind.kind) {
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd::check(new, old),
+    errors.extend(match (kind.group, kind.kind) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => validate_definition(new, old),
         (group, kind) => rules::check(group, kind, new, old),
     });
     errors
@@ -138,12 +135,15 @@ fn refuse(target: &Target, errors: &[FieldError]) -> Result<(), ApiError> {
         return Ok(());
     }
     let definition = &target.definition;
-    Err(ApiError::invalid(
-        &definition.group,
-        &definition.kind,
-        &target.name,
-        errors,
-    ))
+    // What is stored as another group's kind is that kind to whoever refuses it.
+    let group = match &definition.source {
+        Source::BuiltIn(kind) => match kind.storage {
+            Storage::SharedWith { group, .. } => group,
+            Storage::Own | Storage::Virtual => kind.group,
+        },
+        Source::Custom(_) => &definition.group,
+    };
+    Err(ApiError::invalid(group, &definition.kind, &target.name, errors))
 }
 
 fn name_rule(definition: &Definition) -> NameRule {

@@ -1,4 +1,4 @@
-//! Nodes, leases and events.
+//! Nodes and leases.
 
 use serde_json::Value;
 
@@ -34,20 +34,4 @@ pub(super) fn lease(new: &Value) -> Vec<FieldError> {
         }
         _ => Vec::new(),
     }
-}
-
-pub(super) fn event(new: &Value) -> Vec<FieldError> {
-    let own = new["metadata"]["namespace"].as_str().unwrap_or_default();
-    let about = new["involvedObject"]["namespace"].as_str().unwrap_or_default();
-    // Events about cluster-scoped objects live in the default namespace.
-    let matches = if about.is_empty() { true } else { about == own };
-    if matches {
-        return Vec::new();
-    }
-    let value = &new["involvedObject"]["namespace"];
-    vec![FieldError::invalid(
-        "involvedObject.namespace",
-        value,
-        "does not match event.namespace",
-    )]
 }

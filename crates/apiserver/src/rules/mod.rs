@@ -6,6 +6,7 @@
 mod access;
 mod cluster;
 mod data;
+mod events;
 mod workloads;
 
 use serde_json::Value;
@@ -20,7 +21,8 @@ pub(crate) fn check(group: &str, kind: &str, new: &Value, old: Option<&Value>) -
         ("", "Pod") => workloads::pod(new, old),
         ("", "Service") => workloads::service(new),
         ("", "Node") => cluster::node(new),
-        ("", "Event") => cluster::event(new),
+        ("", "Event") => events::core(new),
+        ("events.k8s.io", "Event") => events::modern(new, old),
         ("apps", "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet") => workloads::set(kind, new, old),
         ("policy", "PodDisruptionBudget") => workloads::budget(new),
         ("coordination.k8s.io", "Lease") => cluster::lease(new),

@@ -8,6 +8,7 @@ use super::model::{
     Additional, JsonType, ListType, MapType, Node, NodeId, NodeTable, PatchRule, Property, Schema,
 };
 use super::pattern::Pattern;
+use super::rules::Rules;
 use serde_json::Value;
 
 /// Compiles a structural schema.
@@ -30,6 +31,7 @@ fn add(table: &mut NodeTable, schema: &Value) -> NodeId {
             .get("items")
             .filter(|items| items.is_object())
             .map(|items| add(table, items)),
+        rules: Rules::compile(schema).map(Box::new),
         ..Node::default()
     };
     node.additional = match schema.get("additionalProperties") {

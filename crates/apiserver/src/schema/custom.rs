@@ -6,8 +6,9 @@ use super::embedded::{coerce_metadata, validate_embedded};
 use super::lists::validate_lists;
 use super::model::Schema;
 use super::prune::{prune, prune_nulls};
+use super::rules::validate_rules;
 use super::validate::validate;
-use crate::field_error::FieldError;
+use crate::field_error::{FieldError, FieldReason};
 use crate::go_text;
 use serde_json::Value;
 
@@ -16,15 +17,23 @@ use serde_json::Value;
 pub struct CustomSchema {
     schema: Schema,
     preserves_unknown: bool,
+    has_rules: bool,
 }
 
 impl CustomSchema {
     /// Compiles the `openAPIV3Schema` of a version; `preserve_unknown` is the CRD's legacy switch.
     pub fn new(open_api: &Value, preserve_unknown: bool) -> Self {
+        let schema = compile(open_api);
         Self {
-            schema: compile(open_api),
+            has_rules: schema.has_rules(),
+            schema,
             preserves_unknown: preserve_unknown,
         }
+    }
+
+    /// Whether fields without a schema stay.
+    pub fn preserves_unknown(&self) -> bool {
+        self.preserves_unknown
     }
 
     /// The shape of the resource, for patches and apply.
@@ -62,6 +71,7 @@ impl CustomSchema {
         if lists_were_fine {
             errors.extend(validate_lists(&self.schema, object));
         }
+        self.add_rule_errors(&mut errors, object, old);
         errors
     }
 
@@ -76,6 +86,32 @@ impl CustomSchema {
         if validate_lists(&self.schema, old).is_empty() {
             errors.extend(validate_lists(&self.schema, object));
         }
+        self.add_rule_errors(&mut errors, object, Some(old));
         errors
     }
+
+    /// Rules are evaluated only on objects whose types they can rely on.
+    fn add_rule_errors(&self, errors: &mut Vec<FieldError>, object: &Value, old: Option<&Value>) {
+        if !self.has_rules {
+            return;
+        }
+        if errors.iter().any(breaks_types) {
+            errors.push(FieldError::invalid("<nil>", &Value::Null, UNCHECKED));
+        } else {
+            errors.extend(validate_rules(&self.schema, object, old));
+        }
+    }
+}
+
+const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
+fn breaks_types(error: &FieldError) -> bool {
+    matches!(
+        error.reason,
+        FieldReason::NotSupported
+            | FieldReason::Required
+            | FieldReason::TooLong
+            | FieldReason::TooMany
+            | FieldReason::TypeInvalid
+    )
 }

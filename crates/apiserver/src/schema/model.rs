@@ -4,6 +4,7 @@
 //! per kind. Nothing here is specific to a request, so a schema is compiled once and then shared.
 
 use super::checks::Checks;
+use super::rules::Rules;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub struct Node {
     pub embedded_resource: bool,
     pub default: Option<Value>,
     pub checks: Option<Box<Checks>>,
+    pub rules: Option<Box<Rules>>,
     /// The Go type behind a built-in definition, which decoding errors name.
     pub type_name: Option<Box<str>>,
 }
@@ -136,6 +138,11 @@ impl Schema {
             nodes: Arc::clone(&self.nodes),
             root,
         }
+    }
+
+    /// Whether any node has rules of its own.
+    pub fn has_rules(&self) -> bool {
+        self.nodes.iter().any(|node| node.rules.is_some())
     }
 
     pub fn root(&self) -> &Node {

@@ -40,6 +40,8 @@ pub enum StoreError {
         #[source]
         source: Box<redb::Error>,
     },
+    #[error("the store {path} is in use by another process")]
+    InUse { path: PathBuf },
     #[error("reading or writing the store: {0}")]
     Disk(#[source] Box<redb::Error>),
     #[error("starting the store's writer: {0}")]
@@ -73,9 +75,12 @@ impl StoreError {
 
     fn open<E: Into<redb::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
-        move |error| Self::Open {
-            path,
-            source: Box::new(error.into()),
+        move |error| match error.into() {
+            redb::Error::DatabaseAlreadyOpen => Self::InUse { path },
+            source => Self::Open {
+                path,
+                source: Box::new(source),
+            },
         }
     }
 }

@@ -25,6 +25,7 @@ mod pull_secret;
 use mco_api::foreign::api_server::APIServer;
 use mco_api::{ControllerConfig, MachineConfigPool};
 
+use crate::feature_gates::FeatureGates;
 use crate::generated::Origins;
 use crate::manifest::Manifest;
 use crate::offline::{Inventory, PoolError, PoolOutcome};
@@ -101,6 +102,20 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
     }
     cluster.inventory = inventory;
     Ok(cluster)
+}
+
+/// Reads the objects of a running cluster, in which everything has been generated already.
+pub fn adopt(manifests: Vec<Manifest>) -> Result<Cluster, Vec<BootstrapError>> {
+    let (objects, inventory) = objects::gather(manifests)?;
+    let gates = objects.feature_gate.as_ref();
+    let gates = gates.and_then(FeatureGates::of_only_version).unwrap_or_default();
+    Ok(Cluster {
+        api_server: objects.api_server.clone(),
+        controller_config: inventory.controller_config.clone(),
+        streams: Streams::of(objects.os_image_stream.as_ref(), &gates),
+        inventory,
+        ..Cluster::default()
+    })
 }
 
 impl Cluster {

@@ -1,14 +1,20 @@
 //! The command line: names, options and the help that teaches them.
 
+mod client;
 pub mod daemon;
+mod plan;
 mod server;
+mod up;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use client::{OnePool, Rollout, RolloutAction, Status, Wait};
+pub use plan::Plan;
 pub use server::{Pointer, Server};
+pub use up::Up;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 there are changes.";
 
@@ -22,6 +28,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Up(Up),
+    Plan(Box<Plan>),
+    Status(Status),
+    Wait(Wait),
+    Rollout(Rollout),
     Render(Render),
     Validate(Validate),
     Diff(Diff),
@@ -61,21 +72,25 @@ pub struct Base {
 Examples:
   mco render --manifests examples/quickstart --out rendered/
   mco render --manifests examples/quickstart --out -
-  mco render --manifests cluster/ --templates templates/ --pull-secret pull-secret.yaml --out rendered/
-  kubectl get machineconfigs,machineconfigpools -o yaml | mco render --manifests - --out -
+  mco render --manifests cluster/ --pull-secret pull-secret.yaml --out rendered/
+  kubectl get mc,mcp -o yaml | mco render --manifests - --out -
 
-Writes OUT/machine-configs/<rendered name>.yaml and OUT/machine-pools/<pool>.yaml, and with a base configuration
-OUT/controller-config/ and OUT/api-server/ as well, ready for the config server. A pool that cannot be rendered is
-reported, the others are written, and the exit code is 1.
+Writes OUT/machine-configs/<rendered name>.yaml and OUT/machine-pools/<pool>.yaml,
+and with a base configuration OUT/controller-config/ and OUT/api-server/ too,
+ready for mco server. A pool that cannot be rendered is reported, the others are
+written, and the exit code is 1.
 
 What the manifests leave out:
   pools             master and worker are assumed
-  ControllerConfig  with --templates, or with objects that change the base (KubeletConfig, ContainerRuntimeConfig,
-                    Image, mirrors, FeatureGate, Node, APIServer): platform None, cluster DNS 10.96.0.10, domain
-                    cluster.local, API server https://api-int.cluster.local:6443, no proxy. Otherwise no base
-                    configuration is added and the MachineConfigs are rendered alone
+  ControllerConfig  platform None, cluster DNS 10.96.0.10, domain cluster.local,
+                    API server https://api-int.cluster.local:6443, no proxy; but
+                    only with --templates, or with objects that change the base
+                    (KubeletConfig, ContainerRuntimeConfig, Image, mirrors,
+                    FeatureGate, Node, APIServer). Otherwise no base
+                    configuration is added
   FeatureGate       no feature gates
-  Node, APIServer   cgroups version 2, the base's kubelet timing, the Intermediate TLS profile")]
+  Node, APIServer   cgroups version 2, the base's kubelet timing, the
+                    Intermediate TLS profile")]
 pub struct Render {
     /// Directory of YAML or JSON manifests, a single file, or - for standard input.
     #[arg(long, value_name = "DIR")]
@@ -90,7 +105,8 @@ pub struct Render {
     pub output: Option<Format>,
 }
 
-/// Check MachineConfigs and MachineConfigPools as a cluster would before accepting them.
+/// Check MachineConfigs, MachineConfigPools, KubeletConfigs and ContainerRuntimeConfigs as a cluster would before accepting
+/// them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

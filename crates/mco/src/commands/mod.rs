@@ -4,9 +4,13 @@ mod crds;
 mod daemon;
 mod diff;
 mod explain;
+mod plan;
 mod pointer;
 mod render;
+mod rollout;
 mod server;
+mod status;
+pub mod up;
 mod validate;
 
 use clap::CommandFactory;
@@ -19,6 +23,11 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
+        Command::Up(arguments) => up::run(arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Wait(arguments) => status::wait(&arguments),
+        Command::Rollout(arguments) => rollout::run(arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),

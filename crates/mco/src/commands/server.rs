@@ -6,33 +6,24 @@ use mco_server::cluster::Cluster;
 use mco_server::http::{Limits, is_pool_name};
 use mco_server::offline::Directory;
 use mco_server::{Backend, Settings};
+use tokio_util::sync::CancellationToken;
 
 use crate::cli::Server;
 use crate::output::Outcome;
+use crate::runtime;
 
 /// Answers are prepared and written by few threads; more would only cost memory.
 const WORKERS: usize = 2;
 
 pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
-    tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .init();
-    // Fails only if one is installed already, which serves as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .max_blocking_threads(WORKERS)
-        .enable_all()
-        .build()
-        .context("cannot start")?
-        .block_on(serve(arguments))?;
+    runtime::log_to(std::io::stderr);
+    runtime::run(WORKERS, |stop| serve(arguments, stop))?;
     Ok(Outcome::Done)
 }
 
-async fn serve(arguments: Server) -> anyhow::Result<()> {
+async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()> {
     let settings = Settings {
+        address: None,
         secure_port: arguments.secure_port,
         insecure_port: arguments.insecure_port,
         metrics_port: arguments.metrics_port,
@@ -47,7 +38,7 @@ async fn serve(arguments: Server) -> anyhow::Result<()> {
         },
     };
     let backend = backend(arguments).await?;
-    mco_server::run(settings, backend).await?;
+    mco_server::run(settings, backend, stop).await?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Sockets, limits and time: accepting connections, turning away what is too much, going away in an orderly manner.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +82,10 @@ pub struct Listener {
 }
 
 /// Listens on every interface.
-pub async fn bind(port: u16) -> io::Result<TcpListener> {
+pub async fn bind(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
+    if let Some(address) = address {
+        return TcpListener::bind((address, port)).await;
+    }
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
         // A machine without IPv6.
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {

@@ -1,0 +1,130 @@
+//! How much work the rules of one object may cause.
+//!
+//! Rules come from whoever may write a CRD, objects from whoever may write a custom resource; neither may keep
+//! the server busy. Everything that can take long asks here first, and an exhausted budget makes it fail.
+
+use cel::ExecutionError;
+use cel::common::types::{CelBytes, CelMap, CelString, Kind, Type};
+use cel::common::value::{CowVal, StaticVal, Val};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Enough for thousands of list items compared with each other, and spent in about a second.
+const UNITS_PER_OBJECT: u64 = 1_000_000;
+
+/// Reading a text costs less than visiting an item.
+const BYTES_PER_UNIT: usize = 10;
+
+/// Deeper values than this are counted as if nothing were below.
+const MAX_DEPTH: usize = 32;
+
+static BUDGET_TYPE: Type = budget_type();
+
+/// The type of budgets in the signatures of instrumented functions.
+pub(super) const fn budget_type() -> Type {
+    Type::new_unspecified_type("mco.budget")
+}
+
+/// What is left to spend. Clones share one account.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<AtomicU64>);
+
+impl Budget {
+    pub fn for_one_object() -> Self {
+        Self(Arc::new(AtomicU64::new(UNITS_PER_OBJECT)))
+    }
+
+    pub fn is_exhausted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// Spends units, or fails and leaves nothing for anyone.
+    pub fn spend(&self, units: u64) -> Result<(), ExecutionError> {
+        let left = self.0.load(Ordering::Relaxed);
+        if units >= left {
+            self.0.store(0, Ordering::Relaxed);
+            return Err(ExecutionError::InternalError(
+                "operation cancelled: actual cost limit exceeded".to_owned(),
+            ));
+        }
+        self.0.store(left - units, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Spends what looking at a value once costs.
+    pub fn spend_on(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.spend(shallow_cost(value))
+    }
+
+    /// Spends what looking at a value and everything inside it costs.
+    pub fn spend_on_all(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.spend_deep(value, 0)
+    }
+
+    fn spend_deep(&self, value: &dyn Val, depth: usize) -> Result<(), ExecutionError> {
+        self.spend_on(value)?;
+        if depth == MAX_DEPTH {
+            return Ok(());
+        }
+        if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
+            return map
+                .inner()
+                .values()
+                .try_for_each(|inner| self.spend_deep(inner.as_ref(), depth + 1));
+        }
+        if let Some(iterable) = value.as_iterable() {
+            let mut items = iterable.iter();
+            while let Some(item) = items.next() {
+                self.spend_deep(item, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The budget that an instrumented call carries as its first argument.
+    pub(super) fn of<'a>(args: &'a [CowVal<'_, '_>]) -> Result<&'a Self, ExecutionError> {
+        let missing = || ExecutionError::InternalError("a call without a budget".to_owned());
+        args.first()
+            .and_then(|budget| budget.downcast_ref::<Self>())
+            .ok_or_else(missing)
+    }
+}
+
+fn shallow_cost(value: &dyn Val) -> u64 {
+    let items = match value.get_type().kind() {
+        Kind::String => value
+            .downcast_ref::<CelString<'_>>()
+            .map_or(0, |text| text.inner().len() / BYTES_PER_UNIT),
+        Kind::Bytes => value
+            .downcast_ref::<CelBytes<'_>>()
+            .map_or(0, |bytes| bytes.inner().len() / BYTES_PER_UNIT),
+        _ => value.as_sizer().map_or(0, |sizer| {
+            usize::try_from(*sizer.size().inner()).unwrap_or(usize::MAX)
+        }),
+    };
+    1 + u64::try_from(items).unwrap_or(u64::MAX - 1)
+}
+
+impl Val for Budget {
+    fn get_type(&self) -> &Type {
+        <Self as Val>::cel_type()
+    }
+
+    fn cel_type() -> &'static Type {
+        &BUDGET_TYPE
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
+    where
+        Self: 'v,
+    {
+        Box::new(self.clone())
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl StaticVal for Budget {}

@@ -1,0 +1,184 @@
+//! What can be said about a rule without a value: names it uses that do not exist.
+
+use super::value::{Place, escape};
+use crate::schema::model::{Additional, JsonType};
+use cel::common::ast::{EntryExpr, Expr};
+use cel::parser::Expression;
+use std::collections::BTreeSet;
+
+/// The first name in a rule that neither is a variable nor a member of what it is selected from.
+///
+/// Types are followed only along plain selections from `self`; a wrong name behind a function call shows when the
+/// rule is evaluated.
+pub fn undefined_reference(
+    expression: &Expression,
+    place: Place<'_>,
+    is_resource: bool,
+) -> Option<Undefined> {
+    let mut scope = Scope {
+        place,
+        is_resource,
+        variables: ["self", "oldSelf"]
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect(),
+    };
+    scope.visit(expression)
+}
+
+/// A name that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undefined {
+    Variable(String),
+    Field(String),
+}
+
+impl Undefined {
+    /// The report of a CEL compiler: where the name is, and the line with a mark below it.
+    pub fn located_in(&self, source: &str) -> String {
+        let (found, problem) = match self {
+            Self::Variable(name) => (
+                find_word(source, name),
+                format!("undeclared reference to '{name}' (in container '')"),
+            ),
+            Self::Field(name) => (
+                find_word(source, &format!(".{name}")),
+                format!("undefined field '{name}'"),
+            ),
+        };
+        let at = found.unwrap_or(0);
+        let before = &source[..at];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let number = before.matches('\n').count() + 1;
+        let column = source[line_start..at].chars().count();
+        let line = source[line_start..].lines().next().unwrap_or_default();
+        format!(
+            "ERROR: <input>:{number}:{}: {problem}\n | {line}\n | {}^",
+            column + 1,
+            ".".repeat(column)
+        )
+    }
+}
+
+/// The first occurrence of a word that is not part of a longer one.
+fn find_word(source: &str, word: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    source.match_indices(word).map(|(at, _)| at).find(|at| {
+        let after = source[at + word.len()..].chars().next();
+        let before = source[..*at].chars().next_back();
+        !after.is_some_and(is_part)
+            && (word.starts_with('.') || !before.is_some_and(|c| is_part(c) || c == '.'))
+    })
+}
+
+/// First parts of the names of functions, and types: identifiers that are no variables.
+const GLOBAL: [&str; 18] = [
+    "math", "sets", "strings", "base64", "optional", "format", "ip", "cidr", "lists", "cel", "int", "uint",
+    "double", "string", "bool", "bytes", "list", "map",
+];
+
+struct Scope<'s> {
+    place: Place<'s>,
+    is_resource: bool,
+    variables: BTreeSet<String>,
+}
+
+impl<'s> Scope<'s> {
+    fn visit(&mut self, expression: &Expression) -> Option<Undefined> {
+        match &expression.expr {
+            Expr::Ident(name) => self.ident(name),
+            Expr::Select(select) => self.visit(&select.operand).or_else(|| {
+                let holder = self.typed(&select.operand)?;
+                self.member_error(holder, &select.operand, &select.field)
+            }),
+            Expr::Call(call) => {
+                let target = call.target.as_deref().and_then(|target| self.visit(target));
+                target.or_else(|| call.args.iter().find_map(|argument| self.visit(argument)))
+            }
+            Expr::Comprehension(comprehension) => {
+                let outside = self
+                    .visit(&comprehension.iter_range)
+                    .or_else(|| self.visit(&comprehension.accu_init));
+                if outside.is_some() {
+                    return outside;
+                }
+                let mut names = vec![comprehension.iter_var.clone(), comprehension.accu_var.clone()];
+                names.extend(comprehension.iter_var2.clone());
+                let added: Vec<String> = names
+                    .into_iter()
+                    .filter(|name| self.variables.insert(name.clone()))
+                    .collect();
+                let parts = [
+                    &comprehension.loop_cond,
+                    &comprehension.loop_step,
+                    &comprehension.result,
+                ];
+                let problem = parts.into_iter().find_map(|part| self.visit(part));
+                for name in added {
+                    self.variables.remove(&name);
+                }
+                problem
+            }
+            Expr::List(list) => list.elements.iter().find_map(|element| self.visit(element)),
+            Expr::Map(map) => map.entries.iter().find_map(|entry| self.entry(&entry.expr)),
+            Expr::Struct(fields) => fields.entries.iter().find_map(|entry| self.entry(&entry.expr)),
+            Expr::Literal(_) | Expr::Unspecified => None,
+        }
+    }
+
+    fn entry(&mut self, entry: &EntryExpr) -> Option<Undefined> {
+        match entry {
+            EntryExpr::MapEntry(entry) => self.visit(&entry.key).or_else(|| self.visit(&entry.value)),
+            EntryExpr::StructField(field) => self.visit(&field.value),
+        }
+    }
+
+    fn ident(&self, name: &str) -> Option<Undefined> {
+        let known = self.variables.contains(name) || GLOBAL.contains(&name) || name.starts_with('@');
+        (!known).then(|| Undefined::Variable(name.to_owned()))
+    }
+
+    /// The place a chain of selections from `self` leads to.
+    fn typed(&self, expression: &Expression) -> Option<Place<'s>> {
+        match &expression.expr {
+            Expr::Ident(name) if name == "self" && self.variables.contains(name) => Some(self.place),
+            Expr::Select(select) if !select.test => {
+                let holder = self.typed(&select.operand)?;
+                let node = holder.node?;
+                let property = node
+                    .properties
+                    .iter()
+                    .find(|property| escape(&property.name).as_deref() == Some(&select.field));
+                let child = match (property, node.additional) {
+                    (Some(property), _) => Some(holder.schema.node(property.node)),
+                    (None, Additional::Schema(id)) => Some(holder.schema.node(id)),
+                    (None, _) => None,
+                };
+                child.map(|child| Place {
+                    node: Some(child),
+                    ..holder
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn member_error(&self, holder: Place<'_>, operand: &Expression, field: &str) -> Option<Undefined> {
+        let node = holder.node.filter(|node| node.json_type == JsonType::Object)?;
+        let is_root = matches!(&operand.expr, Expr::Ident(_));
+        if (is_root && self.is_resource || node.embedded_resource)
+            && matches!(field, "apiVersion" | "kind" | "metadata")
+        {
+            return None;
+        }
+        let is_map = matches!(node.additional, Additional::Schema(_) | Additional::Schemaless);
+        let declared = node
+            .properties
+            .iter()
+            .any(|property| escape(&property.name).as_deref() == Some(field));
+        let of_metadata = matches!(&operand.expr, Expr::Select(select)
+            if select.field == "metadata" && matches!(&select.operand.expr, Expr::Ident(_)));
+        let names_resource = of_metadata && self.is_resource && matches!(field, "name" | "generateName");
+        (!declared && !is_map && !names_resource).then(|| Undefined::Field(field.to_owned()))
+    }
+}

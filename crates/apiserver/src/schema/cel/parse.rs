@@ -1,0 +1,138 @@
+//! From the text of a rule to an expression of bounded depth.
+//!
+//! The `cel` crate has two parsers. One is fast and knows the standard macros; the other follows the grammar that
+//! Kubernetes uses, knows the macros of the extensions and words its errors like Kubernetes, but is slow and
+//! recurses deeply. Rules go to the first, and to the second when the first is not enough.
+
+use super::environment::environment;
+use cel::common::ast::{EntryExpr, Expr};
+use cel::parser::{Expression, PrattParser};
+
+/// Longer expressions are refused: nobody reads them, and parsing them takes long.
+const MAX_SOURCE_BYTES: usize = 16 * 1024;
+
+/// Evaluation recurses as deep as an expression is nested; a request's thread has room for this much.
+const MAX_DEPTH: usize = 100;
+
+/// Brackets may be nested this deep, and as many alternatives (`a ? b : c`) may follow each other. Parsing recurses.
+const MAX_NESTING: usize = 250;
+
+/// The grammar's parser needs about 100 KiB of stack for each level of nesting when it is not optimised.
+const PARSER_STACK_BYTES: usize = 128 * 1024 * 1024;
+
+/// Macros that only the grammar's parser expands.
+const EXTENDED_MACROS: [&str; 5] = ["optMap", "optFlatMap", "sortBy", "math.greatest", "math.least"];
+
+/// Parses an expression; the error reads as Kubernetes' compiler reports it.
+pub(super) fn parse(source: &str) -> Result<Expression, String> {
+    if source.len() > MAX_SOURCE_BYTES {
+        let size = source.chars().count();
+        return Err(format!(
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MAX_SOURCE_BYTES}"
+        ));
+    }
+    if nesting(source) > MAX_NESTING {
+        return Err(format!(
+            "ERROR: <input>:-1:0: expression recursion limit exceeded: {MAX_NESTING}"
+        ));
+    }
+    let parsed = std::thread::scope(|scope| {
+        let parser = std::thread::Builder::new()
+            .name("cel-parser".to_owned())
+            .stack_size(PARSER_STACK_BYTES);
+        let parsing = parser.spawn_scoped(scope, || parse_deeply(source)).ok()?;
+        parsing.join().ok()
+    });
+    parsed.unwrap_or_else(|| Err("internal error: the parser could not run".to_owned()))
+}
+
+fn parse_deeply(source: &str) -> Result<Expression, String> {
+    let extended = EXTENDED_MACROS.iter().any(|name| source.contains(name));
+    let quick = if extended {
+        None
+    } else {
+        PrattParser::new().enable_optional_syntax(true).parse(source).ok()
+    };
+    let expression = if let Some(expression) = quick {
+        expression
+    } else {
+        let env = environment().map_err(ToString::to_string)?;
+        env.parser()
+            .parse(source)
+            .map_err(|errors| in_kubernetes_layout(&errors.to_string()))?
+    };
+    if is_deeper_than(&expression, MAX_DEPTH) {
+        return Err(format!(
+            "ERROR: <input>:-1:0: expression recursion limit exceeded: {MAX_DEPTH}"
+        ));
+    }
+    Ok(expression)
+}
+
+/// Kubernetes indents the lines that show where an error is.
+fn in_kubernetes_layout(report: &str) -> String {
+    report.replace("\n| ", "\n | ")
+}
+
+/// How deep a parser may have to recurse: an upper bound, because brackets inside texts count as well.
+fn nesting(source: &str) -> usize {
+    let (mut open, mut deepest, mut alternatives) = (0_usize, 0, 0_usize);
+    let mut before = ' ';
+    for character in source.chars() {
+        match character {
+            '(' | '[' | '{' => open += 1,
+            ')' | ']' | '}' => open = open.saturating_sub(1),
+            '?' if !matches!(before, '.' | '[') => alternatives += 1,
+            _ => {}
+        }
+        deepest = deepest.max(open);
+        before = character;
+    }
+    deepest + alternatives
+}
+
+/// Walks with a list of its own, so that depth cannot overflow anything.
+fn is_deeper_than(expression: &Expression, limit: usize) -> bool {
+    let mut pending = vec![(expression, 1_usize)];
+    while let Some((expression, depth)) = pending.pop() {
+        if depth > limit {
+            return true;
+        }
+        pending.extend(children(expression).into_iter().map(|child| (child, depth + 1)));
+    }
+    false
+}
+
+/// The parts of an expression.
+pub(super) fn children(expression: &Expression) -> Vec<&Expression> {
+    match &expression.expr {
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+        Expr::Select(select) => vec![&select.operand],
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Comprehension(comprehension) => vec![
+            &comprehension.iter_range,
+            &comprehension.accu_init,
+            &comprehension.loop_cond,
+            &comprehension.loop_step,
+            &comprehension.result,
+        ],
+        Expr::Map(map) => map
+            .entries
+            .iter()
+            .flat_map(|entry| entry_parts(&entry.expr))
+            .collect(),
+        Expr::Struct(fields) => fields
+            .entries
+            .iter()
+            .flat_map(|entry| entry_parts(&entry.expr))
+            .collect(),
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => Vec::new(),
+    }
+}
+
+fn entry_parts(entry: &EntryExpr) -> Vec<&Expression> {
+    match entry {
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+        EntryExpr::StructField(field) => vec![&field.value],
+    }
+}

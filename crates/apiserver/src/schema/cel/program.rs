@@ -1,0 +1,118 @@
+//! One compiled expression and its evaluation.
+
+use super::budget::Budget;
+use super::environment::environment;
+use super::instrument::{self, BUDGET};
+use super::parse::{children, parse};
+use cel::common::ast::Expr;
+use cel::common::types::{CelBool, CelOptional, CelString};
+use cel::common::value::Val;
+use cel::parser::Expression;
+use cel::{Context, ExecutionError, Value};
+use std::sync::Arc;
+
+/// The variables of a rule.
+const VARIABLES: [&str; 2] = ["self", "oldSelf"];
+
+/// A compiled expression.
+#[derive(Clone, Debug)]
+pub struct Program {
+    plain: Expression,
+    metered: Expression,
+}
+
+/// What a rule is evaluated on.
+#[derive(Debug)]
+pub struct Evaluation<'a, 'v> {
+    pub this: &'a (dyn Val + 'v),
+    pub old: Option<&'a (dyn Val + 'v)>,
+    /// Whether the rule sees the old value as an optional, present or not.
+    pub optional_old: bool,
+    pub budget: &'a Budget,
+}
+
+impl Program {
+    /// Compiles an expression; the error reads as a CEL compiler reports it.
+    pub fn compile(source: &str) -> Result<Self, String> {
+        let plain = parse(source)?;
+        let mut metered = plain.clone();
+        instrument::instrument(&mut metered, &VARIABLES);
+        Ok(Self { plain, metered })
+    }
+
+    /// The expression as it was written, for checks that are made without a value.
+    pub fn expression(&self) -> &Expression {
+        &self.plain
+    }
+
+    /// Whether the expression looks at the value before an update.
+    pub fn uses_old_self(&self) -> bool {
+        mentions(&self.plain, "oldSelf")
+    }
+
+    /// Evaluates to whether the rule holds.
+    pub fn holds(&self, on: &Evaluation<'_, '_>) -> Result<bool, String> {
+        self.evaluate(on, |value| {
+            value.downcast_ref::<CelBool>().map(|flag| *flag.inner())
+        })
+    }
+
+    /// Evaluates to a text.
+    pub fn text(&self, on: &Evaluation<'_, '_>) -> Result<String, String> {
+        self.evaluate(on, |value| {
+            value
+                .downcast_ref::<CelString<'_>>()
+                .map(|text| text.inner().to_owned())
+        })
+    }
+
+    fn evaluate<T>(
+        &self,
+        on: &Evaluation<'_, '_>,
+        read: impl Fn(&dyn Val) -> Option<T>,
+    ) -> Result<T, String> {
+        let env = environment().map_err(ToString::to_string)?;
+        let mut context = Context::with_env(Arc::clone(env));
+        context.add_variable_as_val(BUDGET, Box::new(on.budget.clone()));
+        context.add_variable_as_val("self", on.this.clone_as_boxed());
+        if on.optional_old {
+            let old = on
+                .old
+                .map_or_else(CelOptional::none, |old| CelOptional::of(old.clone_as_boxed()));
+            context.add_variable_as_val("oldSelf", Box::new(old));
+        } else if let Some(old) = on.old {
+            context.add_variable_as_val("oldSelf", old.clone_as_boxed());
+        }
+        let value = Value::resolve_val(&self.metered, &context).map_err(|error| explain(&error))?;
+        read(value.as_ref()).ok_or_else(|| "no such overload".to_owned())
+    }
+}
+
+/// An error in the words of Kubernetes' evaluator.
+fn explain(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::IndexOutOfBounds(Value::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::NoSuchOverload(_)
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnexpectedType { .. } => "no such overload".to_owned(),
+        ExecutionError::FunctionError { message, .. } | ExecutionError::InternalError(message) => {
+            message.clone()
+        }
+        other => other.to_string(),
+    }
+}
+
+fn mentions(expression: &Expression, name: &str) -> bool {
+    matches!(&expression.expr, Expr::Ident(ident) if ident == name)
+        || children(expression)
+            .into_iter()
+            .any(|child| mentions(child, name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The embedded API: in process for our own components, over TLS for everybody else.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use kube::Client;
+use mco_apiserver::admission::Admission;
+use mco_apiserver::store::StoreError;
+use mco_apiserver::{Identity, Options, Server, ServerError};
+use mco_operator::admission::InUse;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+
+use super::DataDirectory;
+use super::admission::Guard;
+use super::ignition_server::Files;
+use crate::cli::Up;
+
+/// Whom a new machine is until it has its own credentials.
+const BOOTSTRAPPER: &str = "system:bootstrap:mco";
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
+
+#[derive(Clone)]
+pub struct ControlPlane {
+    server: Arc<Server>,
+    in_use: Arc<InUse>,
+    listener: Arc<Mutex<Option<TcpListener>>>,
+    url: String,
+}
+
+impl ControlPlane {
+    pub async fn start(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<Self> {
+        // Binding first: a port that is taken is known before anything is written.
+        let listener = bind(arguments.listen, arguments.port, "--port").await?;
+        let address = listener.local_addr().context("cannot listen")?;
+        let in_use = Arc::new(InUse::default());
+        let mut admission: Vec<Arc<dyn Admission>> = Vec::new();
+        if !arguments.bare {
+            admission.push(Arc::new(Guard::new(Arc::clone(&in_use))));
+        }
+        let options = Options {
+            admission,
+            hosts: vec![arguments.listen.to_string()],
+            ..Options::default()
+        };
+        let server = Server::open(directory.path(), options)
+            .await
+            .map_err(|error| unusable(directory, error))?;
+        let url = format!("https://{}", reachable(address));
+        server.write_kubeconfig(&url)?;
+        Ok(Self {
+            server: Arc::new(server),
+            in_use,
+            listener: Arc::new(Mutex::new(Some(listener))),
+            url,
+        })
+    }
+
+    /// What admission knows about rendered configs; somebody has to keep it up to date.
+    pub fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The API for one of our own components, without a socket.
+    pub fn client(&self, component: &str) -> Client {
+        self.client_as(Identity::component(component))
+    }
+
+    /// The API as a node's daemon may use it.
+    pub fn client_of_node(&self, name: &str) -> Client {
+        self.client_as(Identity::node(name))
+    }
+
+    fn client_as(&self, identity: Identity) -> Client {
+        Client::new(self.server.service_as(identity), "default")
+    }
+
+    /// Gives the Ignition server the credentials that it hands to new machines.
+    pub fn prepare_bootstrap(&self, files: &Files) -> anyhow::Result<()> {
+        if files.has_bootstrap() {
+            return Ok(());
+        }
+        let bootstrapper = Identity::new(BOOTSTRAPPER, &[BOOTSTRAPPERS]);
+        let token = self.server.issue_token(&bootstrapper)?;
+        files.write_bootstrap(&token, self.server.ca_bundle())
+    }
+
+    pub async fn serve(&self) -> anyhow::Result<()> {
+        let listener = self.listener.lock().take();
+        let listener = listener.ok_or_else(|| anyhow!("the API is served already"))?;
+        Ok(self.server.serve(listener, &self.url).await?)
+    }
+
+    pub async fn stop(&self) {
+        self.server.shutdown().await;
+    }
+}
+
+fn unusable(directory: &DataDirectory, error: ServerError) -> anyhow::Error {
+    let path = directory.path().display();
+    match error {
+        ServerError::Store(StoreError::InUse { .. }) => {
+            anyhow!("another mco up works in {path}; stop it, or choose another --data-dir")
+        }
+        // The error says its own cause; the chain would say it again.
+        ServerError::Store(StoreError::Open { .. }) => {
+            anyhow!("{error}; to start over without what it held, use --fresh")
+        }
+        error => anyhow!("cannot use the data directory {path}: {error}"),
+    }
+}
+
+/// Listens, or says what to do about it.
+pub async fn bind(address: IpAddr, port: u16, option: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((address, port))
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                anyhow!("port {port} is taken, perhaps by another mco up; choose another with {option}")
+            }
+            io::ErrorKind::PermissionDenied => {
+                anyhow!("port {port} is for root alone; choose one above 1023 with {option}")
+            }
+            _ => anyhow!(error).context(format!("cannot listen on {address} port {port}")),
+        })
+}
+
+/// The address by which a client on this machine reaches a listener.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}

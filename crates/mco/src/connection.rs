@@ -1,0 +1,85 @@
+//! How client commands find the cluster they talk about.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::Args;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+/// A person waits for the answer; a cluster that is there gives it at once.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const READ_PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Which cluster")]
+pub struct Connection {
+    /// The kubeconfig to use; by default $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context in it; by default its current one.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl Connection {
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    pub async fn config(&self) -> anyhow::Result<Config> {
+        let kubeconfig = self.read().map_err(|error| self.unusable(&error))?;
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .map_err(|error| self.unusable(&error))?;
+        config.connect_timeout = Some(CONNECT_PATIENCE);
+        config.read_timeout = Some(READ_PATIENCE);
+        Ok(config)
+    }
+
+    fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
+        match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        }
+    }
+
+    fn unusable(&self, error: &KubeconfigError) -> anyhow::Error {
+        let wanted = match &self.kubeconfig {
+            Some(path) => format!("cannot use the kubeconfig {}", path.display()),
+            None => "cannot use $KUBECONFIG or ~/.kube/config".to_owned(),
+        };
+        let causes = anyhow::Chain::new(error).map(ToString::to_string);
+        let mut said: Vec<String> = Vec::new();
+        for cause in causes {
+            // Many errors repeat their cause; a person needs to read it once.
+            if !said.iter().any(|earlier| earlier.contains(&cause)) {
+                said.push(cause);
+            }
+        }
+        anyhow!(
+            "{wanted}: {}; choose one with --kubeconfig, or start a cluster with mco up",
+            said.join(": ")
+        )
+    }
+}
+
+/// An API error as a sentence that says what was tried, what went wrong and what to do.
+pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
+    result.map_err(|error| match error {
+        kube::Error::Api(status) if status.code == 404 && status.details.is_none() => anyhow!(
+            "cannot {attempt}: this cluster does not know the kind; install it with: mco crds | kubectl apply \
+             --server-side -f -"
+        ),
+        kube::Error::Api(status) => anyhow!("cannot {attempt}: {}", status.message),
+        kube::Error::Service(error) => anyhow!(
+            "cannot {attempt}: the cluster does not answer ({error}); is it running, and is this its kubeconfig?"
+        ),
+        error => anyhow!("cannot {attempt}: {error}"),
+    })
+}
