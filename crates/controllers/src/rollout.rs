@@ -42,7 +42,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         return Ok(Again::OnChange);
     };
     known.operator_node = operator_node(&cluster, &known).await;
-    let Some(plan) = known.view(|view, pool| plan_pool(view, pool)) else {
+    let Some(plan) = known.view(plan_pool) else {
         return Ok(Again::OnChange);
     };
     if let Some(problem) = &plan.problem {
