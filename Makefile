@@ -18,6 +18,7 @@ test: ## Run all tests that need nothing but Rust
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
 	e2e/firstboot/run
+	e2e/node/run
 
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies
@@ -33,6 +34,7 @@ bench: ## Measure speed and memory against the budgets
 	$(CARGO) build --release --package mco
 	scripts/bench-render
 	scripts/bench-server
+	scripts/bench-daemon
 
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers; SECONDS_EACH=300 by default

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::config::NodeConfig;
 use crate::os_change::{OsChangeError, Place, image_to_stage, os_change};
+use crate::paths;
 use crate::plan::{self, LiveContent, Plan, PlanError};
 use crate::transaction::{self, Aftermath, Checkpoints, Failure, Journal, Subject, TransactionError};
 
@@ -116,6 +117,8 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
         // The machine runs it already, or runs no image at all: nothing to boot for.
         diff.os_image = None;
     }
+    // In a cluster the daemon keeps it up to date by itself, elsewhere nobody has read it yet.
+    diff.files.retain(|file| file.path != paths::KUBELET_CA);
     let cost = disruption::cost(&diff, request.policy, &registries(old, new));
     let live_content = match request.circumstances {
         Circumstances::Cluster => LiveContent::FromCluster,

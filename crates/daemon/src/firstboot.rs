@@ -85,6 +85,27 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
     }
 }
 
+/// What the machine has to be compared with: its config, or before its first boot is complete what it was installed with,
+/// apart from the operating system. None on a machine that has neither.
+pub fn expected(machine: &Machine) -> Result<Option<NodeConfig>, OnceError> {
+    let is_new = disk::node_annotations(&machine.root)?.is_some();
+    if let Some(config) = disk::current_config(&machine.root)?
+        && !is_new
+    {
+        return Ok(Some(config));
+    }
+    let Some(object) = disk::machine_config(&machine.root, paths::INSTALLED_CONFIG)? else {
+        return Ok(None);
+    };
+    let config = NodeConfig::new(object).map_err(|source| DiskError::Invalid {
+        path: paths::INSTALLED_CONFIG,
+        source,
+    })?;
+    Ok(Some(
+        as_running(machine, config).map_err(apply::ApplyError::from)?,
+    ))
+}
+
 /// The same config, with the operating system that runs instead of the one it asks for.
 pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfig, OsError> {
     let state = machine.os.state(&machine.root)?;

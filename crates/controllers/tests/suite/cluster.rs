@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub const VERSION: &str = "v-test";
 /// No wait in a test lasts longer.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 pub struct Cluster {
     pub client: Client,

@@ -2,4 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cluster;
+mod drains;
+mod generated;
+mod observer;
 mod rollout;
+mod story;

@@ -13,6 +13,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
+use mco_apiserver::auth::Identity;
 use mco_apiserver::{Options, Server};
 use mco_daemon::agent::{self, AgentError, Options as AgentOptions};
 use mco_daemon::config::NodeConfig;
@@ -137,7 +138,9 @@ impl World {
 
     pub fn start_daemon_with(&mut self, options: AgentOptions) {
         let stop = CancellationToken::new();
-        let daemon = agent::run(self.client(), self.machine(), NODE, options, stop.clone());
+        // With the rights of a node, which are few.
+        let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
+        let daemon = agent::run(client, self.machine(), NODE, options, stop.clone());
         self.daemon = Some((stop, tokio::spawn(daemon)));
     }
 

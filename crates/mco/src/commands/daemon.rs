@@ -11,7 +11,6 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::manifest::LARGEST_FILE;
 use mco_daemon::agent::{self, Options};
 use mco_daemon::config::NodeConfig;
-use mco_daemon::disk;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
 use mco_daemon::once::{self, Outcome as Applied, RebootPolicy};
 use mco_daemon::status::{self, Doing, Status};
@@ -146,7 +145,7 @@ fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
 
 fn validate(arguments: &DaemonValidate) -> anyhow::Result<Outcome> {
     let machine = machine(&arguments.machine)?;
-    let Some(config) = disk::current_config(&machine.root)? else {
+    let Some(config) = firstboot::expected(&machine)? else {
         bail!(
             "no configuration was ever applied to {}",
             arguments.machine.root.display()
