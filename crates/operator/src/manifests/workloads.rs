@@ -204,16 +204,14 @@ fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Valu
     })
 }
 
-/// A pod on the control plane, however the cluster names it.
+/// A pod on the control plane.
 fn control_plane_pod(name: &str, container: &Value) -> Value {
-    let on = |label: &str| json!({"matchExpressions": [{"key": label, "operator": "Exists"}]});
     json!({
         "serviceAccountName": name,
         "priorityClassName": "system-cluster-critical",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            on(labels::node::ROLE_MASTER),
-            on(labels::node::ROLE_CONTROL_PLANE),
+            {"matchExpressions": [{"key": labels::node::ROLE_CONTROL_PLANE, "operator": "Exists"}]},
         ]}}},
         "tolerations": [
             {"key": labels::node::ROLE_MASTER, "operator": "Exists", "effect": "NoSchedule"},
