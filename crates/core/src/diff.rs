@@ -57,6 +57,14 @@ impl ConfigDiff {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The names of files, units and users that change.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let files = self.files.iter().map(|file| file.path.as_str());
+        let units = self.units.iter().map(|unit| unit.name.as_str());
+        let users = self.users.iter().map(|user| user.name.as_str());
+        files.chain(units).chain(users)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use mco_api::ControllerConfig;
 use mco_api::foreign::feature_gate::{FeatureGate, FeatureGateDetails};
+use mco_api::vocabulary::annotations;
 use thiserror::Error;
 
 /// Every gate that a release knows, on or off.
@@ -32,7 +34,29 @@ fn list(versions: &[String]) -> String {
     }
 }
 
+/// What other implementations call a release that was not built by a release process.
+const UNRELEASED: &str = "0.0.1-snapshot";
+
 impl FeatureGates {
+    /// The gates of the release that is meant: the one asked for, else the ControllerConfig's, else an unreleased one,
+    /// else the only one the object knows. Without an object no gate is known.
+    pub fn in_force(
+        object: Option<&FeatureGate>,
+        controller_config: &ControllerConfig,
+        asked_for: Option<&str>,
+    ) -> Result<Self, FeatureGateError> {
+        let Some(object) = object else {
+            return Ok(Self::default());
+        };
+        if let Some(version) = asked_for {
+            return Self::of_version(object, version);
+        }
+        let annotated = controller_config.metadata.annotations.as_ref();
+        let annotated = annotated.and_then(|all| all.get(annotations::RELEASE_IMAGE_VERSION));
+        let wanted = annotated.map_or(UNRELEASED, String::as_str);
+        Self::of_version(object, wanted).or_else(|error| Self::of_only_version(object).ok_or(error))
+    }
+
     /// The gates of one version.
     pub fn of_version(object: &FeatureGate, version: &str) -> Result<Self, FeatureGateError> {
         let details = object

@@ -5,7 +5,9 @@
 //! texts and times come in as values and decisions go out as values, so that the controller, the node daemon and
 //! the command line can never disagree.
 
+pub mod admission;
 pub mod bootstrap;
+pub mod comparison;
 pub mod container_runtime;
 pub mod diff;
 pub mod disruption;
@@ -13,6 +15,7 @@ pub mod drain;
 pub mod explain;
 pub mod extensions;
 pub mod feature_gates;
+pub mod forecast;
 pub mod generated;
 pub mod goyaml;
 pub mod hex;
@@ -22,7 +25,9 @@ pub mod merge;
 pub mod node_progress;
 pub mod offline;
 pub mod os_images;
+pub mod os_streams;
 pub mod overview;
+pub mod pointer;
 pub mod pool_status;
 pub mod pools;
 pub mod problem;
@@ -31,10 +36,12 @@ pub mod quantity;
 pub mod reconcilable;
 pub mod registries;
 pub mod render;
+pub mod retention;
 pub mod rollout;
 pub mod runtime_check;
 pub mod selector;
 pub mod skew;
 pub mod templates;
 pub mod tls_profile;
+pub mod transition;
 pub mod validate;

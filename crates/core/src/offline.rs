@@ -263,24 +263,27 @@ fn decode<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, ManifestError> 
 }
 
 /// The pools every cluster has, for manifests that bring none.
-pub(crate) fn built_in_pools() -> [MachineConfigPool; 2] {
-    [pools::MASTER, pools::WORKER].map(|name| {
-        let selector =
-            |key: String, value: &str| serde_json::from_value(json!({"matchLabels": {key: value}})).ok();
-        let spec = MachineConfigPoolSpec {
-            machine_config_selector: selector(labels::ROLE.to_owned(), name),
-            node_selector: selector(labels::node_role(name), ""),
-            ..MachineConfigPoolSpec::default()
-        };
-        let mut pool = MachineConfigPool::new(name, spec);
-        let mut own = BTreeMap::from([
-            (labels::BUILT_IN.to_owned(), String::new()),
-            (labels::pool(name), String::new()),
-        ]);
-        if name == pools::MASTER {
-            own.insert(labels::REQUIRED_FOR_UPGRADE.to_owned(), String::new());
-        }
-        pool.metadata.labels = Some(own);
-        pool
-    })
+pub fn built_in_pools() -> [MachineConfigPool; 2] {
+    [pools::MASTER, pools::WORKER].map(built_in_pool)
+}
+
+/// A pool as the product brings it.
+pub fn built_in_pool(name: &str) -> MachineConfigPool {
+    let selector =
+        |key: String, value: &str| serde_json::from_value(json!({"matchLabels": {key: value}})).ok();
+    let spec = MachineConfigPoolSpec {
+        machine_config_selector: selector(labels::ROLE.to_owned(), name),
+        node_selector: selector(labels::node_role(name), ""),
+        ..MachineConfigPoolSpec::default()
+    };
+    let mut pool = MachineConfigPool::new(name, spec);
+    let mut own = BTreeMap::from([
+        (labels::BUILT_IN.to_owned(), String::new()),
+        (labels::pool(name), String::new()),
+    ]);
+    if name != pools::WORKER {
+        own.insert(labels::REQUIRED_FOR_UPGRADE.to_owned(), String::new());
+    }
+    pool.metadata.labels = Some(own);
+    pool
 }

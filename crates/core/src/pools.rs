@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use mco_api::MachineConfigPool;
 use thiserror::Error;
 
@@ -16,6 +17,17 @@ const OS_LABEL: &str = "kubernetes.io/os";
 /// A pool that everybody's cluster has, as opposed to one the user made.
 pub fn is_built_in(pool: &str) -> bool {
     matches!(pool, MASTER | WORKER | ARBITER)
+}
+
+/// Whether a pool of this name can exist in Kubernetes.
+pub fn is_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        label.bytes().all(|byte| inner(byte) || byte == b'-')
+            && label.bytes().next().is_some_and(inner)
+            && label.bytes().next_back().is_some_and(inner)
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 /// What the pools say about one node.
@@ -107,6 +119,21 @@ pub enum SelectError {
         "MachineConfigPool {pool:?}: couldn't find any MachineConfigs: none matches spec.machineConfigSelector"
     )]
     SelectsNothing { pool: String },
+}
+
+/// The pools whose labels a selector matches. Neither no selector nor an empty one matches any.
+pub fn selected<'p>(
+    pools: impl IntoIterator<Item = &'p MachineConfigPool>,
+    selector: Option<&LabelSelector>,
+) -> Result<Vec<&'p MachineConfigPool>, SelectorError> {
+    let selector = selector.map(Selector::parse).transpose()?;
+    let Some(selector) = selector.filter(|selector| !selector.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let matching = pools
+        .into_iter()
+        .filter(|pool| selector.matches(pool.metadata.labels.as_ref()));
+    Ok(matching.collect())
 }
 
 /// The selector of the MachineConfigs a pool is made of.

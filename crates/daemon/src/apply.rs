@@ -10,7 +10,8 @@ use mco_host::{Machine, PowerError, Reboot};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
-use crate::os_change::{OsChangeError, Place, os_change};
+use crate::os_change::{OsChangeError, Place, image_to_stage, os_change};
+use crate::paths;
 use crate::plan::{self, LiveContent, Plan, PlanError};
 use crate::transaction::{self, Aftermath, Checkpoints, Failure, Journal, Subject, TransactionError};
 
@@ -105,19 +106,25 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
     if !obstacles.is_empty() {
         return Err(ApplyError::Irreconcilable(obstacles));
     }
-    let diff = difference(old, new);
-    let cost = disruption::cost(&diff, request.policy, &registries(old, new));
-    let live_content = match request.circumstances {
-        Circumstances::Cluster => LiveContent::FromCluster,
-        Circumstances::Standalone => LiveContent::FromConfig,
-    };
-    let plan = plan::plan(machine, old, new, live_content)?;
     let state = machine.os.state(&machine.root)?;
     let place = Place {
         backend: machine.os.backend(),
         state: &state,
         architecture: std::env::consts::ARCH,
     };
+    let mut diff = difference(old, new);
+    if image_to_stage(new, &diff, place).is_none() {
+        // The machine runs it already, or runs no image at all: nothing to boot for.
+        diff.os_image = None;
+    }
+    // In a cluster the daemon keeps it up to date by itself, elsewhere nobody has read it yet.
+    diff.files.retain(|file| file.path != paths::KUBELET_CA);
+    let cost = disruption::cost(&diff, request.policy, &registries(old, new));
+    let live_content = match request.circumstances {
+        Circumstances::Cluster => LiveContent::FromCluster,
+        Circumstances::Standalone => LiveContent::FromConfig,
+    };
+    let plan = plan::plan(machine, old, new, live_content)?;
     let os = os_change(old, new, &diff, place)?;
     if let Some(change) = &os {
         machine.os.check(&machine.root, change)?;

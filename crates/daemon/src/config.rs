@@ -59,6 +59,13 @@ impl NodeConfig {
         }
     }
 
+    /// The same under the name of a machine's state before anything was applied to it.
+    #[must_use]
+    pub fn unnamed(mut self) -> Self {
+        self.object.metadata.name = Some(EMPTY.to_owned());
+        self
+    }
+
     #[must_use]
     pub fn with_built_image(mut self, image: Option<String>) -> Self {
         self.built_image = image.filter(|image| !image.is_empty());

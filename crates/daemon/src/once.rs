@@ -112,19 +112,30 @@ pub fn apply(
 
 /// Finishes what an earlier run could not. Gives the reason of a boot that is still due.
 pub fn settle_past(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Option<String>, OnceError> {
+    let Some(journal) = settle_past_unproven(machine, checkpoints)? else {
+        return Ok(None);
+    };
+    if machine.power.boot_id(&machine.root)? == journal.boot {
+        return Ok(journal.aftermath.reboot);
+    }
+    prove_boot(machine, &journal, checkpoints)?;
+    Ok(None)
+}
+
+/// Like [`settle_past`], but leaves a change that waits for a boot, or for the proof of one, to the caller.
+pub fn settle_past_unproven(
+    machine: &Machine,
+    checkpoints: &dyn Checkpoints,
+) -> Result<Option<Journal>, OnceError> {
     match transaction::recover(machine, checkpoints)? {
         Recovered::Nothing | Recovered::RolledBack { .. } => Ok(None),
+        Recovered::AwaitingBoot(journal) => Ok(Some(journal)),
         Recovered::InPlace(journal) => match apply::settle(machine, journal, checkpoints)? {
             Settled::Done => Ok(None),
-            Settled::AwaitingBoot { because } => Ok(Some(because)),
-        },
-        Recovered::AwaitingBoot(journal) => {
-            if machine.power.boot_id(&machine.root)? == journal.boot {
-                return Ok(journal.aftermath.reboot);
+            Settled::AwaitingBoot { .. } => {
+                Ok(transaction::read_journal(&machine.root).map_err(Failure::from)?)
             }
-            prove_boot(machine, &journal, checkpoints)?;
-            Ok(None)
-        }
+        },
     }
 }
 

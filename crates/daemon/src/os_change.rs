@@ -48,7 +48,7 @@ pub fn os_change(
     place: Place<'_>,
 ) -> Result<Option<OsChange>, OsChangeError> {
     let mut change = OsChange {
-        image: wanted_image(new, diff, place),
+        image: image_to_stage(new, diff, place).map(str::to_owned),
         ..OsChange::default()
     };
     if diff.kernel_arguments.is_some() {
@@ -66,7 +66,7 @@ pub fn os_change(
 }
 
 /// The image, unless the machine runs it already or does not come from an image at all.
-fn wanted_image(new: &NodeConfig, diff: &ConfigDiff, place: Place<'_>) -> Option<String> {
+pub fn image_to_stage<'a>(new: &'a NodeConfig, diff: &ConfigDiff, place: Place<'_>) -> Option<&'a str> {
     let wanted = new.os_image();
     let runs = || {
         place
@@ -76,7 +76,7 @@ fn wanted_image(new: &NodeConfig, diff: &ConfigDiff, place: Place<'_>) -> Option
             .is_some_and(|booted| same_image(booted, wanted))
     };
     let applies = diff.os_image.is_some() && !wanted.is_empty() && place.backend != Backend::PackageMode;
-    (applies && !runs()).then(|| wanted.to_owned())
+    (applies && !runs()).then_some(wanted)
 }
 
 fn change_kernel(

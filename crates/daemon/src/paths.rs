@@ -36,6 +36,9 @@ pub const UNDO_JOURNAL: &str = "/etc/machine-config-daemon/transaction-undo.json
 /// Held by the one daemon that may change the machine. Ours alone.
 pub const LOCK: &str = "/run/machine-config-daemon/lock";
 
+/// What the daemon is doing, for people. Ours alone.
+pub const ACTIVITY: &str = "/run/machine-config-daemon/activity.json";
+
 pub const AUTHORIZED_KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
 pub const SSH_DIRECTORY: &str = "/home/core/.ssh";
 pub const CORE_HOME: &str = "/home/core";

@@ -4,6 +4,7 @@ use mco_host::{Machine, PowerError};
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::agent::{self, Activity};
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
 use crate::transaction::{JournalError, Phase, read_journal};
@@ -16,7 +17,10 @@ pub struct Status {
     pub config: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    pub activity: Activity,
+    pub activity: Doing,
+    /// What the agent says of itself; none if no agent has run since the machine booted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Activity>,
     pub operating_system: String,
     pub boot_id: String,
     /// Whether the next update skips all checks.
@@ -27,7 +31,7 @@ pub struct Status {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Activity {
+pub enum Doing {
     Idle,
     /// A change was interrupted; the next start finishes or undoes it.
     Interrupted {
@@ -62,18 +66,18 @@ pub fn status(machine: &Machine) -> Result<Status, StatusError> {
     let current = disk::current_config(root)?;
     let boot = machine.power.boot_id(root)?;
     let activity = match read_journal(root)? {
-        None => Activity::Idle,
+        None => Doing::Idle,
         Some(journal) if journal.phase == Phase::AwaitingBoot => {
             if journal.boot == boot {
-                Activity::AwaitingBoot {
+                Doing::AwaitingBoot {
                     to: journal.to,
                     because: journal.aftermath.reboot.unwrap_or_default(),
                 }
             } else {
-                Activity::Booted { to: journal.to }
+                Doing::Booted { to: journal.to }
             }
         }
-        Some(journal) => Activity::Interrupted {
+        Some(journal) => Doing::Interrupted {
             step: match journal.phase {
                 Phase::Staging => "staging new contents",
                 Phase::Prepared => "putting new contents in place",
@@ -91,6 +95,7 @@ pub fn status(machine: &Machine) -> Result<Status, StatusError> {
             .as_ref()
             .map(|config: &NodeConfig| config.name().to_owned()),
         activity,
+        agent: agent::read_activity(root).map_err(DiskError::from)?,
         operating_system: machine.os.backend().to_string(),
         boot_id: boot.to_string(),
         forced: disk::is_forced(root)?,

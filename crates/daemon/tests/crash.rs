@@ -140,7 +140,14 @@ impl Bench {
         let (name, arguments) = if found == self.old {
             ("old", vec!["old=1".to_owned()])
         } else {
-            assert_same(&found, &self.new, what);
+            // If it is neither, what is in the way of the closer one is the thing to look at.
+            let (old, new) = (differences(&found, &self.old), differences(&found, &self.new));
+            let closer = if old.len() < new.len() { &old } else { &new };
+            assert!(
+                new.is_empty(),
+                "{what}: neither old nor new:\n{}",
+                closer.join("\n")
+            );
             ("new", vec!["new=1".to_owned()])
         };
         let current = disk::current_config(&machine.root).unwrap().unwrap();
@@ -172,11 +179,12 @@ impl Bench {
     }
 }
 
-fn assert_same(found: &Snapshot, expected: &Snapshot, what: &str) {
-    let differs: Vec<_> = found
-        .keys()
-        .chain(expected.keys())
-        .filter(|path| found.get(*path) != expected.get(*path))
+fn differences(found: &Snapshot, expected: &Snapshot) -> Vec<String> {
+    let paths: std::collections::BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
+    let differs = paths
+        .into_iter()
+        .filter(|path| found.get(*path) != expected.get(*path));
+    differs
         .map(|path| {
             format!(
                 "{path}: {:?} instead of {:?}",
@@ -184,13 +192,12 @@ fn assert_same(found: &Snapshot, expected: &Snapshot, what: &str) {
                 expected.get(path)
             )
         })
-        .take(5)
-        .collect();
-    assert!(
-        differs.is_empty(),
-        "{what}: neither old nor new:\n{}",
-        differs.join("\n")
-    );
+        .collect()
+}
+
+fn assert_same(found: &Snapshot, expected: &Snapshot, what: &str) {
+    let differs = differences(found, expected);
+    assert!(differs.is_empty(), "{what}:\n{}", differs.join("\n"));
 }
 
 /// Without the file in which the simulated system keeps what boots next; its meaning is compared instead.

@@ -5,15 +5,17 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use mco_daemon::config::NodeConfig;
 use mco_daemon::drift::{Monitor, Watch};
 use serde_json::json;
 use support::{Node, config, file};
 
 const UNIT: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
-fn node() -> (Node, mco_daemon::config::NodeConfig) {
+fn node() -> (Node, NodeConfig) {
     let node = Node::new();
     let config = config(
         "watched",
@@ -30,20 +32,22 @@ fn node() -> (Node, mco_daemon::config::NodeConfig) {
     (node, config)
 }
 
-/// The first verdict after a change; no verdict at all within the time is quiet.
-fn verdict(monitor: &mut Monitor<'_>, longest: Duration) -> Watch {
-    let deadline = Instant::now() + longest;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match monitor.wait(left).unwrap() {
-            Watch::Quiet if !left.is_zero() => {}
-            verdict => return verdict,
-        }
-    }
+const LONG: Duration = Duration::from_secs(10);
+
+/// The first verdict after a change; none within the time is quiet.
+async fn verdict(monitor: &mut Monitor, longest: Duration) -> Option<Watch> {
+    tokio::time::timeout(longest, monitor.wait())
+        .await
+        .ok()
+        .map(Result::unwrap)
 }
 
-#[test]
-fn every_way_to_change_a_file_is_noticed() {
+fn watch(node: &Node, config: NodeConfig) -> Monitor {
+    Monitor::start(Arc::clone(&node.machine), Arc::new(config)).unwrap()
+}
+
+#[tokio::test]
+async fn every_way_to_change_a_file_is_noticed() {
     type Change = fn(&Node);
     let cases: &[(&str, &str, Change)] = &[
         (
@@ -109,10 +113,10 @@ fn every_way_to_change_a_file_is_noticed() {
     ];
     for (name, cause, change) in cases {
         let (node, config) = node();
-        let mut monitor = Monitor::start(&node.machine, &config).unwrap();
+        let mut monitor = watch(&node, config);
         change(&node);
-        match verdict(&mut monitor, Duration::from_secs(10)) {
-            Watch::Drifted(mismatches) => {
+        match verdict(&mut monitor, LONG).await {
+            Some(Watch::Drifted(mismatches)) => {
                 assert!(
                     mismatches[0].cause.starts_with(cause),
                     "{name}: {}",
@@ -124,29 +128,27 @@ fn every_way_to_change_a_file_is_noticed() {
     }
 }
 
-#[test]
-fn what_is_no_drift_is_not_reported() {
+#[tokio::test]
+async fn what_is_no_drift_is_not_reported() {
     let (node, config) = node();
-    let mut monitor = Monitor::start(&node.machine, &config).unwrap();
+    let mut monitor = watch(&node, config);
     node.write("/etc/watched/unrelated", "x");
     node.write("/etc/systemd/system/x.service.d/30-own.conf", "[Unit]\n");
-    assert_eq!(verdict(&mut monitor, Duration::from_millis(300)), Watch::Quiet);
+    assert_eq!(verdict(&mut monitor, Duration::from_millis(300)).await, None);
     // Times alone are nothing, and neither is the same text once more.
     node.write("/etc/watched/a", "right\n");
-    assert_eq!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Intact);
+    assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
     // An empty drop-in may be there or not.
     node.write("/etc/systemd/system/x.service.d/20.conf", "");
-    assert_eq!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Intact);
+    assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
 }
 
-#[test]
-fn putting_it_back_clears_it() {
+#[tokio::test]
+async fn putting_it_back_clears_it() {
     let (node, config) = node();
-    let mut monitor = Monitor::start(&node.machine, &config).unwrap();
+    let mut monitor = watch(&node, config);
     node.write("/etc/watched/a", "wrong\n");
-    assert!(
-        matches!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Drifted(found) if found.len() == 1)
-    );
+    assert!(matches!(verdict(&mut monitor, LONG).await, Some(Watch::Drifted(found)) if found.len() == 1));
     node.write("/etc/watched/a", "right\n");
-    assert_eq!(verdict(&mut monitor, Duration::from_secs(10)), Watch::Intact);
+    assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
 }

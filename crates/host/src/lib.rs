@@ -5,11 +5,13 @@
 
 mod accounts;
 mod command;
+mod directory;
 mod machine;
 pub mod os;
 mod path;
 mod power;
 mod root;
+mod service_manager;
 pub mod systemd;
 mod watch;
 
@@ -19,4 +21,5 @@ pub use machine::{Machine, MachineError};
 pub use path::{PathError, RootedPath};
 pub use power::{BootId, Power, PowerError, Reboot, SimulatedPower, SystemdPower, random_name};
 pub use root::{Attributes, Durability, Entry, FsError, Kind, Owner, Ownership, Root};
+pub use service_manager::ServiceManager;
 pub use watch::{Seen, Watcher};

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::accounts::Accounts;
 use crate::command::{Commands, HostCommands};
+use crate::directory;
 use crate::os::{self, Backend, OperatingSystem, OsError, SimulatedOs};
 use crate::power::{Power, SimulatedPower, SystemdPower};
 use crate::root::{FsError, Ownership, Root};
@@ -46,6 +47,16 @@ impl Machine {
                 finalizes_deployment,
             }),
         })
+    }
+
+    /// A directory that plays a machine, made if it does not exist yet. See [`Machine::directory`].
+    pub fn create_directory(root: &Path) -> Result<Self, MachineError> {
+        directory::lay_out(root).map_err(|source| FsError::Failed {
+            attempted: "make a machine in",
+            path: root.display().to_string(),
+            source,
+        })?;
+        Self::directory(root)
     }
 
     /// A directory that plays a machine. Without privileges, owners are noted instead of set.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -85,12 +85,13 @@ impl Watcher {
         };
         match rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => Ok(Seen::default()),
-            Ok(_) => self.drain(),
+            Ok(_) => self.take(),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn drain(&mut self) -> io::Result<Seen> {
+    /// Takes everything that happened, without waiting.
+    pub fn take(&mut self) -> io::Result<Seen> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
         let mut seen = Seen::default();
@@ -117,6 +118,13 @@ impl Watcher {
         seen.paths.sort();
         seen.paths.dedup();
         Ok(seen)
+    }
+}
+
+/// Readable when something has happened, for event loops that wait for many things.
+impl AsRawFd for Watcher {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 }
 

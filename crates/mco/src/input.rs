@@ -52,15 +52,8 @@ pub fn cluster(path: &Path, base: &Base) -> anyhow::Result<Cluster> {
             count(manifests.unreadable, "manifest")
         );
     }
-    let templates = base.templates.as_deref().map(template_tree).transpose()?;
-    let pull_secret = base.pull_secret.as_deref().map(pull_secret).transpose()?;
-    let settings = Settings {
-        templates: templates.as_ref(),
-        pull_secret: pull_secret.as_deref(),
-        controller_version: VERSION,
-        payload_version: base.payload_version.as_deref(),
-    };
-    let cluster = bootstrap::assemble(manifests.read, &settings).map_err(|errors| {
+    let base = BaseInputs::read(base)?;
+    let cluster = bootstrap::assemble(manifests.read, &base.settings()).map_err(|errors| {
         for error in &errors {
             output::problem(error);
         }
@@ -83,6 +76,33 @@ pub fn cluster(path: &Path, base: &Base) -> anyhow::Result<Cluster> {
     Ok(cluster)
 }
 
+/// What the options about the base configuration refer to.
+#[derive(Debug)]
+pub struct BaseInputs {
+    templates: Option<TemplateTree>,
+    pull_secret: Option<String>,
+    payload_version: Option<String>,
+}
+
+impl BaseInputs {
+    pub fn read(base: &Base) -> anyhow::Result<Self> {
+        Ok(Self {
+            templates: base.templates.as_deref().map(template_tree).transpose()?,
+            pull_secret: base.pull_secret.as_deref().map(pull_secret).transpose()?,
+            payload_version: base.payload_version.clone(),
+        })
+    }
+
+    pub fn settings(&self) -> Settings<'_> {
+        Settings {
+            templates: self.templates.as_ref(),
+            pull_secret: self.pull_secret.as_deref(),
+            controller_version: VERSION,
+            payload_version: self.payload_version.as_deref(),
+        }
+    }
+}
+
 fn pull_secret(path: &Path) -> anyhow::Result<String> {
     let bytes = File::open(path)
         .and_then(bounded)
@@ -90,7 +110,7 @@ fn pull_secret(path: &Path) -> anyhow::Result<String> {
     Ok(bootstrap::pull_secret(&path.display().to_string(), &bytes)?)
 }
 
-fn template_tree(root: &Path) -> anyhow::Result<TemplateTree> {
+pub fn template_tree(root: &Path) -> anyhow::Result<TemplateTree> {
     let mut tree = TemplateTree::default();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {

@@ -13,10 +13,10 @@ pub mod kubeconfig;
 mod metrics;
 pub mod negotiate;
 pub mod offline;
-pub mod pointer;
 pub mod prepared;
 pub mod run;
 pub mod tls;
 pub mod tokens;
 
+pub use mco_core::pointer;
 pub use run::{Backend, RunError, Settings, run};

@@ -2,6 +2,9 @@
 
 #![allow(clippy::print_stderr, reason = "tests speak to the person who runs them")]
 
+#[cfg(feature = "fleet")]
+pub mod fleet;
+
 use std::path::{Path, PathBuf};
 
 /// The root of this repository, for tests that read examples, manifests or the workspace's own files.

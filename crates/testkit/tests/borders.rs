@@ -12,10 +12,13 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-ignition", &[]),
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
-    ("mco-testkit", &[]),
+    // For the simulated fleet, which talks to the controllers in their own words.
+    ("mco-testkit", &["mco-api", "mco-core"]),
+    ("mco-controllers", &["mco-api", "mco-core"]),
     ("mco-host", &[]),
     ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
     ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
+    ("mco-operator", &["mco-ignition", "mco-api", "mco-core"]),
     ("mco-apiserver", &[]),
     ("mco-parity", &[]),
     (
@@ -25,9 +28,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-api",
             "mco-core",
             "mco-server",
+            "mco-operator",
             "mco-host",
             "mco-daemon",
             "mco-apiserver",
+            "mco-controllers",
+            "mco-testkit",
         ],
     ),
 ];

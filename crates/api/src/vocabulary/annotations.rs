@@ -62,6 +62,9 @@ pub mod node {
     pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
     /// What the controller has done of it.
     pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+    /// While the controller drains the node and until it is uncordoned: since when, for which request, whose cordon it
+    /// is and what it waits for, as JSON. Ours alone; other implementations ignore it.
+    pub const DRAIN_RECORD: &str = "machineconfiguration.openshift.io/drain-record";
     /// [`REBOOTING`] from just before a reboot until the daemon has seen the next boot.
     pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
     /// The value of [`POST_CONFIG_ACTION`] around a reboot.

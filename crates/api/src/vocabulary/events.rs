@@ -15,6 +15,8 @@ pub mod rollout {
 pub mod drain {
     pub const DRAIN_FAILED: &str = "DrainFailed";
     pub const DRAIN_THRESHOLD_EXCEEDED: &str = "DrainThresholdExceeded";
+    /// A budget keeps a pod in place. Ours alone; other implementations tell only after ten minutes, and not which.
+    pub const DRAIN_BLOCKED: &str = "DrainBlocked";
 }
 
 /// By the controllers that render and generate configs.

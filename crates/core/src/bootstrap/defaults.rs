@@ -4,7 +4,8 @@ use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use serde_json::json;
 
-pub(super) fn controller_config() -> ControllerConfig {
+/// What is assumed about a cluster that says nothing about itself.
+pub fn controller_config() -> ControllerConfig {
     let spec = json!({
         "clusterDNSIP": "10.96.0.10",
         "ipFamilies": "IPv4",
@@ -23,6 +24,7 @@ pub(super) fn controller_config() -> ControllerConfig {
                 "apiServerURL": "https://api.cluster.local:6443",
                 "infrastructureName": "cluster",
                 "controlPlaneTopology": "HighlyAvailable",
+                "cpuPartitioning": "None",
                 "infrastructureTopology": "HighlyAvailable",
                 "platformStatus": {"type": "None"},
             },

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use mco_api::foreign::feature_gate::FeatureGate;
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::{annotations, labels, names};
 use mco_api::{ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
@@ -17,14 +16,11 @@ use crate::generated::{ConfigOrigin, Generated, owner};
 use crate::kubelet;
 use crate::pools;
 use crate::registries::{self, BaseFiles, RegistrySources};
-use crate::selector::Selector;
 use crate::templates::{self, TemplateConfig, TemplateInputs, TemplateTree, base_file};
 use crate::tls_profile;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 const CONFIG_GROUP: &str = "config.openshift.io/v1";
-/// What other implementations call a release that was not built by a release process.
-const UNRELEASED: &str = "0.0.1-snapshot";
 
 /// Everything that was generated.
 #[derive(Debug, Default)]
@@ -42,8 +38,12 @@ pub(super) fn generate(
 ) -> Result<Generation, Vec<BootstrapError>> {
     let embedded = TemplateTree::embedded();
     let tree = settings.templates.unwrap_or(&embedded);
-    let feature_gates = feature_gates(objects.feature_gate.as_ref(), controller_config, settings)
-        .map_err(|error| vec![error])?;
+    let feature_gates = FeatureGates::in_force(
+        objects.feature_gate.as_ref(),
+        controller_config,
+        settings.payload_version,
+    )
+    .map_err(|error| vec![error.into()])?;
     let profile = objects
         .api_server
         .as_ref()
@@ -87,28 +87,6 @@ pub(super) fn generate(
         warnings,
         feature_gates,
     })
-}
-
-/// The gates of the release that is meant: the one asked for, else the ControllerConfig's, else an unreleased one,
-/// else the only one the object knows.
-fn feature_gates(
-    object: Option<&FeatureGate>,
-    controller_config: &ControllerConfig,
-    settings: &Settings<'_>,
-) -> Result<FeatureGates, BootstrapError> {
-    let Some(object) = object else {
-        return Ok(FeatureGates::default());
-    };
-    if let Some(version) = settings.payload_version {
-        return Ok(FeatureGates::of_version(object, version)?);
-    }
-    let annotated = controller_config.metadata.annotations.as_ref();
-    let annotated = annotated.and_then(|all| all.get(annotations::RELEASE_IMAGE_VERSION));
-    let wanted = annotated.map_or(UNRELEASED, String::as_str);
-    match FeatureGates::of_version(object, wanted) {
-        Ok(gates) => Ok(gates),
-        Err(error) => FeatureGates::of_only_version(object).ok_or_else(|| error.into()),
-    }
 }
 
 struct Pipeline<'a> {
@@ -252,7 +230,8 @@ impl<'a> Pipeline<'a> {
             let selector = object.spec.machine_config_pool_selector.as_ref();
             let mut selected = self.selected(&described, selector);
             if selected.contains(&names::pool::WORKER) {
-                selected.extend(self.inheriting());
+                let inheriting = kubelet::inheriting(self.pools, &self.objects.kubelet_configs);
+                selected.extend(inheriting.into_iter().map(|pool| name(&pool.metadata)));
             }
             for pool_name in selected {
                 if let Some(first) = taken.insert(pool_name, name(&object.metadata)) {
@@ -294,41 +273,8 @@ impl<'a> Pipeline<'a> {
     where
         'a: 'p,
     {
-        let role = name(&pool.metadata);
-        let kubelet_conf = base_file(self.templates, role, kubelet::KUBELET_CONF).ok_or_else(|| {
-            kubelet::KubeletError::Base(format!("the templates have no {}", kubelet::KUBELET_CONF))
-        })?;
-        Ok(kubelet::Base {
-            role,
-            kubelet_conf,
-            feature_gates: self.feature_gates,
-            node: self.objects.node.as_ref(),
-            latency: if role == names::pool::WORKER || kubelet::inherits_from_worker(pool) {
-                kubelet::Latency::FollowsProfile
-            } else {
-                kubelet::Latency::AsInBase
-            },
-            version: self.version,
-        })
-    }
-
-    /// A pool may ask to follow the worker pool's KubeletConfig unless another one selects it.
-    fn inheriting(&self) -> Vec<&'a str> {
-        let directly = |pool: &MachineConfigPool| {
-            self.objects.kubelet_configs.iter().any(|object| {
-                let selector = object.spec.machine_config_pool_selector.as_ref();
-                let selector = selector.and_then(|selector| Selector::parse(selector).ok());
-                selector.is_some_and(|s| !s.is_empty() && s.matches(pool.metadata.labels.as_ref()))
-            })
-        };
-        let pools = self
-            .pools
-            .iter()
-            .filter(|pool| kubelet::inherits_from_worker(pool));
-        pools
-            .filter(|pool| !directly(pool))
-            .map(|pool| name(&pool.metadata))
-            .collect()
+        let node = self.objects.node.as_ref();
+        kubelet::Base::of_pool(pool, self.templates, self.feature_gates, node, self.version)
     }
 
     /// A custom pool takes its MachineConfigs from the worker role, but the kubelet's file that the feature gates give
@@ -386,8 +332,8 @@ impl<'a> Pipeline<'a> {
 
     /// The pools whose labels a selector matches. Neither no selector nor an empty one matches any.
     fn selected(&mut self, described: &str, selector: Option<&LabelSelector>) -> Vec<&'a str> {
-        let selector = match selector.map(Selector::parse).transpose() {
-            Ok(selector) => selector.filter(|selector| !selector.is_empty()),
+        let selected: Vec<&str> = match pools::selected(self.pools, selector) {
+            Ok(selected) => selected.into_iter().map(|pool| name(&pool.metadata)).collect(),
             Err(source) => {
                 self.errors.push(BootstrapError::Selector {
                     object: described.to_owned(),
@@ -396,12 +342,6 @@ impl<'a> Pipeline<'a> {
                 return Vec::new();
             }
         };
-        let matching = self.pools.iter().filter(|pool| {
-            selector
-                .as_ref()
-                .is_some_and(|selector| selector.matches(pool.metadata.labels.as_ref()))
-        });
-        let selected: Vec<&str> = matching.map(|pool| name(&pool.metadata)).collect();
         if selected.is_empty() {
             self.warn_once(vec![format!(
                 "{described}: could not find any MachineConfigPool: its machineConfigPoolSelector matches the labels of none"

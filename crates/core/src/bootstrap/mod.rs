@@ -21,18 +21,21 @@ mod error;
 mod generate;
 mod objects;
 mod pull_secret;
-mod streams;
 
 use mco_api::foreign::api_server::APIServer;
 use mco_api::{ControllerConfig, MachineConfigPool};
 
+use crate::feature_gates::FeatureGates;
 use crate::generated::Origins;
 use crate::manifest::Manifest;
 use crate::offline::{Inventory, PoolError, PoolOutcome};
+use crate::os_streams::Streams;
+use crate::pools;
 use crate::render::{Identity, Rendered};
 use crate::runtime_check;
 use crate::templates::TemplateTree;
 
+pub use defaults::controller_config as default_controller_config;
 pub use error::BootstrapError;
 pub use pull_secret::{PullSecretError, pull_secret};
 
@@ -61,7 +64,7 @@ pub struct Cluster {
     pub controller_config: Option<ControllerConfig>,
     pub api_server: Option<APIServer>,
     pub warnings: Vec<String>,
-    streams: streams::Streams,
+    streams: Streams,
 }
 
 /// Reads manifests as a cluster and generates what its objects ask for. Everything that is wrong is reported.
@@ -93,7 +96,7 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
             inventory.configs.push(generated.config);
         }
         cluster.warnings = generation.warnings;
-        cluster.streams = streams::Streams::of(objects.os_image_stream.as_ref(), &generation.feature_gates);
+        cluster.streams = Streams::of(objects.os_image_stream.as_ref(), &generation.feature_gates);
         inventory.controller_config = Some(controller_config.clone());
         cluster.controller_config = Some(controller_config);
     }
@@ -101,12 +104,25 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
     Ok(cluster)
 }
 
+/// Reads the objects of a running cluster, in which everything has been generated already.
+pub fn adopt(manifests: Vec<Manifest>) -> Result<Cluster, Vec<BootstrapError>> {
+    let (objects, inventory) = objects::gather(manifests)?;
+    let gates = objects.feature_gate.as_ref();
+    let gates = gates.and_then(FeatureGates::of_only_version).unwrap_or_default();
+    Ok(Cluster {
+        api_server: objects.api_server.clone(),
+        controller_config: inventory.controller_config.clone(),
+        streams: Streams::of(objects.os_image_stream.as_ref(), &gates),
+        inventory,
+        ..Cluster::default()
+    })
+}
+
 impl Cluster {
     /// Renders every pool. One that cannot be rendered does not stop the others.
     pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
-        let all = &self.inventory.pools;
         let images = |pool: &MachineConfigPool| {
-            let stream = self.streams.of_pool(pool, all)?;
+            let stream = self.streams.of_pool(pool, self.worker())?;
             Ok(stream.map(|stream| stream.images))
         };
         let outcomes = self.inventory.render_with(identity, images);
@@ -116,10 +132,15 @@ impl Cluster {
             .collect()
     }
 
+    fn worker(&self) -> Option<&MachineConfigPool> {
+        let mut pools = self.inventory.pools.iter();
+        pools.find(|pool| pool.metadata.name.as_deref() == Some(pools::WORKER))
+    }
+
     fn check_runtime(&self, outcome: PoolOutcome) -> PoolOutcome {
         let PoolOutcome { pool, result } = outcome;
         let result = result.and_then(|rendered| {
-            let stream = self.streams.of_pool(&pool, &self.inventory.pools)?;
+            let stream = self.streams.of_pool(&pool, self.worker())?;
             let name = pool.metadata.name.as_deref().unwrap_or_default();
             runtime_check::check(name, &rendered.ignition, stream.map(|stream| stream.name))
                 .map(|()| rendered)

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use mco_api::machine_configuration::{
-    DisruptionAction, DisruptionActionType, NodeDisruptionPolicies, ServiceName,
+    DisruptionAction, DisruptionActionType, FileDisruptionPolicy, NodeDisruptionPolicies, ServiceName,
+    SshKeyDisruptionPolicy, UnitDisruptionPolicy,
 };
 use serde::{Serialize, Serializer};
 
@@ -47,6 +48,20 @@ impl From<&DisruptionAction> for Action {
             DisruptionActionType::Restart => service(&action.restart).map_or(Self::Reboot, Self::Restart),
             DisruptionActionType::Reboot | DisruptionActionType::Other(_) => Self::Reboot,
         }
+    }
+}
+
+impl From<&Action> for DisruptionAction {
+    fn from(action: &Action) -> Self {
+        Self::plain(match action {
+            Action::Reload(service) => return Self::reload(service),
+            Action::Restart(service) => return Self::restart(service),
+            Action::None => DisruptionActionType::None,
+            Action::Reboot => DisruptionActionType::Reboot,
+            Action::Drain => DisruptionActionType::Drain,
+            Action::DaemonReload => DisruptionActionType::DaemonReload,
+            Action::Special => DisruptionActionType::Special,
+        })
     }
 }
 
@@ -173,6 +188,26 @@ impl Policy {
         });
         let ssh_key = policies.sshkey.as_ref().map(|ssh_key| actions(&ssh_key.actions));
         self.with(files.collect(), units.collect(), ssh_key)
+    }
+
+    /// All rules as a MachineConfiguration's status shows them.
+    pub fn to_cluster_policies(&self) -> NodeDisruptionPolicies {
+        let actions = |actions: &[Action]| actions.iter().map(DisruptionAction::from).collect();
+        let files = self.files.iter().map(|rule| FileDisruptionPolicy {
+            path: rule.subject.clone(),
+            actions: actions(&rule.actions),
+        });
+        let units = self.units.iter().map(|rule| UnitDisruptionPolicy {
+            name: rule.subject.clone(),
+            actions: actions(&rule.actions),
+        });
+        NodeDisruptionPolicies {
+            files: files.collect(),
+            units: units.collect(),
+            sshkey: Some(SshKeyDisruptionPolicy {
+                actions: actions(&self.ssh_key),
+            }),
+        }
     }
 
     /// The rule for the longest path that is the file or one of its parent directories. `/` covers nothing, because

@@ -34,12 +34,24 @@ pub enum Obstacle {
 
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} waits for pod {} (", self.node, self.pod)?;
-        match &self.obstacle {
-            Obstacle::Budget { name, allowed } => write!(f, "budget {name} allows {allowed} disruptions)"),
-            Obstacle::BudgetNotCounted { name } => write!(f, "budget {name} is being recounted)"),
-            Obstacle::SeveralBudgets { names } => {
-                write!(f, "it has more than one budget: {})", names.join(", "))
+        write!(f, "{} waits for {}", self.node, self.what())
+    }
+}
+
+impl Blocker {
+    /// The pod and what keeps it, without the node.
+    pub fn what(&self) -> String {
+        format!("pod {} ({})", self.pod, self.obstacle)
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Budget { name, allowed } => write!(f, "budget {name} allows {allowed} disruptions"),
+            Self::BudgetNotCounted { name } => write!(f, "budget {name} is being recounted"),
+            Self::SeveralBudgets { names } => {
+                write!(f, "it has more than one budget: {}", names.join(", "))
             }
         }
     }

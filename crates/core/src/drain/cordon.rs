@@ -9,10 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::request::Verb;
 
-/// On a Node, while the controller drains it and until it is uncordoned: a [`DrainRecord`] as JSON. Ours alone; other
-/// implementations ignore it.
-pub const DRAIN_RECORD: &str = "machineconfiguration.openshift.io/drain-record";
-
 /// Who keeps new work away from a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,6 +31,9 @@ pub struct DrainRecord {
     pub since: Timestamp,
     /// Whether the node was cordoned for it, or was found so.
     pub cordon: CordonOrigin,
+    /// What keeps the drain from finishing, once something does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waiting_for: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,8 +47,22 @@ pub enum CordonOrigin {
 
 impl DrainRecord {
     pub fn of_node(node: &Node) -> Option<Self> {
-        let text = node.metadata.annotations.as_ref()?.get(DRAIN_RECORD)?;
+        let text = node
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(annotation::DRAIN_RECORD)?;
         serde_json::from_str(text).ok()
+    }
+
+    /// What the drain that this node asks for waits for; `None` when it is finished or nothing is in its way.
+    pub fn obstacle(node: &Node) -> Option<String> {
+        let annotations = node.metadata.annotations.as_ref()?;
+        let asked = annotations.get(annotation::DESIRED_DRAIN)?;
+        let pending = annotations.get(annotation::LAST_APPLIED_DRAIN) != Some(asked);
+        Self::of_node(node)
+            .filter(|record| pending && record.request == *asked)?
+            .waiting_for
     }
 
     /// The annotation's value.

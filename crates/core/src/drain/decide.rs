@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::annotations::node as annotation;
 use serde_json::{Value, json};
 
-use super::cordon::{self, Cordon, CordonOrigin, DRAIN_RECORD, DrainRecord};
+use super::cordon::{self, Cordon, CordonOrigin, DrainRecord};
 use super::request::{RequestError, Verb};
 
 /// What to do for a node. Each variant that writes is one write, see [`Decision::patch`].
@@ -77,16 +77,17 @@ impl Decision {
             // request to uncordon answered before anybody has read it.
             Self::Cordon(record) => Some(json!({
                 "metadata": {"annotations": {
-                    DRAIN_RECORD: record.to_annotation(),
+                    annotation::DRAIN_RECORD: record.to_annotation(),
                     annotation::LAST_APPLIED_DRAIN: null,
                 }},
                 "spec": {"unschedulable": true},
             })),
             Self::Disown(record) => Some(json!({
-                "metadata": {"annotations": {DRAIN_RECORD: record.to_annotation()}},
+                "metadata": {"annotations": {annotation::DRAIN_RECORD: record.to_annotation()}},
             })),
             Self::Uncordon { request, lift } => {
-                let annotations = json!({annotation::LAST_APPLIED_DRAIN: request, DRAIN_RECORD: null});
+                let annotations =
+                    json!({annotation::LAST_APPLIED_DRAIN: request, annotation::DRAIN_RECORD: null});
                 let mut patch = json!({"metadata": {"annotations": annotations}});
                 if *lift == Lift::Cordon {
                     patch["spec"] = json!({"unschedulable": null});
@@ -124,6 +125,7 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
             request: request.to_owned(),
             since: started.map_or(now, |record| record.since),
             cordon: origin,
+            waiting_for: None,
         }),
     }
 }

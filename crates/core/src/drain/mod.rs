@@ -12,7 +12,7 @@ pub mod request;
 pub mod timing;
 
 pub use budgets::{Blocker, Budgets};
-pub use cordon::{Cordon, CordonOrigin, DRAIN_RECORD, DrainRecord};
+pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, Decision, Lift, complete, decide};
 pub use pods::{Eviction, Fate, Policy};
 pub use request::{RequestError, Verb};

@@ -4,7 +4,9 @@
 //! Nothing here decides *what* to generate; the modules `templates`, `kubelet`, `container_runtime` and `registries`
 //! do.
 
+pub mod assign;
 pub mod condition;
+mod keeper;
 pub mod origins;
 pub mod suffix;
 pub(crate) mod toml_text;
@@ -20,6 +22,7 @@ use mco_api::vocabulary::{annotations, labels};
 use mco_ignition::Item;
 use serde_json::{Value, json};
 
+pub use keeper::{Generator, is_intact, keeper, restored};
 pub use origins::{ConfigOrigin, Origins};
 
 /// The mode of every generated file: nothing in them is secret.

@@ -19,6 +19,8 @@ use mco_api::{KubeletConfig, MachineConfigPool};
 
 use crate::feature_gates::FeatureGates;
 use crate::generated::{Blueprint, Generated, GeneratedFile};
+use crate::pools;
+use crate::templates::{TemplateConfig, base_file};
 
 pub use error::KubeletError;
 pub use node::{kernel_arguments, latency};
@@ -59,6 +61,50 @@ pub struct Base<'a> {
     pub latency: Latency,
     /// The source revision of the generating controller.
     pub version: &'a str,
+}
+
+impl<'a> Base<'a> {
+    /// What the kubelet configuration of this pool starts from.
+    pub fn of_pool(
+        pool: &'a MachineConfigPool,
+        templates: &'a [TemplateConfig],
+        feature_gates: &'a FeatureGates,
+        node: Option<&'a Node>,
+        version: &'a str,
+    ) -> Result<Self, KubeletError> {
+        let role = pool.metadata.name.as_deref().unwrap_or_default();
+        let kubelet_conf = base_file(templates, role, KUBELET_CONF)
+            .ok_or_else(|| KubeletError::Base(format!("the templates have no {KUBELET_CONF}")))?;
+        Ok(Self {
+            role,
+            kubelet_conf,
+            feature_gates,
+            node,
+            latency: if role == names::pool::WORKER || inherits_from_worker(pool) {
+                Latency::FollowsProfile
+            } else {
+                Latency::AsInBase
+            },
+            version,
+        })
+    }
+}
+
+/// The pools that follow the worker pool's KubeletConfig: they ask for it, and no other one selects them.
+pub fn inheriting<'p>(
+    pools: impl IntoIterator<Item = &'p MachineConfigPool>,
+    objects: &[KubeletConfig],
+) -> Vec<&'p MachineConfigPool> {
+    let directly = |pool: &MachineConfigPool| {
+        objects.iter().any(|object| {
+            let selector = object.spec.machine_config_pool_selector.as_ref();
+            pools::selected([pool], selector).is_ok_and(|selected| !selected.is_empty())
+        })
+    };
+    pools
+        .into_iter()
+        .filter(|pool| inherits_from_worker(pool) && !directly(pool))
+        .collect()
 }
 
 /// The MachineConfig of a user's KubeletConfig for one pool.

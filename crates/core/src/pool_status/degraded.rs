@@ -8,7 +8,7 @@ use mco_api::machine_config_pool::MachineConfigPoolCondition;
 use mco_api::vocabulary::conditions::{machine_config_node, pool as condition, status};
 use mco_api::vocabulary::reasons;
 
-use super::{Inputs, since};
+use super::{Inputs, RenderOutcome, since};
 use crate::rollout::target::BuildState;
 use crate::rollout::{NodeView, PoolView};
 
@@ -21,6 +21,13 @@ pub(super) fn blocks_images(conditions: &[MachineConfigPoolCondition]) -> bool {
     ]
     .iter()
     .any(|type_| condition::holds(conditions, type_))
+}
+
+pub(super) fn render(pool: &str, outcome: RenderOutcome<'_>, now: &Time) -> MachineConfigPoolCondition {
+    match outcome {
+        RenderOutcome::Rendered => condition::not_render_degraded(now.clone()),
+        RenderOutcome::Failed(why) => condition::render_degraded(pool, &why, now.clone()),
+    }
 }
 
 pub(super) fn write(

@@ -36,6 +36,15 @@ pub struct Inputs<'a> {
     pub certificates: &'a [ControllerCertificate],
     /// The stream whose image the target has, unless a MachineConfig chose the image itself.
     pub os_image_stream: Option<&'a str>,
+    /// How the latest render of the pool went; without it the status keeps what it says.
+    pub render: Option<RenderOutcome<'a>>,
+}
+
+/// How a render of a pool went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenderOutcome<'a> {
+    Rendered,
+    Failed(&'a str),
 }
 
 /// A pool's new status.
@@ -47,15 +56,22 @@ pub struct Report {
     pub changed: bool,
 }
 
-/// The status of a pool. Unchanged while there is nothing to say: before the first render, and for a pool that selects
-/// every node.
+/// The status of a pool. Before the first render, and for a pool that selects every node, it says nothing but that
+/// rendering fails, if it does.
 pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
-    let before = pool.pool.status.clone().unwrap_or_default();
+    let mut before = pool.pool.status.clone().unwrap_or_default();
+    if let Some(outcome) = inputs.render {
+        condition::set(&mut before.conditions, degraded::render(pool.name, outcome, now));
+    }
     if target_name(pool.pool).is_empty() || pool.selects_everything() {
+        if inputs.render.is_some() {
+            degraded::write(&mut before.conditions, pool, inputs, now);
+        }
+        let changed = pool.pool.status.clone().unwrap_or_default() != before;
         return Report {
             status: before,
             events: Vec::new(),
-            changed: false,
+            changed,
         };
     }
     let target = reached_target(pool.pool, &pool.layering);

@@ -7,7 +7,6 @@ use mco_api::vocabulary::labels::node as label;
 
 use super::node::NodeView;
 use super::plan::Event;
-use crate::drain::cordon::DRAIN_RECORD;
 
 /// The annotations by which a node and its rollout are told apart from what they were.
 const WATCHED: [&str; 6] = [
@@ -32,7 +31,7 @@ pub fn matter(old: &Node, new: &Node) -> bool {
         || taints(old) != taints(new)
         || WATCHED
             .iter()
-            .chain(&[DRAIN_RECORD])
+            .chain(&[annotation::DRAIN_RECORD])
             .any(|key| before.annotation(key) != after.annotation(key))
 }
 

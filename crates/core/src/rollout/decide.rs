@@ -205,7 +205,8 @@ fn arriving(node: &NodeView<'_>) -> HeldReason {
     } else if node.is_degraded() {
         HeldReason::FailingOnTarget(node.reason.to_owned())
     } else {
-        HeldReason::InProgress
+        node.drain_obstacle()
+            .map_or(HeldReason::InProgress, HeldReason::DrainBlocked)
     }
 }
 

@@ -102,6 +102,11 @@ impl<'a> NodeView<'a> {
         cordon::of_node(self.node)
     }
 
+    /// What keeps the node's pods from leaving for an update, once something does.
+    pub fn drain_obstacle(&self) -> Option<String> {
+        cordon::DrainRecord::obstacle(self.node)
+    }
+
     /// Current and desired config are known and equal.
     pub fn config_is_done(&self) -> bool {
         !self.current_config.is_empty() && self.current_config == self.desired_config

@@ -143,6 +143,8 @@ pub enum HeldReason {
     UpToDate,
     /// It is on its way to the target.
     InProgress,
+    /// It is on its way to the target, and something keeps its pods from leaving.
+    DrainBlocked(String),
     /// It was sent to the target and its daemon reports a failure; the daemon keeps trying.
     FailingOnTarget(String),
     /// Its turn has not come: as many machines are away as may be.
@@ -253,7 +255,9 @@ impl PoolPlan {
         let mut obstacles: Vec<String> = Vec::new();
         for held in &self.held {
             let obstacle = match &held.reason {
-                HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) => held.to_string(),
+                HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) | HeldReason::DrainBlocked(_) => {
+                    held.to_string()
+                }
                 // Already says which node.
                 HeldReason::NotReady(why) => why.clone(),
                 _ => continue,
@@ -301,6 +305,7 @@ impl fmt::Display for HeldReason {
         match self {
             Self::UpToDate => f.write_str("is up to date"),
             Self::InProgress => f.write_str("is being updated"),
+            Self::DrainBlocked(why) => write!(f, "waits for {why}"),
             Self::FailingOnTarget(why) if why.is_empty() => f.write_str("fails on this config"),
             Self::FailingOnTarget(why) => write!(f, "fails on this config: {why}"),
             Self::Budget => f.write_str("waits for its turn"),

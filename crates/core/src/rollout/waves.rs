@@ -61,7 +61,9 @@ fn waves_of(view: &View<'_>, pool: &PoolView<'_>) -> PoolWaves {
     for held in &plan.held {
         match &held.reason {
             HeldReason::UpToDate | HeldReason::JoiningPool(_) => {}
-            HeldReason::InProgress => foretold.under_way.push(held.node.clone()),
+            HeldReason::InProgress | HeldReason::DrainBlocked(_) => {
+                foretold.under_way.push(held.node.clone())
+            }
             HeldReason::Budget | HeldReason::ArbiterAway => queue.push(&held.node),
             HeldReason::OperatorNode => last = Some(&held.node),
             HeldReason::AfterControlPlane => {

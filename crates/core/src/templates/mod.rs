@@ -9,6 +9,7 @@ mod functions;
 mod item;
 mod platform;
 mod shapes;
+pub mod status;
 mod tree;
 
 use std::collections::BTreeMap;

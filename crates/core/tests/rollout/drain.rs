@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::drain::pods::{Concern, Excuse, fate};
 use mco_core::drain::timing::{RETRY, SLOW_RETRY};
 use mco_core::drain::{
-    Budgets, Completion, Cordon, CordonOrigin, DRAIN_RECORD, Decision, DrainRecord, Eviction, Fate, Lift,
-    Pace, Policy, complete, cordon, decide, pace,
+    Budgets, Completion, Cordon, CordonOrigin, Decision, DrainRecord, Eviction, Fate, Lift, Pace, Policy,
+    complete, cordon, decide, pace,
 };
 use serde_json::{Value, json};
 
@@ -32,6 +33,7 @@ fn record(request: &str, since: i64, cordon: CordonOrigin) -> DrainRecord {
         request: request.to_owned(),
         since: at(since),
         cordon,
+        waiting_for: None,
     }
 }
 

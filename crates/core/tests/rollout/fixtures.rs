@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::MachineConfigPool;
-use mco_core::drain::{CordonOrigin, DRAIN_RECORD, DrainRecord};
+use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
+use mco_core::drain::{CordonOrigin, DrainRecord};
 use mco_core::rollout::{Action, PoolPlan, View};
 use serde_json::{Value, json};
 
@@ -67,6 +68,7 @@ pub fn node(line: &str) -> Node {
                         request: "drain-v1".to_owned(),
                         since: at(0),
                         cordon: CordonOrigin::Made,
+                        waiting_for: None,
                     };
                     annotations[DRAIN_RECORD] = json!(record.to_annotation());
                 }

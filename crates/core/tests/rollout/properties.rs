@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_core::drain::DRAIN_RECORD;
+use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::budget::max_unavailable;
 use mco_core::rollout::target::target_name;
 use mco_core::rollout::{Action, Because, Plan, View, plan, waves};

@@ -23,6 +23,23 @@ pub struct Observation {
     pub forced: bool,
 }
 
+impl Observation {
+    /// What the machine has. The disk outlives the API server's database: after a restore of the latter, the former is
+    /// right. A node that has just been installed knows only the name of its config; what its disk has is incomplete.
+    fn version(&self, annotated: &str) -> Version {
+        match &self.disk.config {
+            Some(config) if !self.introduces_itself => Version {
+                config: config.clone(),
+                image: self.disk.image.clone(),
+            },
+            _ => Version {
+                config: annotated.to_owned(),
+                image: self.node.current_image.clone(),
+            },
+        }
+    }
+}
+
 /// The change that the journal knows of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Pending {
@@ -46,7 +63,8 @@ pub enum Step {
     },
     /// The boot has happened: compare the machine with its config, then forget the old state.
     ProveBoot,
-    /// The controller was asked to drain or to let work in again.
+    /// The controller was asked to drain or to let work in again. What was asked for another target than the one of
+    /// now is not waited for.
     AwaitController {
         request: String,
     },
@@ -94,8 +112,9 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
                 because: because.clone(),
             });
         }
-        Pending::Booted => return Ok(Step::ProveBoot),
-        Pending::Nothing => {}
+        // Whoever forces an update wants it even if the boot cannot be proven.
+        Pending::Booted if !seen.forced => return Ok(Step::ProveBoot),
+        Pending::Booted | Pending::Nothing => {}
     }
     let Some(annotated) = &node.current_config else {
         return if seen.introduces_itself || seen.disk.config.is_some() {
@@ -107,26 +126,20 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
     let Some(desired) = &node.desired_config else {
         return Ok(Step::AwaitDesired);
     };
-    if let Some(request) = node.open_request() {
+    if let Some(request) = node.open_request()
+        && [drain::drain(desired), drain::uncordon(desired)].contains(&request.to_owned())
+    {
         return Ok(Step::AwaitController {
             request: request.to_owned(),
         });
     }
-    // The disk outlives the API server's database: after a restore of the latter, the former is right.
-    let has = Version {
-        config: seen.disk.config.clone().unwrap_or_else(|| annotated.clone()),
-        image: if seen.disk.config.is_some() {
-            seen.disk.image.clone()
-        } else {
-            node.current_image.clone()
-        },
-    };
+    let has = seen.version(annotated);
     let wants = Version {
         config: desired.clone(),
         image: node.desired_image.clone(),
     };
     let agrees = has == wants && *annotated == wants.config;
-    if agrees && node.is_done() && !seen.forced {
+    if agrees && node.is_done() && !seen.forced && !seen.introduces_itself {
         return Ok(Step::Idle);
     }
     if has != wants || verified != Some(&wants) || seen.forced {
@@ -134,7 +147,7 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
     }
     // What was asked for last decides whether work may come back already.
     let allowed = drain::uncordon(&wants.config);
-    if node.last_applied_drain.as_deref() == Some(allowed.as_str()) {
+    if node.last_applied_drain.as_deref() == Some(allowed.as_str()) && node.open_request().is_none() {
         Ok(Step::ReportDone { config: wants.config })
     } else {
         Ok(Step::RequestUncordon { config: wants.config })
@@ -143,7 +156,9 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
 
 /// Whether work has to leave the node before a change. A node that is the whole control plane cannot be emptied.
 pub fn drain_step(node: &NodeView, cost: &Drain, desired: &str) -> DrainStep {
-    let drained = node.last_applied_drain.as_deref() == Some(drain::drain(desired).as_str());
+    let request = drain::drain(desired);
+    let drained =
+        node.last_applied_drain.as_deref() == Some(request.as_str()) && node.open_request().is_none();
     match cost {
         Drain::Needed { .. } if !node.single_replica && !drained => DrainStep::Ask,
         Drain::Needed { .. } | Drain::NotNeeded => DrainStep::Proceed,
@@ -323,6 +338,40 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_for_an_earlier_target_is_not_waited_for() {
+        let mut node = seen("a", "c", "Working", Some("a"));
+        node.node.desired_drain = Some("drain-b".to_owned());
+        assert_eq!(next(&node, None), Ok(update("a", "c")));
+        node.node.desired_drain = Some("uncordon-a".to_owned());
+        assert_eq!(next(&node, None), Ok(update("a", "c")));
+    }
+
+    #[test]
+    fn a_drain_for_a_target_that_was_given_up_is_taken_back() {
+        let mut node = seen("a", "a", "Working", Some("a"));
+        node.node.last_applied_drain = Some("uncordon-a".to_owned());
+        node.node.desired_drain = Some("drain-b".to_owned());
+        let verified = Version {
+            config: "a".to_owned(),
+            image: None,
+        };
+        let step = Step::RequestUncordon {
+            config: "a".to_owned(),
+        };
+        assert_eq!(next(&node, Some(&verified)), Ok(step));
+    }
+
+    #[test]
+    fn a_new_node_is_compared_with_its_config_before_it_is_idle() {
+        let mut node = seen("a", "a", "Done", Some("a"));
+        node.introduces_itself = true;
+        assert_eq!(next(&node, None), Ok(update("a", "a")));
+        // What a first boot has written to its disk does not count yet.
+        node.disk.config = Some("b".to_owned());
+        assert_eq!(next(&node, None), Ok(update("a", "a")));
+    }
+
+    #[test]
     fn after_the_update_work_comes_back_and_then_the_node_is_done() {
         let mut node = seen("a", "b", "Working", Some("b"));
         let verified = Version {
@@ -372,6 +421,8 @@ mod tests {
         let mut node = seen("a", "a", "Done", Some("a"));
         node.forced = true;
         assert_eq!(next(&node, None), Ok(update("a", "a")));
+        node.pending = Pending::Booted;
+        assert_eq!(next(&node, None), Ok(update("a", "a")));
     }
 
     #[test]
@@ -386,6 +437,9 @@ mod tests {
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
         node.last_applied_drain = Some("drain-b".to_owned());
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Proceed);
+        // Somebody has just been asked to let work in again.
+        node.desired_drain = Some("uncordon-a".to_owned());
+        assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
         node = NodeView {
             single_replica: true,
             ..NodeView::default()

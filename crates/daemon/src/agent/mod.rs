@@ -1,16 +1,31 @@
 //! The agent of one node of a cluster: what the Node object says, what the disk says, and what to do next.
 //!
 //! Decisions are pure functions over what can be observed, so that a daemon that was restarted goes on exactly where
-//! the one before it stopped. Nothing here talks to an API server or touches a machine.
+//! the one before it stopped. [`run`] is the thin shell around them: it watches its own Node and the one
+//! ControllerConfig, fetches single objects by name when it needs them, and makes no choices.
 
+mod activity;
+mod cluster;
 mod decide;
+mod error;
+mod events;
+mod health;
+mod metrics;
+mod options;
 mod progress;
 mod report;
+mod run;
+mod steps;
 mod view;
+mod wake;
+mod work;
 
+pub use activity::{Activity, read as read_activity};
 pub use decide::{
     DecisionError, DrainStep, Observation, Pending, Step, Version, drain_step, next, retry_delay,
 };
-pub use progress::{Milestone, StepCondition, conditions};
+pub use error::AgentError;
+pub use options::Options;
 pub use report::{Failure, Report, degraded, done, introduction, request_drain, request_uncordon, working};
+pub use run::run;
 pub use view::{NodeView, OnDisk};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::{node_state, topology};
 
+use super::report::Report;
 use crate::config::NodeConfig;
 use crate::drift::DriftPolicy;
 
@@ -17,11 +18,16 @@ pub struct NodeView {
     pub desired_image: Option<String>,
     pub current_image: Option<String>,
     pub state: String,
+    pub reason: String,
     pub desired_drain: Option<String>,
     pub last_applied_drain: Option<String>,
     pub rebooting: bool,
     pub single_replica: bool,
-    pub drift_policy: DriftPolicy,
+    /// The node's own policy, if it has one; else the pool's counts.
+    pub drift_policy: Option<DriftPolicy>,
+    /// The certificates that were synced last.
+    pub synced_controller_config: Option<String>,
+    pub observed_ca_rotation: Option<String>,
 }
 
 impl NodeView {
@@ -33,14 +39,15 @@ impl NodeView {
             desired_image: text(annotation::DESIRED_IMAGE),
             current_image: text(annotation::CURRENT_IMAGE),
             state: text(annotation::STATE).unwrap_or_default(),
+            reason: text(annotation::REASON).unwrap_or_default(),
             desired_drain: text(annotation::DESIRED_DRAIN),
             last_applied_drain: text(annotation::LAST_APPLIED_DRAIN),
             rebooting: text(annotation::POST_CONFIG_ACTION).as_deref() == Some(annotation::REBOOTING),
             single_replica: text(annotation::CONTROL_PLANE_TOPOLOGY).as_deref()
                 == Some(topology::SINGLE_REPLICA),
-            drift_policy: DriftPolicy::from_annotation(
-                annotations.get(DriftPolicy::ANNOTATION).map(String::as_str),
-            ),
+            drift_policy: text(DriftPolicy::ANNOTATION).map(|value| DriftPolicy::from_annotation(&value)),
+            synced_controller_config: text(annotation::LAST_SYNCED_CONTROLLER_CONFIG),
+            observed_ca_rotation: text(annotation::LAST_OBSERVED_SERVER_CA),
         }
     }
 
@@ -50,6 +57,12 @@ impl NodeView {
 
     pub fn is_failing(&self) -> bool {
         node_state::is_failure(&self.state)
+    }
+
+    /// Whether the Node already has the state and reason of a report.
+    pub fn says(&self, report: &Report) -> bool {
+        let has = |key: &str, value: &str| report.get(key).and_then(Option::as_deref) == Some(value);
+        has(annotation::STATE, &self.state) && has(annotation::REASON, &self.reason)
     }
 
     /// A request that the controller has not answered yet.

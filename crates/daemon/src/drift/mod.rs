@@ -3,10 +3,15 @@
 mod policy;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mco_host::{FsError, Machine, RootedPath, Watcher};
+use mco_host::systemd::{self, RootUnits};
+use mco_host::{FsError, Machine, RootedPath, Seen, Watcher};
 use thiserror::Error;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 use crate::config::NodeConfig;
 use crate::paths;
@@ -14,9 +19,12 @@ use crate::target::{self, TargetError};
 use crate::validate::{self, Mismatch, ValidateError};
 pub use policy::{DriftPolicy, HealBudget};
 
-/// Editors replace a file in several steps; what is still changing after this long is looked at anyway.
+/// Editors replace a file in several steps; a file is looked at once nothing has happened for this long.
 const SETTLING: Duration = Duration::from_millis(50);
-const LONGEST_SETTLING: u32 = 20;
+/// What is still changing after this long is looked at anyway.
+const LONGEST_SETTLING: Duration = Duration::from_secs(1);
+/// Not everything that can change can be watched: owners of parents, the kernel's arguments, lost events.
+const FULL_COMPARISON: Duration = Duration::from_mins(10);
 
 #[derive(Debug, Error)]
 pub enum DriftError {
@@ -28,70 +36,89 @@ pub enum DriftError {
     Validate(#[from] ValidateError),
     #[error("cannot watch files: {0}")]
     Watch(#[from] std::io::Error),
+    #[error("the comparison was cut off: {0}")]
+    Cut(#[from] tokio::task::JoinError),
 }
 
-/// Watches everything a config manages, also what is missing now.
+/// Watches everything a config manages, also what is missing now. Costs nothing while nothing happens.
 #[derive(Debug)]
-pub struct Monitor<'a> {
-    machine: &'a Machine,
-    config: &'a NodeConfig,
-    watcher: Watcher,
+pub struct Monitor {
+    machine: Arc<Machine>,
+    config: Arc<NodeConfig>,
+    watcher: AsyncFd<Watcher>,
     managed: BTreeSet<RootedPath>,
+    /// Since when something managed has been touched and not been looked at.
+    touched: Option<Instant>,
+    next_full_comparison: Instant,
 }
 
-/// What a wait ended with.
+/// What was found after something was touched.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Nothing that matters happened.
-    Quiet,
-    /// Something was touched, and everything is as it should be.
     Intact,
     Drifted(Vec<Mismatch>),
 }
 
-impl<'a> Monitor<'a> {
-    pub fn start(machine: &'a Machine, config: &'a NodeConfig) -> Result<Self, DriftError> {
-        let mut managed: BTreeSet<RootedPath> = target::managed_paths(config)?
+impl Monitor {
+    /// Must be called within an async runtime.
+    pub fn start(machine: Arc<Machine>, config: Arc<NodeConfig>) -> Result<Self, DriftError> {
+        let mut managed: BTreeSet<RootedPath> = target::managed_paths(&config)?
             .into_iter()
             .map(|(path, _)| path)
             .collect();
         if !config.ignition.passwd.users.is_empty() {
             managed.insert(RootedPath::new(paths::AUTHORIZED_KEYS).map_err(FsError::from)?);
         }
+        for unit in config
+            .ignition
+            .systemd
+            .units
+            .iter()
+            .filter(|unit| unit.enabled.is_some())
+        {
+            managed.extend(systemd::links(&unit.name, &RootUnits(&machine.root))?.into_keys());
+        }
+        // Not ours, but whoever puts it there wants to be noticed.
+        managed.insert(RootedPath::new(paths::FORCE_FILE).map_err(FsError::from)?);
         for live in paths::LIVE_CONTENT {
             managed.remove(&RootedPath::new(live).map_err(FsError::from)?);
         }
         let mut monitor = Self {
             machine,
             config,
-            watcher: Watcher::new()?,
+            watcher: watched(Watcher::new()?)?,
             managed,
+            touched: None,
+            next_full_comparison: Instant::now() + FULL_COMPARISON,
         };
         monitor.watch_directories()?;
         Ok(monitor)
     }
 
-    /// Waits for drift. Several changes in quick succession are looked at once.
-    pub fn wait(&mut self, longest: Duration) -> Result<Watch, DriftError> {
-        let mut seen = self.watcher.wait(longest)?;
-        if seen.is_empty() {
-            return Ok(Watch::Quiet);
-        }
-        for _ in 0..LONGEST_SETTLING {
-            let more = self.watcher.wait(SETTLING)?;
-            if more.is_empty() {
-                break;
-            }
-            seen.everything |= more.everything;
-            seen.paths.extend(more.paths);
-        }
-        // A directory on the way to a managed path counts as well: it may have been replaced as a whole.
-        let matters = |changed: &RootedPath| self.managed.iter().any(|path| path.is_within(changed.as_str()));
-        if !seen.everything && !seen.paths.iter().any(matters) {
-            return Ok(Watch::Quiet);
-        }
+    /// The name of the config that is watched over.
+    pub fn config(&self) -> &str {
+        self.config.name()
+    }
+
+    /// Waits until something managed is touched and has come to rest, then compares. Several changes in quick
+    /// succession are looked at once. Nothing is lost if the wait is given up and begun anew.
+    pub async fn wait(&mut self) -> Result<Watch, DriftError> {
+        self.touched_and_at_rest().await?;
         self.watch_directories()?;
-        let mismatches = validate::validate_files(self.machine, self.config)?;
+        let everything = self.next_full_comparison <= Instant::now();
+        let (machine, config) = (Arc::clone(&self.machine), Arc::clone(&self.config));
+        let compare = move || {
+            if everything {
+                validate::validate(&machine, &config)
+            } else {
+                validate::validate_files(&machine, &config)
+            }
+        };
+        let mismatches = tokio::task::spawn_blocking(compare).await??;
+        self.touched = None;
+        if everything {
+            self.next_full_comparison = Instant::now() + FULL_COMPARISON;
+        }
         Ok(if mismatches.is_empty() {
             Watch::Intact
         } else {
@@ -99,12 +126,47 @@ impl<'a> Monitor<'a> {
         })
     }
 
+    async fn touched_and_at_rest(&mut self) -> Result<(), DriftError> {
+        loop {
+            let now = Instant::now();
+            let deadline = match self.touched {
+                Some(since) if now >= since + LONGEST_SETTLING => return Ok(()),
+                Some(_) => now + SETTLING,
+                None => self.next_full_comparison,
+            };
+            let Ok(ready) = tokio::time::timeout_at(deadline, self.watcher.readable_mut()).await else {
+                return Ok(());
+            };
+            let mut ready = ready?;
+            let seen = ready.get_inner_mut().take()?;
+            ready.clear_ready();
+            if self.matters(&seen) {
+                self.touched.get_or_insert(now);
+            }
+        }
+    }
+
+    /// A directory on the way to a managed path counts as well: it may have been replaced as a whole.
+    fn matters(&self, seen: &Seen) -> bool {
+        let on_the_way =
+            |changed: &RootedPath| self.managed.iter().any(|path| path.is_within(changed.as_str()));
+        seen.everything || seen.paths.iter().any(on_the_way)
+    }
+
     /// Watching a directory twice is watching it once, so this also picks up directories that were replaced.
     fn watch_directories(&mut self) -> Result<(), DriftError> {
         let directories: BTreeSet<RootedPath> = self.managed.iter().filter_map(RootedPath::parent).collect();
         for directory in &directories {
-            self.watcher.add(&self.machine.root, directory)?;
+            self.watcher.get_mut().add(&self.machine.root, directory)?;
         }
         Ok(())
     }
+}
+
+#[expect(
+    deprecated,
+    reason = "its replacement is unsafe to call for descriptors that come and go; a Watcher owns one for life"
+)]
+fn watched(watcher: Watcher) -> std::io::Result<AsyncFd<Watcher>> {
+    AsyncFd::with_interest(watcher, Interest::READABLE)
 }

@@ -17,14 +17,14 @@ pub enum DriftPolicy {
 }
 
 impl DriftPolicy {
-    /// On a pool, and copied to its nodes by the controller.
+    /// On a pool, or on a single node of it.
     pub const ANNOTATION: &str = "machineconfiguration.openshift.io/drift-policy";
 
     /// An unknown value must not make a node change itself, so it means the default.
-    pub fn from_annotation(value: Option<&str>) -> Self {
+    pub fn from_annotation(value: &str) -> Self {
         match value {
-            Some("heal") => Self::Heal,
-            Some("ignore") => Self::Ignore,
+            "heal" => Self::Heal,
+            "ignore" => Self::Ignore,
             _ => Self::Degrade,
         }
     }
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn unknown_policies_touch_nothing() {
         for (value, expected) in [
-            (None, DriftPolicy::Degrade),
-            (Some("degrade"), DriftPolicy::Degrade),
-            (Some("heal"), DriftPolicy::Heal),
-            (Some("ignore"), DriftPolicy::Ignore),
-            (Some("Heal "), DriftPolicy::Degrade),
+            ("degrade", DriftPolicy::Degrade),
+            ("heal", DriftPolicy::Heal),
+            ("ignore", DriftPolicy::Ignore),
+            ("Heal ", DriftPolicy::Degrade),
+            ("", DriftPolicy::Degrade),
         ] {
             assert_eq!(DriftPolicy::from_annotation(value), expected, "{value:?}");
         }

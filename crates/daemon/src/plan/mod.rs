@@ -127,6 +127,18 @@ pub fn plan<'a>(
     builder.finish()
 }
 
+/// Plans a config onto a machine that is being installed: there are no originals to keep, and the daemon has no record
+/// yet.
+pub fn plan_installation<'a>(machine: &Machine, new: &'a NodeConfig) -> Result<Plan<'a>, PlanError> {
+    let mut builder = Builder::new(machine, new)?;
+    for one in target::managed(new, machine.accounts())? {
+        builder.reach(one)?;
+    }
+    enablement::plan(&mut builder, new, new)?;
+    builder.keys(new, new)?;
+    builder.finish()
+}
+
 struct Builder<'m, 'a> {
     machine: &'m Machine,
     /// What the old config manages: its contents are ours, not originals.

@@ -1,5 +1,6 @@
-//! The booted image and the kernel's arguments.
+//! The booted image, the kernel's arguments and the packages of extensions.
 
+use mco_core::extensions;
 use mco_host::Machine;
 use mco_host::os::{Backend, missing_kernel_arguments, same_image};
 
@@ -10,7 +11,8 @@ pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mis
     let wanted = config.os_image();
     let arguments = &config.object.spec.kernel_arguments;
     let image_counts = machine.os.backend() != Backend::PackageMode && !wanted.is_empty();
-    if !image_counts && arguments.is_empty() {
+    let extensions = layered_extensions(machine.os.backend(), config);
+    if !image_counts && arguments.is_empty() && extensions.is_empty() {
         return Ok(Vec::new());
     }
     let state = machine.os.state(&machine.root)?;
@@ -25,5 +27,68 @@ pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mis
         let cause = format!("missing expected kernel arguments: [{}]", missing.join(" "));
         mismatches.push(Mismatch::plain("kernelArguments", cause));
     }
+    mismatches.extend(
+        extensions
+            .iter()
+            .filter_map(|extension| missing_packages(extension, &state.packages)),
+    );
     Ok(mismatches)
+}
+
+/// Extensions that are added to the image on the machine. A built image has them in it, and other systems have none.
+fn layered_extensions(backend: Backend, config: &NodeConfig) -> &[String] {
+    let layered = matches!(backend, Backend::RpmOstree | Backend::Simulated) && config.built_image.is_none();
+    if layered {
+        &config.object.spec.extensions
+    } else {
+        &[]
+    }
+}
+
+/// An extension is there if all packages of one of its sets are.
+fn missing_packages(extension: &str, present: &[String]) -> Option<Mismatch> {
+    let current = extensions::packages([extension]);
+    let sets: Vec<&[&str]> = match extension {
+        // Before the package for Open vSwitch was split off.
+        "ipsec" => vec![&current, &["NetworkManager-libreswan", "libreswan"]],
+        _ => vec![&current],
+    };
+    let missing: Vec<String> = sets
+        .iter()
+        .map(|set| {
+            let missing = set
+                .iter()
+                .filter(|package| !present.iter().any(|it| it == *package));
+            missing.copied().collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    if missing.iter().any(String::is_empty) {
+        return None;
+    }
+    let cause = format!(
+        "extension package verification failed: extension {extension:?} verification failed: no valid package set is fully \
+         installed. Tried {} package set(s), missing packages per set: [{}]",
+        sets.len(),
+        missing.join("] [")
+    );
+    Some(Mismatch::plain(extension, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extension_counts_when_one_of_its_package_sets_is_complete() {
+        let packages = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let old = packages(&["NetworkManager-libreswan", "libreswan"]);
+        assert_eq!(missing_packages("ipsec", &old), None);
+        assert_eq!(missing_packages("usbguard", &packages(&["usbguard"])), None);
+        let incomplete = missing_packages("kerberos", &packages(&["libkadm5"])).unwrap();
+        assert_eq!(
+            incomplete.cause,
+            "extension package verification failed: extension \"kerberos\" verification failed: no valid package set is fully \
+             installed. Tried 1 package set(s), missing packages per set: [krb5-workstation]"
+        );
+    }
 }

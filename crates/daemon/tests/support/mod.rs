@@ -21,7 +21,7 @@ pub const SHADOW: &str = "root:!:19000::::::\ncore:!:19000:0:99999:7:::\n";
 pub struct Node {
     pub directory: tempfile::TempDir,
     pub services: Arc<SimulatedServices>,
-    pub machine: Machine,
+    pub machine: Arc<Machine>,
 }
 
 impl Node {
@@ -38,7 +38,7 @@ impl Node {
         Self {
             directory,
             services,
-            machine,
+            machine: Arc::new(machine),
         }
     }
 

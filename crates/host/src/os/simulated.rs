@@ -120,6 +120,9 @@ impl OperatingSystem for SimulatedOs {
     }
 
     fn discard(&self, root: &Root, _: &OsChange) -> Result<(), OsError> {
+        // A stop in the middle of staging may have left the file half-written under its temporary name.
+        let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
+        root.remove_file(&Root::temporary_of(&path)?)?;
         let mut disk = Self::load(root)?;
         if disk.next.take().is_some() {
             Self::store(root, &disk)?;

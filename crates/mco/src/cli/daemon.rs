@@ -1,5 +1,6 @@
 //! `mco daemon`: names, options and help.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -15,9 +16,51 @@ pub struct Daemon {
 
 #[derive(Debug, Subcommand)]
 pub enum DaemonCommand {
+    Start(DaemonStart),
+    Firstboot(FirstBoot),
     OnceFrom(OnceFrom),
     Validate(DaemonValidate),
     Status(DaemonStatus),
+}
+
+/// Follow the Node object of this machine and bring the machine to what it asks for.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon start --node-name worker-1
+  mco daemon start --node-name worker-1 --kubeconfig node.kubeconfig --root /srv/nodes/worker-1
+
+Without --kubeconfig, the service account of the pod is used, or KUBECONFIG. Stopping waits until the step under way is done.")]
+pub struct DaemonStart {
+    /// The Node this machine is.
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node_name: String,
+    /// How to reach the cluster.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Serve /livez, /readyz and /metrics over plain HTTP here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub machine: MachineOptions,
+}
+
+/// Complete the first boot of a machine that Ignition has provisioned.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon firstboot
+  mco daemon firstboot --skip-reboot
+
+Brings the operating system image, kernel arguments and extensions to what the machine was installed for, as
+/etc/ignition-machine-config-encapsulated.json says, and boots the machine if that changed anything. Without that file there
+is nothing to do. Meant to run before the kubelet starts.")]
+pub struct FirstBoot {
+    #[command(flatten)]
+    pub machine: MachineOptions,
+    /// Never boot the machine, even if the change takes effect only then.
+    #[arg(long)]
+    pub skip_reboot: bool,
 }
 
 /// Apply a MachineConfig or an Ignition config without a cluster; repeat it as often as you like.

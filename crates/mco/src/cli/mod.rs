@@ -2,6 +2,8 @@
 
 mod client;
 pub mod daemon;
+mod operator;
+mod plan;
 mod server;
 mod up;
 
@@ -11,6 +13,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use client::{OnePool, Rollout, RolloutAction, Status, Wait};
+pub use operator::{Controller, Install, Operator};
+pub use plan::Plan;
 pub use server::{Pointer, Server};
 pub use up::Up;
 
@@ -27,6 +31,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(Up),
+    Plan(Box<Plan>),
     Status(Status),
     Wait(Wait),
     Rollout(Rollout),
@@ -35,6 +40,9 @@ pub enum Command {
     Diff(Diff),
     Explain(Explain),
     Daemon(daemon::Daemon),
+    Operator(Box<Operator>),
+    Controller(Controller),
+    Install(Install),
     Crds(Crds),
     Server(Box<Server>),
     Pointer(Pointer),
@@ -102,7 +110,8 @@ pub struct Render {
     pub output: Option<Format>,
 }
 
-/// Check MachineConfigs and MachineConfigPools as a cluster would before accepting them.
+/// Check MachineConfigs, MachineConfigPools, KubeletConfigs and ContainerRuntimeConfigs as a cluster would before accepting
+/// them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

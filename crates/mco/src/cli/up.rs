@@ -5,11 +5,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::commands::up::nodes::Fleet;
+
 /// Run a whole cluster's machine configuration in one process: the API, and everything that works with it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mco up
+  mco up --nodes masters=3,workers=5
+  mco up --simulate 200
   mco up --data-dir /var/lib/mco --port 6443 --listen 0.0.0.0
   mco up --fresh
 
@@ -26,6 +30,19 @@ pub struct Up {
     /// Address to listen on; the default is for this machine alone.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub listen: IpAddr,
+    /// Local nodes, each a directory with a real daemon; none for no nodes.
+    #[arg(
+        long,
+        value_name = "masters=N,workers=N",
+        default_value = "masters=1,workers=3"
+    )]
+    pub nodes: Fleet,
+    /// Pretend to have this many machines instead, to see how a large fleet behaves.
+    #[arg(long, value_name = "N", conflicts_with = "nodes", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub simulate: Option<u16>,
+    /// Port of the Ignition server; another if it is taken.
+    #[arg(long, value_name = "PORT", default_value_t = 22623)]
+    pub server_port: u16,
     /// Throw away what an earlier start kept.
     #[arg(long)]
     pub fresh: bool,

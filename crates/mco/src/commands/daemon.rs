@@ -2,31 +2,118 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::manifest::LARGEST_FILE;
+use mco_daemon::agent::{self, Options};
 use mco_daemon::config::NodeConfig;
-use mco_daemon::disk;
+use mco_daemon::firstboot::{self, FirstBoot as Completed};
 use mco_daemon::once::{self, Outcome as Applied, RebootPolicy};
-use mco_daemon::status::{self, Activity, Status};
+use mco_daemon::status::{self, Doing, Status};
 use mco_daemon::transaction::Uninterrupted;
 use mco_daemon::validate::{self, Mismatch, Shape};
 use mco_host::Machine;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use crate::cli::daemon::{Daemon, DaemonCommand, DaemonStatus, DaemonValidate, MachineOptions, OnceFrom};
+use crate::cli::daemon::{
+    Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBoot, MachineOptions, OnceFrom,
+};
 use crate::input::count;
 use crate::output::{self, Outcome};
 
+/// A little less than a kubelet gives a pod of ours to end. A step that is cut off all the same is finished or undone by
+/// the next start.
+const GRACE: Duration = Duration::from_secs(590);
+
 pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
     match &arguments.command {
+        DaemonCommand::Start(arguments) => start(arguments),
+        DaemonCommand::Firstboot(arguments) => first_boot(arguments),
         DaemonCommand::OnceFrom(arguments) => once_from(arguments),
         DaemonCommand::Validate(arguments) => validate(arguments),
         DaemonCommand::Status(arguments) => show_status(arguments),
     }
 }
 
+/// One thread waits for the cluster, another works on the machine; a node has better uses for the rest.
+fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+    // Fails only if one is installed already, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let machine = Arc::new(machine(&arguments.machine)?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    runtime.block_on(async {
+        let client = client(arguments.kubeconfig.as_deref()).await?;
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            stopped.cancel();
+        });
+        let options = Options {
+            listen: arguments.listen,
+            notify_socket: std::env::var_os("NOTIFY_SOCKET"),
+            grace: GRACE,
+        };
+        agent::run(client, machine, arguments.node_name.as_str(), options, stop).await?;
+        Ok(Outcome::Done)
+    })
+}
+
+async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file =
+                Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("cannot find out how to reach the cluster")?,
+    };
+    Ok(kube::Client::try_from(config)?)
+}
+
 fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
     Ok(Machine::at(&options.root)?)
+}
+
+fn first_boot(arguments: &FirstBoot) -> anyhow::Result<Outcome> {
+    let machine = machine(&arguments.machine)?;
+    output::print(
+        &match firstboot::complete(&machine, reboot_policy(arguments.skip_reboot))? {
+            Completed::NotNeeded => "nothing to complete: this is not a first boot\n".to_owned(),
+            Completed::Complete { config } => format!("{config}: the first boot is complete\n"),
+            Completed::NeedsReboot { config } => format!("{config}: in place; boot the machine to finish\n"),
+            Completed::Rebooting { config } => format!("{config}: in place; the machine is booting\n"),
+        },
+    )?;
+    Ok(Outcome::Done)
+}
+
+fn reboot_policy(skip_reboot: bool) -> RebootPolicy {
+    if skip_reboot {
+        RebootPolicy::Never
+    } else {
+        RebootPolicy::WhenNeeded
+    }
 }
 
 fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
@@ -39,11 +126,7 @@ fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
     }
     let bytes = fs::read(&arguments.file).with_context(|| format!("cannot read {file}"))?;
     let config = NodeConfig::from_document(&file, &bytes)?;
-    let reboots = if arguments.skip_reboot {
-        RebootPolicy::Never
-    } else {
-        RebootPolicy::WhenNeeded
-    };
+    let reboots = reboot_policy(arguments.skip_reboot);
     let applied = once::apply(&machine(&arguments.machine)?, &config, reboots, &Uninterrupted)
         .with_context(|| format!("{} was not applied", config.name()))?;
     let name = config.name();
@@ -62,7 +145,7 @@ fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
 
 fn validate(arguments: &DaemonValidate) -> anyhow::Result<Outcome> {
     let machine = machine(&arguments.machine)?;
-    let Some(config) = disk::current_config(&machine.root)? else {
+    let Some(config) = firstboot::expected(&machine)? else {
         bail!(
             "no configuration was ever applied to {}",
             arguments.machine.root.display()
@@ -111,8 +194,8 @@ fn show_status(arguments: &DaemonStatus) -> anyhow::Result<Outcome> {
 
 fn lines(status: &Status) -> String {
     let doing = match &status.activity {
-        Activity::Idle => "nothing; idle".to_owned(),
-        Activity::Interrupted {
+        Doing::Idle => "nothing; idle".to_owned(),
+        Doing::Interrupted {
             from,
             to,
             step,
@@ -123,8 +206,8 @@ fn lines(status: &Status) -> String {
                 "interrupted while {step} ({paths}) on the way from {from} to {to}; the next run finishes it"
             )
         }
-        Activity::AwaitingBoot { to, because } => format!("waiting for a boot into {to}: {because}"),
-        Activity::Booted { to } => format!("booted into {to}; not proven yet"),
+        Doing::AwaitingBoot { to, because } => format!("waiting for a boot into {to}: {because}"),
+        Doing::Booted { to } => format!("booted into {to}; not proven yet"),
     };
     let mut text = String::new();
     let _ = writeln!(text, "config:  {}", status.config.as_deref().unwrap_or("none"));
@@ -132,6 +215,24 @@ fn lines(status: &Status) -> String {
         let _ = writeln!(text, "image:   {image}");
     }
     let _ = writeln!(text, "doing:   {}", output::harmless(&doing));
+    if let Some(agent) = &status.agent {
+        let _ = writeln!(
+            text,
+            "agent:   {}, since {}",
+            output::harmless(&agent.doing),
+            agent.since
+        );
+        if let Some(request) = &agent.waits_for {
+            let _ = writeln!(
+                text,
+                "waits:   for the controller to answer {}",
+                output::harmless(request)
+            );
+        }
+        if let Some(failure) = &agent.failure {
+            let _ = writeln!(text, "failing: {}", output::harmless(failure));
+        }
+    }
     let _ = writeln!(text, "system:  {}", status.operating_system);
     let _ = writeln!(text, "boot id: {}", status.boot_id);
     if status.forced {

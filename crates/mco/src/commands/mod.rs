@@ -1,15 +1,19 @@
 //! One module per command: read, call the brain, print.
 
+mod controller;
 mod crds;
 mod daemon;
 mod diff;
 mod explain;
+mod install;
+mod operator;
+mod plan;
 mod pointer;
 mod render;
 mod rollout;
 mod server;
 mod status;
-mod up;
+pub mod up;
 mod validate;
 
 use clap::CommandFactory;
@@ -23,6 +27,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match cli.command {
         Command::Up(arguments) => up::run(arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Wait(arguments) => status::wait(&arguments),
         Command::Rollout(arguments) => rollout::run(arguments),
@@ -31,6 +36,9 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Operator(arguments) => operator::run(*arguments),
+        Command::Controller(arguments) => controller::run(arguments),
+        Command::Install(arguments) => install::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
         Command::Pointer(arguments) => pointer::run(&arguments),

@@ -1,10 +1,9 @@
 //! `mco validate`
 
 use anyhow::bail;
-use mco_api::{MachineConfig, MachineConfigPool};
+use mco_core::admission;
 use mco_core::manifest::Manifest;
-use mco_core::problem::{InvalidObject, Problem};
-use mco_core::validate;
+use mco_core::problem::Problem;
 use serde::Serialize;
 
 use crate::cli::Validate;
@@ -49,30 +48,16 @@ pub fn run(arguments: &Validate) -> anyhow::Result<Outcome> {
 }
 
 fn check(manifest: &Manifest, report: &mut Report) {
-    let ours = manifest
-        .api_version
-        .starts_with("machineconfiguration.openshift.io/");
-    let result = match manifest.kind.as_str() {
-        "MachineConfig" if ours => decoded::<MachineConfig>(manifest).and_then(|config| {
-            validate::admit(&config)
-                .map(|checked| checked.warnings)
-                .map_err(|invalid: InvalidObject| invalid.problems)
-        }),
-        "MachineConfigPool" if ours => decoded::<MachineConfigPool>(manifest).and_then(|pool| {
-            validate::admit_pool(&pool)
-                .map(|()| Vec::new())
-                .map_err(|invalid| invalid.problems)
-        }),
-        _ => {
-            let text = format!(
-                "{} {} is not a kind this command knows; skipped",
-                manifest.api_version, manifest.kind
-            );
-            report
-                .warnings
-                .push(finding(manifest, Problem::new("kind", text)));
-            return;
-        }
+    let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
+    let Some(result) = admission::check(group, &manifest.kind, &manifest.value) else {
+        let text = format!(
+            "{} {} is not a kind this command knows; skipped",
+            manifest.api_version, manifest.kind
+        );
+        report
+            .warnings
+            .push(finding(manifest, Problem::new("kind", text)));
+        return;
     };
     match result {
         Ok(warnings) => {
@@ -85,10 +70,6 @@ fn check(manifest: &Manifest, report: &mut Report) {
             .errors
             .extend(problems.into_iter().map(|problem| finding(manifest, problem))),
     }
-}
-
-fn decoded<T: serde::de::DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<Problem>> {
-    manifest.decode_or_problem().map_err(|problem| vec![problem])
 }
 
 fn finding(manifest: &Manifest, problem: Problem) -> Finding {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+pub use mco_core::pools::is_name as is_pool_name;
+
 /// The meaning of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -32,17 +34,6 @@ impl Target {
             _ => Self::Nothing,
         }
     }
-}
-
-/// Whether a pool of this name can exist in Kubernetes.
-pub fn is_pool_name(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        label.bytes().all(|byte| inner(byte) || byte == b'-')
-            && label.bytes().next().is_some_and(inner)
-            && label.bytes().next_back().is_some_and(inner)
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 fn decode(path: &str) -> Cow<'_, str> {

@@ -1,57 +1,29 @@
 //! `mco diff`
 
-mod text;
+pub mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use mco_api::MachineConfig;
-use mco_core::diff::{self, ConfigDiff, Kind, Side};
-use mco_core::disruption::{self, Cost, Policy, REGISTRIES_CONF, RegistriesChange};
-use mco_core::problem::Problem;
-use mco_core::reconcilable::{self, Overrides};
+use mco_core::comparison::{self, Comparison, Entry};
+use mco_core::disruption::Policy;
 use mco_core::render::Identity;
-use mco_core::validate;
-use mco_ignition::Config;
 use serde::Serialize;
-use similar::TextDiff;
 
 use super::VERSION;
 use crate::cli::{Base, Diff};
 use crate::input;
 use crate::output::{self, Outcome};
 
-/// A config on one side of the comparison.
-struct Entry {
-    name: String,
-    config: MachineConfig,
-    ignition: Config,
-}
-
-impl Entry {
-    fn side(&self) -> Side<'_> {
-        Side {
-            spec: &self.config.spec,
-            ignition: &self.ignition,
-        }
-    }
-}
-
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Comparison {
+struct PoolComparison {
     /// The pool, or nothing when two single configs are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
-    old: Option<String>,
-    new: Option<String>,
-    changes: ConfigDiff,
-    cost: Cost,
-    level: disruption::Level,
-    /// Why a running node could not take this change.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    obstacles: Vec<Problem>,
+    #[serde(flatten)]
+    comparison: Comparison,
+    /// Unified diffs by path, if asked for.
     #[serde(skip)]
     texts: BTreeMap<String, String>,
 }
@@ -63,34 +35,36 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
     );
     let single = !(arguments.old.is_dir() || arguments.new.is_dir());
     let pools: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let empty = Entry {
-        name: String::new(),
-        config: MachineConfig::default(),
-        ignition: Config::default(),
-    };
+    let nothing = Entry::default();
     let mut comparisons = Vec::new();
     for pool in pools {
-        let mut comparison = compare(
-            old.get(pool).unwrap_or(&empty),
-            new.get(pool).unwrap_or(&empty),
-            arguments.show_contents,
+        let (old, new) = (
+            old.get(pool).unwrap_or(&nothing),
+            new.get(pool).unwrap_or(&nothing),
         );
-        comparison.pool = (!single).then(|| pool.clone());
-        comparisons.push(comparison);
+        let comparison = comparison::compare(old, new, &Policy::default());
+        let texts = if arguments.show_contents {
+            text::unified(&comparison, old, new)
+        } else {
+            BTreeMap::new()
+        };
+        comparisons.push(PoolComparison {
+            pool: (!single).then(|| pool.clone()),
+            comparison,
+            texts,
+        });
     }
     match arguments.output {
         Some(format) => output::print_as(format, &comparisons)?,
         None => output::print(
             &comparisons
                 .iter()
-                .map(text::describe)
+                .map(|one| text::describe(one.pool.as_deref(), &one.comparison, &one.texts))
                 .collect::<Vec<_>>()
                 .join("\n"),
         )?,
     }
-    let changed = comparisons
-        .iter()
-        .any(|comparison| !comparison.changes.is_empty());
+    let changed = comparisons.iter().any(|one| !one.comparison.changes.is_empty());
     Ok(if changed { Outcome::Changes } else { Outcome::Done })
 }
 
@@ -112,12 +86,7 @@ fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, Entry>> 
                 path.display()
             )
         })?;
-        let entry = Entry {
-            name: rendered.name().to_owned(),
-            config: rendered.config,
-            ignition: rendered.ignition,
-        };
-        entries.insert(pool, entry);
+        entries.insert(pool, rendered.into());
     }
     Ok(entries)
 }
@@ -130,77 +99,5 @@ fn single(path: &Path) -> anyhow::Result<Entry> {
             path.display()
         );
     };
-    let ignition = validate::check(&config)?.ignition.unwrap_or_default();
-    Ok(Entry {
-        name: config.metadata.name.clone().unwrap_or_default(),
-        config,
-        ignition,
-    })
-}
-
-fn compare(old: &Entry, new: &Entry, show_contents: bool) -> Comparison {
-    let changes = diff::diff(old.side(), new.side());
-    let cost = disruption::cost(&changes, &Policy::default(), &registries(old, new));
-    let reconcilable = |entry: &Entry| (entry.config.spec.fips, entry.name.is_empty());
-    let obstacles = match (reconcilable(old), reconcilable(new)) {
-        ((_, true), _) | (_, (_, true)) => Vec::new(),
-        ((old_fips, _), (new_fips, _)) => reconcilable::obstacles(
-            reconcilable::Side {
-                ignition: &old.ignition,
-                fips: old_fips,
-            },
-            reconcilable::Side {
-                ignition: &new.ignition,
-                fips: new_fips,
-            },
-            Overrides::default(),
-        ),
-    };
-    let texts = if show_contents {
-        unified_diffs(&changes, old, new)
-    } else {
-        BTreeMap::new()
-    };
-    let name = |entry: &Entry| (!entry.name.is_empty()).then(|| entry.name.clone());
-    Comparison {
-        pool: None,
-        old: name(old),
-        new: name(new),
-        level: cost.level(),
-        changes,
-        cost,
-        obstacles,
-        texts,
-    }
-}
-
-fn text_of(entry: &Entry, path: &str) -> Option<String> {
-    let file = entry
-        .ignition
-        .storage
-        .files
-        .iter()
-        .find(|file| file.path == path)?;
-    String::from_utf8(diff::file_bytes(file)?).ok()
-}
-
-fn registries(old: &Entry, new: &Entry) -> RegistriesChange {
-    let text = |entry| text_of(entry, REGISTRIES_CONF).unwrap_or_default();
-    disruption::compare_registries(&text(old), &text(new))
-}
-
-fn unified_diffs(changes: &ConfigDiff, old: &Entry, new: &Entry) -> BTreeMap<String, String> {
-    let with_contents = changes.files.iter().filter(|file| file.contents.is_some());
-    with_contents
-        .filter_map(|file| {
-            let before = text_of(old, &file.path).or_else(|| (file.kind == Kind::Added).then(String::new))?;
-            let after =
-                text_of(new, &file.path).or_else(|| (file.kind == Kind::Removed).then(String::new))?;
-            let text = TextDiff::from_lines(&before, &after)
-                .unified_diff()
-                .context_radius(3)
-                .to_string();
-            Some((file.path.clone(), text))
-        })
-        .collect()
+    Ok(Entry::new(config)?)
 }

@@ -1,17 +1,31 @@
 //! Differences as a person reads them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use mco_core::comparison::{Comparison, Entry};
 use mco_core::diff::{ConfigDiff, Contents, FileChange, Kind, UnitChange, UserChange};
 use mco_core::disruption::Drain;
+use similar::TextDiff;
 
-use super::Comparison;
 use crate::input::count;
 use crate::output;
 
-pub fn describe(comparison: &Comparison) -> String {
+/// Unified diffs of the text files that change, by path.
+pub fn unified(comparison: &Comparison, old: &Entry, new: &Entry) -> BTreeMap<String, String> {
+    let texts = comparison.texts(old, new);
+    texts
+        .map(|(path, before, after)| {
+            let diff = TextDiff::from_lines(&before, &after);
+            let text = diff.unified_diff().context_radius(3).to_string();
+            (path.to_owned(), text)
+        })
+        .collect()
+}
+
+pub fn describe(pool: Option<&str>, comparison: &Comparison, texts: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
-    if let Some(pool) = &comparison.pool {
+    if let Some(pool) = pool {
         let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "nothing".to_owned());
         let _ = writeln!(
             text,
@@ -24,7 +38,7 @@ pub fn describe(comparison: &Comparison) -> String {
         text.push_str("  no change\n");
         return text;
     }
-    describe_changes(comparison, &mut text);
+    describe_changes(&comparison.changes, texts, &mut text);
     for obstacle in &comparison.obstacles {
         let _ = writeln!(text, "  cannot be applied to running nodes: {obstacle}");
     }
@@ -49,8 +63,7 @@ pub fn describe(comparison: &Comparison) -> String {
     text
 }
 
-fn describe_changes(comparison: &Comparison, text: &mut String) {
-    let changes = &comparison.changes;
+fn describe_changes(changes: &ConfigDiff, texts: &BTreeMap<String, String>, text: &mut String) {
     for file in &changes.files {
         let _ = writeln!(
             text,
@@ -59,12 +72,7 @@ fn describe_changes(comparison: &Comparison, text: &mut String) {
             output::harmless(&file.path),
             file_details(file)
         );
-        for line in comparison
-            .texts
-            .get(&file.path)
-            .into_iter()
-            .flat_map(|diff| diff.lines())
-        {
+        for line in texts.get(&file.path).into_iter().flat_map(|diff| diff.lines()) {
             let _ = writeln!(text, "      {}", output::harmless(line));
         }
     }
@@ -89,7 +97,7 @@ fn describe_changes(comparison: &Comparison, text: &mut String) {
     for section in &changes.first_boot_sections {
         let _ = writeln!(text, "  ~ {section} (takes effect at first boot only)");
     }
-    describe_spec(&comparison.changes, text);
+    describe_spec(changes, text);
 }
 
 fn describe_spec(changes: &ConfigDiff, text: &mut String) {

@@ -5,17 +5,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use kube::Client;
+use mco_apiserver::admission::Admission;
 use mco_apiserver::store::StoreError;
-use mco_apiserver::{Options, Server, ServerError};
+use mco_apiserver::{Identity, Options, Server, ServerError};
+use mco_operator::admission::InUse;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::DataDirectory;
+use super::admission::Guard;
+use super::ignition_server::Files;
 use crate::cli::Up;
+
+/// Whom a new machine is until it has its own credentials.
+const BOOTSTRAPPER: &str = "system:bootstrap:mco";
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
 #[derive(Clone)]
 pub struct ControlPlane {
     server: Arc<Server>,
+    in_use: Arc<InUse>,
     listener: Arc<Mutex<Option<TcpListener>>>,
     url: String,
 }
@@ -25,7 +35,13 @@ impl ControlPlane {
         // Binding first: a port that is taken is known before anything is written.
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
+        let in_use = Arc::new(InUse::default());
+        let mut admission: Vec<Arc<dyn Admission>> = Vec::new();
+        if !arguments.bare {
+            admission.push(Arc::new(Guard::new(Arc::clone(&in_use))));
+        }
         let options = Options {
+            admission,
             hosts: vec![arguments.listen.to_string()],
             ..Options::default()
         };
@@ -36,13 +52,43 @@ impl ControlPlane {
         server.write_kubeconfig(&url)?;
         Ok(Self {
             server: Arc::new(server),
+            in_use,
             listener: Arc::new(Mutex::new(Some(listener))),
             url,
         })
     }
 
+    /// What admission knows about rendered configs; somebody has to keep it up to date.
+    pub fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
+    }
+
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The API for one of our own components, without a socket.
+    pub fn client(&self, component: &str) -> Client {
+        self.client_as(Identity::component(component))
+    }
+
+    /// The API as a node's daemon may use it.
+    pub fn client_of_node(&self, name: &str) -> Client {
+        self.client_as(Identity::node(name))
+    }
+
+    fn client_as(&self, identity: Identity) -> Client {
+        Client::new(self.server.service_as(identity), "default")
+    }
+
+    /// Gives the Ignition server the credentials that it hands to new machines.
+    pub fn prepare_bootstrap(&self, files: &Files) -> anyhow::Result<()> {
+        if files.has_bootstrap() {
+            return Ok(());
+        }
+        let bootstrapper = Identity::new(BOOTSTRAPPER, &[BOOTSTRAPPERS]);
+        let token = self.server.issue_token(&bootstrapper)?;
+        files.write_bootstrap(&token, self.server.ca_bundle())
     }
 
     pub async fn serve(&self) -> anyhow::Result<()> {

@@ -37,6 +37,11 @@ impl DataDirectory {
         self.0.join("kubeconfig")
     }
 
+    /// The root of a local node.
+    pub fn node(&self, name: &str) -> PathBuf {
+        self.0.join("nodes").join(name)
+    }
+
     pub fn log_path(&self) -> PathBuf {
         self.0.join("mco.log")
     }

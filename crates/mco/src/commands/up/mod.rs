@@ -1,19 +1,27 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
+mod admission;
 mod control_plane;
 mod data_directory;
+mod ignition_server;
+pub mod nodes;
+mod simulation;
+mod welcome;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::VERSION;
 use crate::cli::Up;
 use crate::output::{self, Outcome};
 use crate::runtime;
 use control_plane::ControlPlane;
 use data_directory::DataDirectory;
+use nodes::Fleet;
 
 pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
@@ -28,26 +36,88 @@ async fn everything(arguments: Up, directory: DataDirectory, stop: CancellationT
     let mut components = Components::new(stop.clone());
     let serving = control_plane.clone();
     components.start("the API", async move { serving.serve().await });
-    output::print(&welcome(&directory, &control_plane))?;
-    let ended = components.until_stopped().await;
+    let ended = match system(&arguments, &directory, &control_plane, &mut components).await {
+        Ok(()) => components.until_stopped().await,
+        Err(error) => Err(error),
+    };
     control_plane.stop().await;
     ended
 }
 
-fn welcome(directory: &DataDirectory, control_plane: &ControlPlane) -> String {
-    let kubeconfig = directory.kubeconfig().display().to_string();
-    let url = control_plane.url();
-    format!(
-        "kubeconfig  {kubeconfig}\n\n\
-         Try in another terminal, after export KUBECONFIG={kubeconfig}\n  \
-         kubectl get nodes\n  \
-         kubectl get machineconfigpools\n  \
-         kubectl get machineconfigs\n\n\
-         API         {url}\n\
-         log         {log}\n\
-         Ctrl-C stops it; the next start carries on.\n",
-        log = directory.log_path().display(),
-    )
+/// Starts everything that works on the API, and tells how to meet it.
+async fn system(
+    arguments: &Up,
+    directory: &DataDirectory,
+    control_plane: &ControlPlane,
+    components: &mut Components,
+) -> anyhow::Result<()> {
+    if arguments.bare {
+        return output::print(&welcome::bare(directory, control_plane.url()));
+    }
+    let stop = components.stop.clone();
+    let server = ignition_server::Files::create(directory.path())?;
+    control_plane.prepare_bootstrap(&server)?;
+    let listen = arguments.listen;
+    let server_port = free_port(listen, arguments.server_port).await?;
+    let options = mco_operator::Options {
+        api_server_url: Some(control_plane.url().to_owned()),
+        config_server: Some(format!("{listen}:{server_port}")),
+        ..mco_operator::Options::new(VERSION)
+    };
+    let in_use = Arc::clone(control_plane.in_use());
+    let (follower, followed) = (control_plane.client("admission"), stop.clone());
+    components.start("admission", async move {
+        in_use.follow(follower, followed).await;
+        Ok(())
+    });
+    let operator = mco_operator::run(control_plane.client("operator"), options, stop.clone());
+    components.start("the operator", async move { Ok(operator.await?) });
+    let controllers = mco_controllers::run(
+        control_plane.client("controllers"),
+        mco_controllers::Options::new(VERSION, VERSION),
+        stop.clone(),
+    );
+    components.start("the controllers", async move { Ok(controllers.await?) });
+    components.start(
+        "the Ignition server",
+        ignition_server::run(
+            control_plane.client("server"),
+            server.clone(),
+            listen,
+            server_port,
+            control_plane.url().to_owned(),
+            stop.clone(),
+        ),
+    );
+    if let Some(number) = arguments.simulate {
+        let fleet = simulation::run(control_plane.client("fleet"), number.into(), stop.clone());
+        components.start("the simulated fleet", fleet);
+    }
+    let local = arguments.simulate.is_none().then_some(arguments.nodes);
+    for node in local.into_iter().flat_map(Fleet::nodes) {
+        let root = directory.node(&node.name);
+        let daemon = control_plane.client_of_node(&node.name);
+        let kubelet = control_plane.client("kubelet");
+        components.start("a local node", node.run(kubelet, daemon, root, stop.clone()));
+    }
+    output::print(&welcome::full(
+        directory,
+        control_plane.url(),
+        &server,
+        listen,
+        server_port,
+    ))
+}
+
+/// The port that was asked for, or another while that one is taken: nobody should have to choose ports to try something.
+async fn free_port(address: std::net::IpAddr, wanted: u16) -> anyhow::Result<u16> {
+    let listener = match TcpListener::bind((address, wanted)).await {
+        Err(_) => TcpListener::bind((address, 0))
+            .await
+            .context("there is no free port")?,
+        Ok(listener) => listener,
+    };
+    Ok(listener.local_addr().context("there is no free port")?.port())
 }
 
 /// What runs beside each other. They end together: a system of which a part is missing only looks as if it worked.

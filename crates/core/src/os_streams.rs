@@ -1,4 +1,4 @@
-//! Streams of operating system images, as the manifests bring them.
+//! Streams of operating system images, as a cluster publishes them.
 
 use mco_api::os_image_stream::OSImageStreamStatus;
 use mco_api::{MachineConfigPool, OSImageStream};
@@ -6,14 +6,13 @@ use mco_api::{MachineConfigPool, OSImageStream};
 use crate::feature_gates::FeatureGates;
 use crate::merge::DefaultImages;
 use crate::os_images::{self, Stream, UnknownStream};
-use crate::pools;
 
 /// Without it, every pool has the ControllerConfig's images.
 const GATE: &str = "OSStreams";
 
 /// The streams in force; empty if the cluster has none.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Streams {
+pub struct Streams {
     status: Option<OSImageStreamStatus>,
 }
 
@@ -29,7 +28,7 @@ impl Streams {
     pub fn of_pool(
         &self,
         pool: &MachineConfigPool,
-        all: &[MachineConfigPool],
+        worker: Option<&MachineConfigPool>,
     ) -> Result<Option<Stream<'_>>, UnknownStream> {
         let Some(status) = &self.status else {
             return Ok(None);
@@ -45,9 +44,6 @@ impl Streams {
             available: available.collect(),
             default: &status.default_stream,
         };
-        let worker = all
-            .iter()
-            .find(|pool| pool.metadata.name.as_deref() == Some(pools::WORKER));
         os_images::stream_of(pool, worker, &streams).map(Some)
     }
 }

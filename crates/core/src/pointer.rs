@@ -9,6 +9,8 @@ use mco_ignition::model::{Config, HttpHeader, Resource};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::pools;
+
 /// What a pointer config says.
 #[derive(Clone, Copy, Debug)]
 pub struct Pointer<'a> {
@@ -42,7 +44,7 @@ pub enum PointerError {
 
 /// The pointer config as JSON.
 pub fn pointer(wanted: &Pointer<'_>) -> Result<Value, PointerError> {
-    if !crate::http::is_pool_name(wanted.pool) {
+    if !pools::is_name(wanted.pool) {
         return Err(PointerError::Pool(wanted.pool.to_owned()));
     }
     if wanted.token.is_some() && wanted.version < SpecVersion::V3_1 {

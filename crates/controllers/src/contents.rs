@@ -1,0 +1,101 @@
+//! The MachineConfigs that pools are rendered from, whole. Of all MachineConfigs only the metadata is watched, because
+//! rendered ones are large and many; those that are sources are fetched by name when they change.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube::Api;
+use mco_api::MachineConfig;
+use mco_core::retention;
+use parking_lot::RwLock;
+
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::queue::Again;
+
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    known: RwLock<HashMap<String, Content>>,
+}
+
+/// One MachineConfig as it was fetched.
+#[derive(Debug, Clone)]
+pub(crate) struct Content {
+    /// The resource version of the metadata for which it was fetched, or of the object itself if that is later.
+    versions: [Option<String>; 2],
+    /// Or why it cannot be read.
+    pub config: Result<Arc<MachineConfig>, String>,
+}
+
+impl Content {
+    /// Whether it is the state that the metadata describes.
+    pub fn is_of(&self, version: Option<&String>) -> bool {
+        self.versions.iter().any(|known| known.as_ref() == version)
+    }
+}
+
+impl Contents {
+    pub fn get(&self, name: &str) -> Option<Content> {
+        self.known.read().get(name).cloned()
+    }
+}
+
+/// Fetches one MachineConfig that changed, and wakes whoever depends on it.
+pub(crate) async fn fetch(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
+    let metadata = cluster.config_metadata.get(&name);
+    let Some(metadata) = metadata.filter(|metadata| retention::pool_of(&metadata.metadata).is_none()) else {
+        if let Some(old) = cluster.contents.known.write().remove(&name) {
+            wake(&cluster, &name, Some(&old), None);
+        }
+        return Ok(Again::OnChange);
+    };
+    let configs: Api<MachineConfig> = Api::all(cluster.client.clone());
+    let config = match configs.get_opt(&name).await {
+        Ok(Some(mut config)) => {
+            config.metadata.managed_fields = None;
+            Ok(Arc::new(config))
+        }
+        // Its metadata will say so.
+        Ok(None) => return Ok(Again::OnChange),
+        Err(kube::Error::SerdeError(problem)) => {
+            Err(format!("MachineConfig {name:?} cannot be read: {problem}"))
+        }
+        Err(problem) => return Err(Error::api(format!("fetching MachineConfig {name}"))(problem)),
+    };
+    let own = config
+        .as_ref()
+        .ok()
+        .and_then(|config| config.metadata.resource_version.clone());
+    let content = Content {
+        versions: [metadata.metadata.resource_version.clone(), own],
+        config,
+    };
+    let old = cluster
+        .contents
+        .known
+        .write()
+        .insert(name.clone(), content.clone());
+    wake(&cluster, &name, old.as_ref(), Some(&content));
+    Ok(Again::OnChange)
+}
+
+fn wake(cluster: &Cluster, name: &str, old: Option<&Content>, new: Option<&Content>) {
+    cluster.queues.keeper.wake(name);
+    if cluster.owned.get(name).is_some() {
+        return;
+    }
+    let config =
+        |content: Option<&Content>| content.and_then(|content| content.config.as_ref().ok().cloned());
+    let (old_config, new_config) = (config(old), config(new));
+    let same = |old: &MachineConfig, new: &MachineConfig| {
+        old.spec == new.spec && old.metadata.labels == new.metadata.labels
+    };
+    match (&old_config, &new_config) {
+        (Some(old), Some(new)) if same(old, new) => {}
+        (None, _) | (_, None) => cluster.wake_all_renders(),
+        (Some(old), Some(new)) => {
+            cluster.wake_renders_selecting(old.metadata.labels.as_ref());
+            cluster.wake_renders_selecting(new.metadata.labels.as_ref());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What changes cost, in the status of the cluster's MachineConfiguration: the built-in rules with the administrator's.
+//! Daemons read it from there.
+
+use std::sync::Arc;
+
+use kube::api::Patch;
+use mco_api::MachineConfiguration;
+use mco_api::machine_configuration::{MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicyStatus};
+use mco_core::disruption::Policy;
+use serde_json::json;
+use tracing::info;
+
+use crate::cluster::Cluster;
+use crate::error::{Error, is_not_found};
+use crate::patches;
+use crate::queue::Again;
+
+const MANAGER: &str = "machine-config-controller-policies";
+
+/// Publishes the rules that are in force.
+pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
+    let name = MACHINE_CONFIGURATION_NAME;
+    let Some(settings) = cluster.machine_configurations.get(name) else {
+        return Ok(Again::OnChange);
+    };
+    let policy = Policy::default();
+    let policy = match &settings.spec.node_disruption_policy {
+        Some(own) => policy.with_cluster_policies(own),
+        None => policy,
+    };
+    let before = settings.status.clone().unwrap_or_default();
+    let mut after = before.clone();
+    after.observed_generation = settings.metadata.generation.unwrap_or_default();
+    after.node_disruption_policy_status = Some(NodeDisruptionPolicyStatus {
+        cluster_policies: policy.to_cluster_policies(),
+    });
+    if after == before {
+        return Ok(Again::OnChange);
+    }
+    let patch = json!({"status": patches::between(&before, &after)});
+    match cluster
+        .api::<MachineConfiguration>()
+        .patch_status(name, &patches::by(MANAGER), &Patch::Merge(patch))
+        .await
+    {
+        Ok(written) => {
+            info!("the rules about what changes cost are published");
+            cluster.machine_configurations.learn(written);
+        }
+        Err(problem) if is_not_found(&problem) => {}
+        Err(problem) => {
+            return Err(Error::api("writing the status of the MachineConfiguration")(
+                problem,
+            ));
+        }
+    }
+    Ok(Again::OnChange)
+}

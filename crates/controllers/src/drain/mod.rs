@@ -1,0 +1,214 @@
+//! Empties nodes and gives them back, as their daemons ask: [`mco_core::drain`] decides, this writes and evicts.
+//!
+//! Everything that must survive a restart is on the Node: since when, for which request, whose cordon it is.
+
+mod evict;
+mod progress;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::Patch;
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::events;
+use mco_core::drain::{self, Completion, Decision, DrainRecord, Lift, Pace, decide, pace};
+use mco_core::node_progress::Phase;
+use mco_core::rollout::patch::merge_patch;
+use mco_core::rollout::target::target_name;
+use mco_core::rollout::{Action, Event, NodeView};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use crate::cluster::Cluster;
+use crate::error::{Error, is_not_found};
+use crate::events::Reporter;
+use crate::patches;
+use crate::queue::Again;
+use evict::Attempt;
+
+const MANAGER: &str = "machine-config-controller-drain";
+
+/// Does what the node's daemon asks for, as far as it goes now.
+pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
+    let Some(mut node) = cluster.nodes.get(&name) else {
+        cluster.options.metrics.forget_drain(&name);
+        return Ok(Again::OnChange);
+    };
+    loop {
+        let decision = decide(&node, cluster.now()).map_err(|problem| Error::Invalid(problem.to_string()))?;
+        match &decision {
+            Decision::Nothing => return Ok(Again::OnChange),
+            Decision::Cordon(record) => {
+                info!(node = name, request = record.request, cordon = ?record.cordon, "keeping new work away");
+                node = match write(&cluster, &node, decision.patch()).await? {
+                    Some(written) => written,
+                    None => return Ok(Again::OnChange),
+                };
+            }
+            Decision::Disown(_) => {
+                info!(
+                    node = name,
+                    "somebody lets work onto the node again; its next cordon is theirs"
+                );
+                write(&cluster, &node, decision.patch()).await?;
+                return Ok(Again::OnChange);
+            }
+            Decision::Uncordon { request, lift } => {
+                return give_back(&cluster, &node, &decision, request, *lift).await;
+            }
+            Decision::Evict(record) => return empty(&cluster, node, record).await,
+        }
+    }
+}
+
+/// Moves the node's pods away for as long as one attempt lasts.
+async fn empty(cluster: &Cluster, node: Arc<Node>, record: &DrainRecord) -> Result<Again, Error> {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let attempt = Attempt::new(cluster, &name, record);
+    match attempt.run().await? {
+        evict::Ended::Empty => finish(cluster, &name, record).await,
+        // Something else is asked for now; the change itself has woken this node.
+        evict::Ended::Overtaken => Ok(Again::After(Duration::ZERO)),
+        evict::Ended::Blocked(blockers) => {
+            let pace = pace(record.since, cluster.now());
+            let metrics = &cluster.options.metrics;
+            metrics.drain(&name, pace.is_alarming(), blockers.len());
+            if let Some(event) = pace.event(&name, &blockers) {
+                warn!(node = name, "{}", event.message);
+                cluster.events.tell(Reporter::Rollout, node.as_ref(), event);
+            }
+            // An attempt asks budgets every few seconds, so the next one may follow at once until it is clear that
+            // something blocks for good.
+            let again = match pace {
+                Pace::Fresh => Duration::ZERO,
+                Pace::Slow | Pace::Overdue => pace.retry_after(),
+            };
+            Ok(Again::After(again))
+        }
+    }
+}
+
+/// All pods are gone: tells the daemon, unless somebody let work in again meanwhile.
+async fn finish(cluster: &Cluster, name: &str, record: &DrainRecord) -> Result<Again, Error> {
+    let Some(node) = cluster
+        .api::<Node>()
+        .get_opt(name)
+        .await
+        .map_err(Error::api(format!("reading node {name}")))?
+    else {
+        return Ok(Again::OnChange);
+    };
+    let completion = drain::complete(&node, record);
+    if completion == Completion::Overtaken {
+        cluster.nodes.learn(node);
+        return Ok(Again::After(Duration::ZERO));
+    }
+    let precondition = json!({"metadata": {"resourceVersion": node.metadata.resource_version}});
+    let patch = completion.patch().map(|patch| patches::both(patch, precondition));
+    if write(cluster, &Arc::new(node), patch).await?.is_some() {
+        let took = Duration::try_from(cluster.now().duration_since(record.since)).unwrap_or_default();
+        info!(
+            node = name,
+            request = record.request,
+            seconds = took.as_secs(),
+            "the node is drained"
+        );
+        cluster.options.metrics.drained(name, took);
+        let phases = [Phase::Cordoned, Phase::Draining, Phase::Drained];
+        progress::report(cluster, name, &phases).await;
+    }
+    Ok(Again::OnChange)
+}
+
+async fn give_back(
+    cluster: &Cluster,
+    node: &Arc<Node>,
+    decision: &Decision,
+    request: &str,
+    lift: Lift,
+) -> Result<Again, Error> {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let patch = match (decision.patch(), arrives(cluster, node, request)) {
+        // The last thing about this update, so the mark of nodes that wait for one goes with it.
+        (Some(patch), Some(untaint)) => Some(patches::both(patch, untaint)),
+        (patch, _) => patch,
+    };
+    if write(cluster, node, patch).await?.is_some() {
+        match lift {
+            Lift::Cordon => info!(node = name, request, "the node takes work again"),
+            Lift::Nothing => info!(
+                node = name,
+                request, "the node is given back; its cordon is not ours to lift"
+            ),
+        }
+        cluster.options.metrics.forget_drain(name);
+        progress::report(cluster, name, &[Phase::Uncordoned]).await;
+    }
+    Ok(Again::OnChange)
+}
+
+/// What takes the update's taint from a node that arrives at its pool's target.
+fn arrives(cluster: &Cluster, node: &Node, request: &str) -> Option<Value> {
+    let pool = cluster.members.home(node.metadata.name.as_deref()?).pool?;
+    let pool = cluster.pools.get(&pool)?;
+    let view = NodeView::new(node);
+    let target = target_name(&pool);
+    let arrives = !target.is_empty()
+        && view.desired_config == target
+        && request == annotation::drain::uncordon(target)
+        && !pool.spec.paused;
+    let action = Action::RemoveUpdateTaint {
+        node: view.name.to_owned(),
+    };
+    arrives.then(|| merge_patch(node, [&action])).flatten()
+}
+
+/// Writes a node and returns it as it is then; none if it is gone or there is nothing to write.
+async fn write(
+    cluster: &Cluster,
+    node: &Arc<Node>,
+    patch: Option<Value>,
+) -> Result<Option<Arc<Node>>, Error> {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let Some(patch) = patch else {
+        return Ok(None);
+    };
+    let written = cluster
+        .api::<Node>()
+        .patch(name, &patches::by(MANAGER), &Patch::Merge(patch))
+        .await;
+    match written {
+        Ok(written) => {
+            cluster.nodes.learn(written.clone());
+            Ok(Some(Arc::new(written)))
+        }
+        Err(problem) if is_not_found(&problem) => Ok(None),
+        Err(problem) => Err(Error::api(format!("writing node {name}"))(problem)),
+    }
+}
+
+/// Remembers on the node what its drain waits for, so that people see it there, in the pool's status and in plans.
+async fn tell_obstacle(
+    cluster: &Cluster,
+    name: &str,
+    record: &mut DrainRecord,
+    waiting_for: Option<String>,
+) -> Result<(), Error> {
+    if record.waiting_for == waiting_for {
+        return Ok(());
+    }
+    let Some(node) = cluster.nodes.get(name) else {
+        return Ok(());
+    };
+    if let Some(what) = &waiting_for {
+        warn!(node = name, "the drain waits for {what}");
+        let message = format!("node {name}: the drain waits for {what}");
+        let event = Event::warning(events::drain::DRAIN_BLOCKED, message);
+        cluster.events.tell(Reporter::Rollout, node.as_ref(), event);
+    }
+    record.waiting_for = waiting_for;
+    let patch = json!({"metadata": {"annotations": {annotation::DRAIN_RECORD: record.to_annotation()}}});
+    write(cluster, &node, Some(patch)).await?;
+    Ok(())
+}

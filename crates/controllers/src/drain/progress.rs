@@ -1,0 +1,59 @@
+//! The drain's steps in the node's MachineConfigNode. A view for people: nothing depends on it, so nothing waits for it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::Patch;
+use mco_api::MachineConfigNode;
+use mco_core::node_progress::{self, Phase};
+use serde_json::json;
+use tracing::debug;
+
+use super::MANAGER;
+use crate::cluster::Cluster;
+use crate::patches;
+
+/// The daemon writes the same list; whoever comes second reads it again.
+const ATTEMPTS: usize = 4;
+
+/// Reports steps in one write. The list of conditions has several writers, so it is read before and guarded by its
+/// version.
+pub(super) async fn report(cluster: &Cluster, node: &str, phases: &[Phase]) {
+    let api = cluster.api::<MachineConfigNode>();
+    for _ in 0..ATTEMPTS {
+        let object = match api.get_opt(node).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return,
+            Err(problem) => {
+                debug!(node, "the steps of the drain are not reported: {problem}");
+                return;
+            }
+        };
+        let status = object.status.clone().unwrap_or_default();
+        let target = &object.spec.config_version.desired;
+        let now = cluster.time();
+        let mut after: Option<Vec<Condition>> = None;
+        for phase in phases {
+            let before = after.as_deref().unwrap_or(&status.conditions);
+            after = node_progress::report(before, phase, node, target, &now).or(after);
+        }
+        let Some(conditions) = after.filter(|after| *after != status.conditions) else {
+            return;
+        };
+        let observed =
+            node_progress::observed_generation(status.observed_generation, object.metadata.generation);
+        let patch = json!({
+            "metadata": {"resourceVersion": object.metadata.resource_version},
+            "status": {"conditions": conditions, "observedGeneration": observed},
+        });
+        match api
+            .patch_status(node, &patches::by(MANAGER), &Patch::Merge(patch))
+            .await
+        {
+            Ok(written) => return cluster.machine_config_nodes.learn(written),
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(problem) => {
+                debug!(node, "the steps of the drain are not reported: {problem}");
+                return;
+            }
+        }
+    }
+}

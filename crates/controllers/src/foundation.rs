@@ -1,0 +1,170 @@
+//! The base configuration of every role, made from the ControllerConfig. Everything else that is generated is laid over
+//! it.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use mco_api::ControllerConfig;
+use mco_api::vocabulary::names;
+use mco_core::feature_gates::FeatureGates;
+use mco_core::generated::{self, Generator};
+use mco_core::skew;
+use mco_core::templates::status::{self, Outcome};
+use mco_core::templates::{self, TemplateConfig, TemplateInputs};
+use mco_core::tls_profile;
+use serde_json::json;
+use tracing::{error, info};
+
+use crate::certificates;
+use crate::cluster::{Cluster, WHOLE};
+use crate::error::{Error, is_not_found};
+use crate::owned;
+use crate::queue::Again;
+
+const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
+const PULL_SECRET_TYPE: &str = "kubernetes.io/dockerconfigjson";
+const PULL_SECRET_KEY: &str = ".dockerconfigjson";
+
+/// What the other generators build on.
+#[derive(Debug)]
+pub(crate) struct Foundation {
+    pub controller_config: Arc<ControllerConfig>,
+    pub templates: Vec<TemplateConfig>,
+    pub feature_gates: FeatureGates,
+}
+
+/// Makes the base configuration again.
+pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
+    let Some(config) = cluster.controller_config() else {
+        info!("waiting for the ControllerConfig, which the operator writes");
+        return Ok(Again::OnChange);
+    };
+    if let Err(other_version) = skew::check_controller_config(&config, cluster.options.versions()) {
+        info!("waiting: {other_version}");
+        return Ok(Again::OnChange);
+    }
+    let made = make(&cluster, &config).await;
+    let outcome = match &made {
+        Ok(_) => Outcome::Completed,
+        Err(Failure::Inputs(why)) => {
+            error!("the base configuration cannot be made: {why}");
+            Outcome::Failed(why)
+        }
+        Err(Failure::Cluster(_)) => Outcome::Failed("the API server does not answer"),
+    };
+    if let Ok(foundation) = &made {
+        let share = owned::share(foundation.templates.iter().map(|config| config.generated.clone()));
+        owned::publish(&cluster, Generator::Templates, share).await?;
+        *cluster.foundation.write() = Some(Arc::clone(foundation));
+        for queue in [
+            &cluster.queues.kubelet,
+            &cluster.queues.runtime,
+            &cluster.queues.registries,
+        ] {
+            queue.wake(WHOLE);
+        }
+        cluster.wake_all_renders();
+    }
+    report(&cluster, &config, outcome).await?;
+    match made {
+        Err(Failure::Cluster(problem)) => Err(problem),
+        _ => Ok(Again::OnChange),
+    }
+}
+
+enum Failure {
+    /// Somebody has to change something.
+    Inputs(String),
+    Cluster(Error),
+}
+
+async fn make(cluster: &Cluster, config: &Arc<ControllerConfig>) -> Result<Arc<Foundation>, Failure> {
+    let pull_secret = pull_secret(cluster, config).await?;
+    let gate = cluster.feature_gates.get(names::SINGLETON);
+    let release = cluster.options.release_version.as_deref();
+    let feature_gates = FeatureGates::in_force(gate.as_deref(), config, release)
+        .map_err(|problem| Failure::Inputs(problem.to_string()))?;
+    let api_server = cluster.api_servers.get(names::SINGLETON);
+    let profile = api_server
+        .as_ref()
+        .and_then(|server| server.spec.tls_security_profile.as_ref());
+    let inputs = TemplateInputs {
+        spec: &config.spec,
+        pull_secret: &pull_secret,
+        tls: tls_profile::settings(profile),
+        version: &cluster.options.source_version,
+        owner: Some(generated::owner(OWN_GROUP, "ControllerConfig", &config.metadata)),
+    };
+    let templates = templates::render(&cluster.options.templates, &inputs)
+        .map_err(|problem| Failure::Inputs(problem.to_string()))?;
+    Ok(Arc::new(Foundation {
+        controller_config: Arc::clone(config),
+        templates,
+        feature_gates,
+    }))
+}
+
+/// The registry credentials as compact JSON; empty when the cluster has none. No text repeats them.
+async fn pull_secret(cluster: &Cluster, config: &ControllerConfig) -> Result<String, Failure> {
+    let Some(reference) = &config.spec.pull_secret else {
+        return Ok(String::new());
+    };
+    let namespace = reference.namespace.as_deref().unwrap_or(names::CONFIG_NAMESPACE);
+    let name = reference.name.as_deref().unwrap_or(names::secret::PULL_SECRET);
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), namespace);
+    let secret = match secrets.get(name).await {
+        Ok(secret) => secret,
+        Err(problem) if is_not_found(&problem) => {
+            return Err(Failure::Inputs(format!(
+                "secret {namespace}/{name} does not exist"
+            )));
+        }
+        Err(problem) => {
+            let attempt = format!("reading secret {namespace}/{name}");
+            return Err(Failure::Cluster(Error::api(attempt)(problem)));
+        }
+    };
+    let found = secret.type_.as_deref().unwrap_or_default();
+    if found != PULL_SECRET_TYPE {
+        return Err(Failure::Inputs(format!(
+            "secret {namespace}/{name}: expected secret type {PULL_SECRET_TYPE} found {found}"
+        )));
+    }
+    secret
+        .data
+        .as_ref()
+        .and_then(|data| templates::compact_json(&data.get(PULL_SECRET_KEY)?.0))
+        .ok_or_else(|| {
+            Failure::Inputs(format!(
+                "secret {namespace}/{name}: {PULL_SECRET_KEY} is not valid JSON"
+            ))
+        })
+}
+
+async fn report(cluster: &Cluster, config: &ControllerConfig, outcome: Outcome<'_>) -> Result<(), Error> {
+    let before = config.status.clone().unwrap_or_default();
+    let after = status::report(
+        &before,
+        outcome,
+        config.metadata.generation.unwrap_or_default(),
+        &cluster.options.source_version,
+        certificates::of(&config.spec),
+        &cluster.time(),
+    );
+    if after == before {
+        return Ok(());
+    }
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let patch = Patch::Merge(json!({ "status": after }));
+    let written = cluster
+        .api::<ControllerConfig>()
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await
+        .map_err(Error::api(format!(
+            "writing the status of ControllerConfig {name}"
+        )))?;
+    cluster.controller_configs.learn(written);
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! The controllers: thin reconcilers that gather, let [`mco_core`] decide, act and report.
+//!
+//! Nothing here decides what a machine gets or when; every decision is a call of a pure function, so that `mco plan` and
+//! `mco diff` foretell exactly what happens here. All reconcilers share one watch per kind; of rendered MachineConfigs only
+//! metadata is kept.
+
+mod certificates;
+mod cluster;
+mod collector;
+mod contents;
+mod control_plane;
+mod disruption_policy;
+mod drain;
+mod error;
+mod events;
+mod foundation;
+mod kubelet_config;
+mod members;
+mod metrics;
+mod mirror;
+mod node_objects;
+mod options;
+mod owned;
+mod patches;
+mod queue;
+mod registries;
+mod render;
+mod renders;
+mod rollout;
+mod run;
+mod runtime_config;
+mod scrape;
+mod trim;
+mod user_configs;
+mod wiring;
+mod worker;
+
+pub use error::{Class, Error};
+pub use metrics::Metrics;
+pub use options::{Clock, DrainTiming, Options};
+pub use run::run;

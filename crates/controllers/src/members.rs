@@ -1,0 +1,179 @@
+//! Which node is in which pool, kept up to date so that a look at one pool costs what that pool costs.
+
+use std::collections::{BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::Node;
+use mco_api::MachineConfigPool;
+use mco_core::pools::{Membership, NodePools};
+use parking_lot::RwLock;
+use tracing::warn;
+
+#[derive(Debug)]
+pub(crate) struct Members {
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    selectors: NodePools,
+    homes: HashMap<String, Home>,
+    members: HashMap<String, BTreeSet<String>>,
+}
+
+/// Where a node belongs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub pool: Option<String>,
+    /// A custom pool that wants this control-plane node and does not get it.
+    pub ignored: Option<String>,
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Self {
+            state: RwLock::new(State {
+                selectors: NodePools::new([]),
+                homes: HashMap::new(),
+                members: HashMap::new(),
+            }),
+        }
+    }
+}
+
+impl Members {
+    /// A node came or changed. Returns where it was and where it is.
+    pub fn place(&self, node: &Node) -> (Home, Home) {
+        self.state.write().place(node)
+    }
+
+    /// A node is gone. Returns where it was.
+    pub fn remove(&self, name: &str) -> Home {
+        let mut state = self.state.write();
+        let home = state.homes.remove(name).unwrap_or_default();
+        state.leave(name, &home);
+        home
+    }
+
+    /// The pools' selectors changed. Returns the pools that lost or won a node.
+    pub fn rebuild<'a>(
+        &self,
+        pools: impl IntoIterator<Item = &'a MachineConfigPool>,
+        nodes: impl IntoIterator<Item = &'a Node>,
+    ) -> BTreeSet<String> {
+        let mut state = self.state.write();
+        state.selectors = NodePools::new(pools);
+        for (pool, problem) in state.selectors.unreadable() {
+            warn!(
+                pool,
+                "spec.nodeSelector cannot be read, so the pool has no nodes: {problem}"
+            );
+        }
+        let mut affected = BTreeSet::new();
+        for node in nodes {
+            let (old, new) = state.place(node);
+            if old.pool != new.pool {
+                affected.extend([old.pool, new.pool].into_iter().flatten());
+            }
+        }
+        affected
+    }
+
+    pub fn home(&self, node: &str) -> Home {
+        self.state.read().homes.get(node).cloned().unwrap_or_default()
+    }
+
+    /// The nodes of a pool.
+    pub fn of(&self, pool: &str) -> Vec<String> {
+        let state = self.state.read();
+        state.members.get(pool).into_iter().flatten().cloned().collect()
+    }
+}
+
+impl State {
+    fn place(&mut self, node: &Node) -> (Home, Home) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let new = match self.selectors.of_node(node.metadata.labels.as_ref()) {
+            Membership::Unmanaged => Home::default(),
+            Membership::Member { pool, ignored } => Home {
+                pool: Some(pool.to_owned()),
+                ignored: ignored.map(str::to_owned),
+            },
+            Membership::Contested { pools } => {
+                warn!(
+                    node = name,
+                    ?pools,
+                    "several custom pools select this node, so it is left alone"
+                );
+                Home::default()
+            }
+        };
+        let old = self
+            .homes
+            .insert(name.to_owned(), new.clone())
+            .unwrap_or_default();
+        if old.pool != new.pool {
+            self.leave(name, &old);
+        }
+        if let Some(pool) = &new.pool {
+            let members = self.members.entry(pool.clone()).or_default();
+            members.insert(name.to_owned());
+        }
+        (old, new)
+    }
+
+    fn leave(&mut self, name: &str, home: &Home) {
+        if let Some(members) = home.pool.as_ref().and_then(|pool| self.members.get_mut(pool)) {
+            members.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pool(name: &str, role: &str) -> MachineConfigPool {
+        serde_json::from_value(
+            json!({"metadata": {"name": name}, "spec": {"nodeSelector": {"matchLabels":
+            {format!("node-role.kubernetes.io/{role}"): ""}}}}),
+        )
+        .unwrap()
+    }
+
+    fn node(name: &str, roles: &[&str]) -> Node {
+        let labels: serde_json::Map<String, serde_json::Value> = roles
+            .iter()
+            .map(|role| (format!("node-role.kubernetes.io/{role}"), json!("")))
+            .collect();
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+    }
+
+    #[test]
+    fn nodes_move_between_pools_by_their_labels_and_by_the_pools_selectors() {
+        let members = Members::default();
+        let pools = [pool("worker", "worker"), pool("infra", "infra")];
+        members.rebuild(&pools, []);
+        members.place(&node("a", &["worker"]));
+        members.place(&node("b", &["worker"]));
+        assert_eq!(members.of("worker"), ["a", "b"]);
+        let (old, new) = members.place(&node("b", &["worker", "infra"]));
+        assert_eq!(
+            (old.pool.as_deref(), new.pool.as_deref()),
+            (Some("worker"), Some("infra"))
+        );
+        assert_eq!(
+            (members.of("worker"), members.of("infra")),
+            (vec!["a".to_owned()], vec!["b".to_owned()])
+        );
+        let moved = [pool("worker", "worker"), pool("infra", "other")];
+        let nodes = [node("a", &["worker"]), node("b", &["worker", "infra"])];
+        let affected = members.rebuild(&moved, &nodes);
+        assert_eq!(affected, ["infra".to_owned(), "worker".to_owned()].into());
+        assert_eq!(members.of("worker"), ["a", "b"]);
+        assert_eq!(members.remove("a").pool.as_deref(), Some("worker"));
+        assert_eq!(members.of("worker"), ["b"]);
+        assert_eq!(members.home("a"), Home::default());
+    }
+}

@@ -1,0 +1,174 @@
+//! The MachineConfigs that generators made, as they must be. Renders read them from here and not from the API server, so
+//! that an edit of one of them never reaches a machine; the keeper puts the API server's copy back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use mco_api::MachineConfig;
+use mco_core::generated::{self, Generated, Generator};
+use parking_lot::RwLock;
+use tracing::{info, warn};
+
+use crate::cluster::Cluster;
+use crate::error::{Error, is_already_there, is_not_found};
+use crate::queue::Again;
+
+pub(crate) type Share = BTreeMap<String, Arc<MachineConfig>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Owned {
+    shares: RwLock<BTreeMap<Generator, Share>>,
+}
+
+impl Owned {
+    /// Whether every generator has said what it makes. Before that a render could lack something and start a rollout that
+    /// the next one would have to undo.
+    pub fn is_complete(&self) -> bool {
+        let shares = self.shares.read();
+        Generator::ALL
+            .iter()
+            .all(|generator| shares.contains_key(generator))
+    }
+
+    pub fn has(&self, generator: Generator) -> bool {
+        self.shares.read().contains_key(&generator)
+    }
+
+    pub fn get(&self, name: &str) -> Option<Arc<MachineConfig>> {
+        let shares = self.shares.read();
+        shares.values().find_map(|share| share.get(name)).cloned()
+    }
+
+    pub fn all(&self) -> Share {
+        let shares = self.shares.read();
+        shares
+            .values()
+            .flatten()
+            .map(|(name, config)| (name.clone(), Arc::clone(config)))
+            .collect()
+    }
+
+    /// Takes a generator's whole share in place of its last one. Returns the configs that are not what they were.
+    fn publish(&self, generator: Generator, share: Share) -> Vec<Arc<MachineConfig>> {
+        let mut shares = self.shares.write();
+        let before = shares.get(&generator);
+        let mut changed: Vec<Arc<MachineConfig>> = Vec::new();
+        for (name, config) in &share {
+            if before.and_then(|before| before.get(name)) != Some(config) {
+                changed.push(Arc::clone(config));
+            }
+        }
+        for (name, config) in before.into_iter().flatten() {
+            if !share.contains_key(name) {
+                changed.push(Arc::clone(config));
+            }
+        }
+        shares.insert(generator, share);
+        changed
+    }
+}
+
+pub(crate) fn share(generated: impl IntoIterator<Item = Generated>) -> Share {
+    let named = generated
+        .into_iter()
+        .map(|generated| (generated.name().to_owned(), Arc::new(generated.config)));
+    named.collect()
+}
+
+/// Writes a generator's configs where they differ, deletes those that it no longer makes, and lets renders see them.
+pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Share) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    for config in share.values() {
+        if let Err(problem) = write(cluster, config, Reason::Generated).await {
+            outcome = Err(problem);
+        }
+    }
+    let names: BTreeSet<String> = share.keys().cloned().collect();
+    let first = !cluster.owned.has(generator);
+    let changed = cluster.owned.publish(generator, share);
+    for metadata in cluster.config_metadata.all() {
+        let name = metadata.metadata.name.as_deref().unwrap_or_default();
+        if generated::keeper(&metadata.metadata) == Some(generator) && !names.contains(name) {
+            delete(cluster, name).await?;
+        }
+    }
+    if first && cluster.owned.is_complete() {
+        cluster.wake_all_renders();
+    }
+    for config in changed {
+        cluster.wake_renders_selecting(config.metadata.labels.as_ref());
+    }
+    outcome
+}
+
+/// Looks at one config that the API server has or had, and puts it back if it is a generator's.
+pub(crate) async fn keep(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
+    if let Some(config) = cluster.owned.get(&name) {
+        write(&cluster, &config, Reason::Edited).await?;
+        return Ok(Again::OnChange);
+    }
+    let metadata = cluster.config_metadata.get(&name);
+    let keeper = metadata.and_then(|metadata| generated::keeper(&metadata.metadata));
+    if keeper.is_some_and(|generator| cluster.owned.has(generator)) {
+        delete(&cluster, &name).await?;
+    }
+    Ok(Again::OnChange)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Generated,
+    Edited,
+}
+
+async fn write(cluster: &Cluster, config: &MachineConfig, reason: Reason) -> Result<(), Error> {
+    let configs: Api<MachineConfig> = Api::all(cluster.client.clone());
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    if cluster.config_metadata.get(name).is_none() {
+        match configs.create(&PostParams::default(), config).await {
+            Ok(_) => {
+                info!(config = name, "created");
+                return Ok(());
+            }
+            Err(problem) if is_already_there(&problem) => {}
+            Err(problem) => return Err(Error::api(format!("creating MachineConfig {name}"))(problem)),
+        }
+    }
+    let attempt = || format!("restoring MachineConfig {name}");
+    let actual = match cluster.current_content(name) {
+        Some(known) => known,
+        None => match configs.get_opt(name).await.map_err(Error::api(attempt()))? {
+            Some(config) => Arc::new(config),
+            // Its deletion will be noticed, and it will be created then.
+            None => return Ok(()),
+        },
+    };
+    if actual.metadata.deletion_timestamp.is_some() || generated::is_intact(&actual, config) {
+        return Ok(());
+    }
+    let restored = generated::restored(&actual, config);
+    configs
+        .replace(name, &PostParams::default(), &restored)
+        .await
+        .map_err(Error::api(attempt()))?;
+    match reason {
+        Reason::Generated => info!(config = name, "updated"),
+        Reason::Edited => warn!(
+            config = name,
+            "somebody changed this MachineConfig, which a controller makes; it is as it was again, and nothing is rolled out"
+        ),
+    }
+    Ok(())
+}
+
+pub(crate) async fn delete(cluster: &Cluster, name: &str) -> Result<(), Error> {
+    let configs: Api<MachineConfig> = Api::all(cluster.client.clone());
+    match configs.delete(name, &DeleteParams::default()).await {
+        Ok(_) => info!(config = name, "deleted; nothing asks for it any more"),
+        Err(problem) if is_not_found(&problem) => {}
+        Err(problem) => return Err(Error::api(format!("deleting MachineConfig {name}"))(problem)),
+    }
+    Ok(())
+}

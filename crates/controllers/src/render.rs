@@ -1,0 +1,373 @@
+//! Renders one pool: its MachineConfigs become one, under a name that depends on nothing but the content, and the pool is
+//! pointed at it. Nothing here touches a machine.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Patch, PostParams};
+use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
+use mco_api::vocabulary::{annotations, events, finalizers, names};
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
+use mco_core::os_images;
+use mco_core::os_streams::Streams;
+use mco_core::pools::{self, SelectError};
+use mco_core::problem::InvalidObject;
+use mco_core::reconcilable::Overrides;
+use mco_core::render::{self, Identity, Rendered, Size};
+use mco_core::rollout::Event;
+use mco_core::rollout::target::target_name;
+use mco_core::runtime_check;
+use mco_core::skew;
+use mco_core::transition;
+use mco_core::validate::{self, CheckedConfig};
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use crate::cluster::Cluster;
+use crate::error::{Error, is_already_there};
+use crate::events::Reporter;
+use crate::patches;
+use crate::queue::Again;
+use crate::renders::Outcome;
+use crate::user_configs::name_of;
+
+const MANAGER: &str = "machine-config-controller-render";
+const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
+
+/// Renders the pool and points it at the result.
+pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
+    let Some(pool) = cluster.pools.get(&name) else {
+        return Ok(Again::OnChange);
+    };
+    let started = Instant::now();
+    let outcome = match gather(&cluster, &pool).await? {
+        Gathered::Wait(why) => Outcome::Waiting(why),
+        Gathered::SelectsEverything => {
+            let message =
+                "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
+            let event = Event::warning(events::rollout::SELECTING_ALL, message.to_owned());
+            cluster.events.tell(Reporter::Render, pool.as_ref(), event);
+            return Ok(Again::OnChange);
+        }
+        Gathered::Failed(why) => Outcome::Failed(why),
+        Gathered::Inputs(inputs) => {
+            let computed = tokio::task::spawn_blocking(move || inputs.render()).await;
+            match computed {
+                Ok(Ok(rendered)) => {
+                    let overridden = is_overridden(&rendered.config);
+                    cluster
+                        .options
+                        .metrics
+                        .rendered(&name, overridden, started.elapsed());
+                    publish(&cluster, &pool, &rendered).await?;
+                    Outcome::Rendered
+                }
+                Ok(Err(why)) => Outcome::Failed(why),
+                Err(ended) => Outcome::Failed(format!("rendering ended: {ended}")),
+            }
+        }
+    };
+    if cluster.renders.report(&name, outcome.clone()) {
+        match &outcome {
+            Outcome::Rendered => debug!(pool = name, "rendered"),
+            Outcome::Waiting(why) => info!(pool = name, "rendering waits: {why}"),
+            Outcome::Failed(why) => error!(pool = name, "rendering fails: {why}"),
+        }
+        cluster.queues.rollout.wake(name.as_str());
+    }
+    Ok(Again::OnChange)
+}
+
+enum Gathered {
+    Inputs(Box<Inputs>),
+    /// Something has to happen first, and will wake this pool.
+    Wait(String),
+    Failed(String),
+    SelectsEverything,
+}
+
+/// Everything a render is made from.
+struct Inputs {
+    pool: Arc<MachineConfigPool>,
+    worker: Option<Arc<MachineConfigPool>>,
+    controller_config: Arc<ControllerConfig>,
+    sources: Vec<Arc<MachineConfig>>,
+    streams: Streams,
+    /// What the pool's machines go to now.
+    current: Option<MachineConfig>,
+    overrides: Overrides,
+    version: String,
+}
+
+async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gathered, Error> {
+    let wait = |why: &dyn ToString| Ok(Gathered::Wait(why.to_string()));
+    let selector = match pools::config_selector(pool) {
+        Ok(selector) => selector,
+        Err(SelectError::SelectsEverything { .. }) => return Ok(Gathered::SelectsEverything),
+        Err(problem) => return Ok(Gathered::Failed(problem.to_string())),
+    };
+    let Some(controller_config) = cluster.controller_config() else {
+        return wait(&"the operator has not written the ControllerConfig yet");
+    };
+    let versions = cluster.options.versions();
+    if let Err(other_version) = skew::check_controller_config(&controller_config, versions) {
+        return wait(&other_version);
+    }
+    let Some(foundation) = cluster.foundation() else {
+        return wait(&"the base configuration has not been made yet");
+    };
+    if foundation.controller_config.metadata.generation != controller_config.metadata.generation {
+        return wait(&"the base configuration is being made again");
+    }
+    if !cluster.owned.is_complete() {
+        return wait(&"the generated configuration has not been made yet");
+    }
+    let own = cluster.owned.all();
+    let mut sources: Vec<Arc<MachineConfig>> = own
+        .values()
+        .filter(|config| selector.matches(config.metadata.labels.as_ref()))
+        .cloned()
+        .collect();
+    for metadata in cluster.config_metadata.all() {
+        let metadata = &metadata.metadata;
+        let name = name_of(metadata);
+        let is_source = mco_core::retention::pool_of(metadata).is_none() && !own.contains_key(name);
+        if !is_source || !selector.matches(metadata.labels.as_ref()) {
+            continue;
+        }
+        let content = cluster.contents.get(name);
+        let content = content.filter(|content| content.is_of(metadata.resource_version.as_ref()));
+        match content.map(|content| content.config) {
+            None => return wait(&format!("MachineConfig {name} is being fetched")),
+            Some(Err(unreadable)) => return Ok(Gathered::Failed(unreadable)),
+            Some(Ok(config)) => {
+                if let Err(other_version) = skew::check_machine_config(&config, versions) {
+                    return wait(&other_version);
+                }
+                sources.push(config);
+            }
+        }
+    }
+    sources.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    let settings = cluster.machine_configurations.get(names::SINGLETON);
+    let overrides = settings
+        .as_ref()
+        .and_then(|settings| settings.spec.irreconcilable_validation_overrides.as_ref());
+    let stream = cluster.os_streams.get(names::SINGLETON);
+    Ok(Gathered::Inputs(Box::new(Inputs {
+        pool: Arc::clone(pool),
+        worker: cluster.pools.get(names::pool::WORKER),
+        controller_config,
+        sources,
+        streams: Streams::of(stream.as_deref(), &foundation.feature_gates),
+        current: current(cluster, pool).await?,
+        overrides: overrides.map(Overrides::from).unwrap_or_default(),
+        version: cluster.options.source_version.clone(),
+    })))
+}
+
+/// The config that the pool's machines go to now; none before the first render and when it was deleted.
+async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<MachineConfig>, Error> {
+    let name = target_name(pool);
+    if name.is_empty() || cluster.config_metadata.get(name).is_none() {
+        return Ok(None);
+    }
+    cluster
+        .api::<MachineConfig>()
+        .get_opt(name)
+        .await
+        .map_err(Error::api(format!("fetching MachineConfig {name}")))
+}
+
+impl Inputs {
+    fn render(&self) -> Result<Rendered, String> {
+        let pool = name_of(&self.pool.metadata);
+        if self.sources.is_empty() {
+            let pool = pool.to_owned();
+            return Err(SelectError::SelectsNothing { pool }.to_string());
+        }
+        let checked: Vec<Result<CheckedConfig<'_>, InvalidObject>> = self
+            .sources
+            .iter()
+            .map(|config| validate::check(config))
+            .collect();
+        let invalid: Vec<String> = checked
+            .iter()
+            .filter_map(|result| result.as_ref().err().map(ToString::to_string))
+            .collect();
+        if !invalid.is_empty() {
+            return Err(format!(
+                "could not generate rendered MachineConfig: {}",
+                invalid.join("\n")
+            ));
+        }
+        let usable: Vec<&CheckedConfig<'_>> = checked.iter().flatten().collect();
+        let stream = self
+            .streams
+            .of_pool(&self.pool, self.worker.as_deref())
+            .map_err(|problem| problem.to_string())?;
+        let images = stream.map_or_else(
+            || os_images::from_controller_config(&self.controller_config),
+            |stream| stream.images,
+        );
+        let annotations = self.controller_config.metadata.annotations.as_ref();
+        let release = annotations.and_then(|all| all.get(annotations::RELEASE_IMAGE_VERSION));
+        let identity = Identity {
+            controller_version: &self.version,
+            release_version: release.map_or("", String::as_str),
+        };
+        let rendered = render::render(&self.pool, &usable, images, identity)
+            .map_err(|problem| format!("could not generate rendered MachineConfig: {problem}"))?;
+        runtime_check::check(pool, &rendered.ignition, stream.map(|stream| stream.name))
+            .map_err(|problem| problem.to_string())?;
+        match render::check_size(&rendered) {
+            Ok(Size::Fits) => {}
+            Ok(Size::NearLimit { bytes }) => {
+                warn!(
+                    pool,
+                    bytes, "the rendered config is close to the largest the API server stores"
+                );
+            }
+            Err(problem) => return Err(format!("size validation failed: {problem}")),
+        }
+        if let Some(current) = self
+            .current
+            .as_ref()
+            .filter(|current| name_of(&current.metadata) != rendered.name())
+        {
+            transition::check(current, &rendered, &usable, self.overrides)
+                .map_err(|problem| problem.to_string())?;
+        }
+        for warning in &rendered.warnings {
+            debug!(pool, configs = ?warning.sources, "{}", warning.problem);
+        }
+        Ok(rendered)
+    }
+}
+
+async fn publish(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
+    store(cluster, pool, rendered).await?;
+    let sources = rendered.provenance.sources().iter().map(|name| ObjectReference {
+        api_version: Some(OWN_GROUP.to_owned()),
+        kind: Some("MachineConfig".to_owned()),
+        name: Some(name.clone()),
+        ..ObjectReference::default()
+    });
+    let configuration = MachineConfigPoolConfiguration {
+        reference: ObjectReference {
+            name: Some(rendered.name().to_owned()),
+            ..ObjectReference::default()
+        },
+        source: sources.collect(),
+    };
+    cluster
+        .renders
+        .wrote(name_of(&pool.metadata), configuration.clone());
+    if pool.spec.configuration == configuration {
+        return Ok(());
+    }
+    let name = name_of(&pool.metadata);
+    let patch = Patch::Merge(json!({
+        "spec": {"configuration": patches::between(&pool.spec.configuration, &configuration)}
+    }));
+    let written = cluster
+        .api::<MachineConfigPool>()
+        .patch(name, &patches::by(MANAGER), &patch)
+        .await
+        .map_err(Error::api(format!("pointing pool {name} at {}", rendered.name())))?;
+    if target_name(pool) != rendered.name() {
+        info!(
+            pool = name,
+            from = target_name(pool),
+            to = rendered.name(),
+            "the pool has a new target"
+        );
+    }
+    cluster.pools.learn(written);
+    Ok(())
+}
+
+/// Puts the rendered config where machines find it, and puts it right if somebody changed it.
+async fn store(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
+    let name = rendered.name();
+    let mut wanted = rendered.config.clone();
+    wanted.metadata.finalizers = Some(vec![finalizers::RENDERED_CONFIG_IN_USE.to_owned()]);
+    let configs = cluster.api::<MachineConfig>();
+    let Some(known) = cluster.config_metadata.get(name) else {
+        match configs.create(&PostParams::default(), &wanted).await {
+            Ok(_) => {
+                announce(cluster, pool, &wanted);
+                return Ok(());
+            }
+            Err(problem) if is_already_there(&problem) => return restore(cluster, &wanted).await,
+            Err(problem) => return Err(Error::api(format!("creating MachineConfig {name}"))(problem)),
+        }
+    };
+    let known = &known.metadata;
+    let annotated = wanted.metadata.annotations.iter().flatten().all(|(key, value)| {
+        let found = known.annotations.as_ref().and_then(|all| all.get(key));
+        found == Some(value)
+    });
+    // Its content is in its name, so what was never changed is right.
+    let pristine = known.generation == Some(1);
+    if pristine && annotated {
+        return Ok(());
+    }
+    restore(cluster, &wanted).await
+}
+
+async fn restore(cluster: &Cluster, wanted: &MachineConfig) -> Result<(), Error> {
+    let name = name_of(&wanted.metadata);
+    let configs = cluster.api::<MachineConfig>();
+    let attempt = || format!("restoring MachineConfig {name}");
+    let actual = configs.get(name).await.map_err(Error::api(attempt()))?;
+    if mco_core::generated::is_intact(&actual, wanted) {
+        return Ok(());
+    }
+    let edited = actual.spec != wanted.spec;
+    let restored = mco_core::generated::restored(&actual, wanted);
+    configs
+        .replace(name, &PostParams::default(), &restored)
+        .await
+        .map_err(Error::api(attempt()))?;
+    if edited {
+        warn!(
+            config = name,
+            "somebody changed this rendered MachineConfig; it is as it was again"
+        );
+    }
+    Ok(())
+}
+
+fn announce(cluster: &Cluster, pool: &MachineConfigPool, config: &MachineConfig) {
+    let name = name_of(&config.metadata);
+    let annotation = |key: &str| {
+        let all = config.metadata.annotations.as_ref();
+        all.and_then(|all| all.get(key)).cloned().unwrap_or_default()
+    };
+    let message = format!(
+        "{name} successfully generated (release version: {}, controller version: {})",
+        annotation(annotations::RELEASE_IMAGE_VERSION),
+        annotation(annotations::GENERATED_BY_CONTROLLER_VERSION)
+    );
+    let event = Event::normal(events::render::RENDERED_CONFIG_GENERATED, message);
+    cluster.events.tell(Reporter::Render, pool, event);
+    if is_overridden(config) {
+        let message = format!("OSImageURL was overridden via machineconfig in {name}");
+        let event = Event::normal(events::render::OS_IMAGE_URL_OVERRIDDEN, message);
+        cluster.events.tell(Reporter::Render, config, event);
+        if !config.spec.os_image_url.contains("sha256:") {
+            warn!(
+                config = name,
+                image = config.spec.os_image_url,
+                "the image is not named by its digest"
+            );
+        }
+    }
+}
+
+fn is_overridden(config: &MachineConfig) -> bool {
+    let annotations = config.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key(annotations::OS_IMAGE_URL_OVERRIDDEN))
+}

@@ -1,0 +1,77 @@
+//! What became of the latest render of each pool, and what was last written to it. The pool's status is written by the rollout alone, so that two writers
+//! never overwrite each other; renders leave their word here.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Rendered,
+    Failed(String),
+    /// It could not be tried yet.
+    Waiting(String),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Renders {
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Known {
+    outcome: Option<Outcome>,
+    /// What we wrote into the pool last.
+    written: Option<MachineConfigPoolConfiguration>,
+    /// When its status was written last.
+    status_at: Option<Instant>,
+}
+
+impl Renders {
+    pub fn outcome(&self, pool: &str) -> Option<Outcome> {
+        self.known.lock().get(pool)?.outcome.clone()
+    }
+
+    /// Says whether this is news.
+    pub fn report(&self, pool: &str, outcome: Outcome) -> bool {
+        let mut known = self.known.lock();
+        let entry = known.entry(pool.to_owned()).or_default();
+        // Waiting says nothing about whether rendering works.
+        if matches!(
+            (&outcome, &entry.outcome),
+            (Outcome::Waiting(_), Some(Outcome::Rendered | Outcome::Failed(_)))
+        ) {
+            return false;
+        }
+        let news = entry.outcome.as_ref() != Some(&outcome);
+        entry.outcome = Some(outcome);
+        news
+    }
+
+    pub fn wrote(&self, pool: &str, configuration: MachineConfigPoolConfiguration) {
+        self.known.lock().entry(pool.to_owned()).or_default().written = Some(configuration);
+    }
+
+    /// Whether a pool's target is the one that we wrote last.
+    pub fn is_own(&self, pool: &str, configuration: &MachineConfigPoolConfiguration) -> bool {
+        let known = self.known.lock();
+        known.get(pool).and_then(|known| known.written.as_ref()) == Some(configuration)
+    }
+
+    pub fn wrote_status(&self, pool: &str) {
+        self.known.lock().entry(pool.to_owned()).or_default().status_at = Some(Instant::now());
+    }
+
+    /// How long to wait before the pool's status may be written again.
+    pub fn too_soon(&self, pool: &str, spacing: Duration) -> Option<Duration> {
+        let last = self.known.lock().get(pool)?.status_at?;
+        spacing.checked_sub(last.elapsed()).filter(|wait| !wait.is_zero())
+    }
+
+    pub fn forget(&self, pool: &str) {
+        self.known.lock().remove(pool);
+    }
+}

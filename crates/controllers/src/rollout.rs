@@ -1,0 +1,368 @@
+//! Rolls a pool's target out to its nodes, as [`mco_core::rollout`] plans it, and reports how far it has come.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{ListParams, Patch};
+use mco_api::machine_config_pool::MachineConfigPoolStatus;
+use mco_api::vocabulary::annotations::{build, node as annotation};
+use mco_api::vocabulary::{labels, names};
+use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use mco_core::pool_status::{self, Inputs, RenderOutcome, Report};
+use mco_core::rollout::patch::merge_patch;
+use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, View, plan_pool};
+use mco_core::{retention, rollout};
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+
+use crate::cluster::Cluster;
+use crate::error::{Error, is_not_found};
+use crate::events::Reporter;
+use crate::patches;
+use crate::queue::Again;
+use crate::renders::Outcome;
+use crate::user_configs::name_of;
+
+const MANAGER: &str = "machine-config-controller-rollout";
+/// Nodes that are written at once.
+const WRITES: usize = 32;
+/// While a rollout goes on, counts are written this often; what turns a condition is written at once.
+const COUNT_SPACING: Duration = Duration::from_secs(1);
+
+/// Plans the pool's next step, takes it, and reports.
+pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
+    if cluster.controller_config().is_none() {
+        return Ok(Again::OnChange);
+    }
+    let Some(mut known) = Known::gather(&cluster, &name) else {
+        return Ok(Again::OnChange);
+    };
+    known.operator_node = operator_node(&cluster, &known).await;
+    let Some(plan) = known.view(plan_pool) else {
+        return Ok(Again::OnChange);
+    };
+    if let Some(problem) = &plan.problem {
+        warn!(pool = name, "{problem}");
+    }
+    let carried_out = carry_out(&cluster, &plan).await;
+    forget_stale_build(&cluster, &known).await?;
+    // What was just written counts.
+    let again = match Known::gather(&cluster, &name) {
+        Some(known) => report(&cluster, &known, &plan).await?,
+        None => Again::OnChange,
+    };
+    for event in &plan.events {
+        cluster
+            .events
+            .tell(Reporter::Rollout, known.pool().as_ref(), event.clone());
+    }
+    carried_out.map(|()| again)
+}
+
+/// What is known about a pool and whatever it has to respect.
+struct Known {
+    name: String,
+    pools: Vec<Arc<MachineConfigPool>>,
+    nodes: Vec<Arc<Node>>,
+    machine_config_nodes: Vec<Arc<MachineConfigNode>>,
+    os_configs: Vec<MachineOSConfig>,
+    os_builds: Vec<MachineOSBuild>,
+    topology: Option<String>,
+    operator_node: Option<String>,
+    first_pivots: BTreeMap<String, String>,
+    this: Arc<MachineConfigPool>,
+}
+
+impl Known {
+    /// None if the pool is gone.
+    fn gather(cluster: &Cluster, name: &str) -> Option<Self> {
+        let this = cluster.pools.get(name)?;
+        let mut members = cluster.members.of(name);
+        // Control plane and arbiter nodes vote together, so each looks at the other.
+        match name {
+            names::pool::MASTER => members.extend(cluster.members.of(names::pool::ARBITER)),
+            names::pool::ARBITER => members.extend(cluster.members.of(names::pool::MASTER)),
+            _ => {}
+        }
+        let nodes: Vec<Arc<Node>> = members
+            .iter()
+            .filter_map(|member| cluster.nodes.get(member))
+            .collect();
+        let machine_config_nodes = members
+            .iter()
+            .filter_map(|member| cluster.machine_config_nodes.get(member));
+        let first_pivots = nodes.iter().filter_map(|node| {
+            let first = node
+                .metadata
+                .annotations
+                .as_ref()?
+                .get(annotation::FIRST_PIVOT_CONFIG)?;
+            let config = cluster.config_metadata.get(first)?;
+            Some((first.clone(), retention::pool_of(&config.metadata)?.to_owned()))
+        });
+        let topology = cluster.controller_config().and_then(|config| {
+            let infra = config.spec.infra.as_ref()?;
+            let topology = infra.status.as_ref()?.control_plane_topology.clone();
+            (!topology.is_empty()).then_some(topology)
+        });
+        Some(Self {
+            name: name.to_owned(),
+            pools: cluster.pools.all(),
+            machine_config_nodes: machine_config_nodes.collect(),
+            os_configs: cluster.os_configs.sorted(),
+            os_builds: cluster.os_builds.sorted(),
+            topology,
+            operator_node: None,
+            first_pivots: first_pivots.collect(),
+            nodes,
+            this,
+        })
+    }
+
+    fn pool(&self) -> &Arc<MachineConfigPool> {
+        &self.this
+    }
+
+    /// Looks at the pool as decisions see it.
+    fn view<T>(&self, look: impl FnOnce(&View<'_>, &PoolView<'_>) -> T) -> Option<T> {
+        let pools = self.pools.iter().map(Arc::as_ref);
+        let first_pivots = self
+            .first_pivots
+            .iter()
+            .map(|(config, pool)| (config.as_str(), pool.as_str()));
+        let view = View::new(pools, self.nodes.iter().map(Arc::as_ref))
+            .with_topology(self.topology.as_deref())
+            .with_operator_node(self.operator_node.as_deref())
+            .with_first_pivots(first_pivots)
+            .with_images(&self.os_configs, &self.os_builds);
+        view.pool(&self.name).map(|pool| look(&view, pool))
+    }
+}
+
+/// The node of the operator's pod, when there is exactly one and somebody of the control plane waits for a turn.
+async fn operator_node(cluster: &Cluster, known: &Known) -> Option<String> {
+    if known.name != names::pool::MASTER {
+        return None;
+    }
+    let target = rollout::target::target_name(known.pool());
+    let waiting = known
+        .nodes
+        .iter()
+        .filter(|node| NodeView::new(node).desired_config != target);
+    if waiting.count() < 2 {
+        return None;
+    }
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
+    let selector = format!("{}={}", labels::APP, names::component::OPERATOR);
+    let pods = pods.list(&ListParams::default().labels(&selector)).await.ok()?;
+    match pods.items.as_slice() {
+        [pod] => pod.spec.as_ref()?.node_name.clone(),
+        _ => None,
+    }
+}
+
+/// Writes each node once. One that cannot be written does not keep the others.
+async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> Result<(), Error> {
+    let mut by_node: BTreeMap<&str, Vec<&Action>> = BTreeMap::new();
+    for action in &plan.actions {
+        by_node.entry(action.node()).or_default().push(action);
+    }
+    // Nodes go in the order of their turn, so that whatever fails, the right ones went first.
+    let mut order: Vec<&str> = plan.sent().collect();
+    order.extend(
+        by_node
+            .keys()
+            .copied()
+            .filter(|node| !plan.sent().any(|sent| sent == *node)),
+    );
+    let nodes = cluster.api::<Node>();
+    let writes = order.into_iter().map(|name| {
+        let actions = by_node.get(name).cloned().unwrap_or_default();
+        let nodes = &nodes;
+        async move {
+            let Some(node) = cluster.nodes.get(name) else {
+                return Ok(());
+            };
+            let Some(patch) = merge_patch(&node, actions.iter().copied()) else {
+                return Ok(());
+            };
+            tell(&plan.pool, &actions);
+            write(cluster, nodes, name, &patch).await
+        }
+    });
+    let writes: Vec<_> = writes.collect();
+    let outcomes: Vec<Result<(), Error>> = futures::stream::iter(writes)
+        .buffer_unordered(WRITES)
+        .collect()
+        .await;
+    outcomes.into_iter().collect()
+}
+
+async fn write(cluster: &Cluster, nodes: &Api<Node>, name: &str, patch: &Value) -> Result<(), Error> {
+    match nodes
+        .patch(name, &patches::by(MANAGER), &Patch::Merge(patch))
+        .await
+    {
+        Ok(written) => {
+            cluster.nodes.learn(written);
+            Ok(())
+        }
+        // It left meanwhile.
+        Err(problem) if is_not_found(&problem) => Ok(()),
+        Err(problem) => Err(Error::api(format!("writing node {name}"))(problem)),
+    }
+}
+
+/// The story of a rollout, node by node.
+fn tell(pool: &str, actions: &[&Action]) {
+    for action in actions {
+        match action {
+            Action::SetDesired {
+                node,
+                config,
+                image,
+                because,
+            } => {
+                let because = match because {
+                    Because::Turn => "it is its turn",
+                    Because::Repair => "it failed on an older config",
+                    Because::Superseded => "it was on its way to an older config",
+                };
+                info!(
+                    pool,
+                    node, config, image, because, "the node is sent to a new config"
+                );
+            }
+            Action::JoinPool { .. } => info!(pool, "{action}"),
+            _ => debug!(pool, "{action}"),
+        }
+    }
+}
+
+/// A MachineOSConfig may name a build that is gone or was for another config.
+async fn forget_stale_build(cluster: &Cluster, known: &Known) -> Result<(), Error> {
+    let stale = known.view(|_, pool| {
+        let config = pool.layering.config.filter(|_| pool.layering.names_stale_build)?;
+        config.metadata.name.clone()
+    });
+    let Some(name) = stale.flatten() else {
+        return Ok(());
+    };
+    let patch = json!({"metadata": {"annotations": {build::CURRENT_MACHINE_OS_BUILD: null}}});
+    let written = cluster
+        .api::<MachineOSConfig>()
+        .patch(&name, &patches::by(MANAGER), &Patch::Merge(patch))
+        .await
+        .map_err(Error::api(format!(
+            "forgetting the old build of MachineOSConfig {name}"
+        )))?;
+    cluster.os_configs.learn(written);
+    Ok(())
+}
+
+/// Writes the pool's status if it says something new.
+async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Again, Error> {
+    let render = cluster.renders.outcome(&known.name);
+    let render = render.as_ref().and_then(|outcome| match outcome {
+        Outcome::Rendered => Some(RenderOutcome::Rendered),
+        Outcome::Failed(why) => Some(RenderOutcome::Failed(why)),
+        Outcome::Waiting(_) => None,
+    });
+    let controller_config = cluster.controller_config();
+    let certificates = controller_config
+        .as_ref()
+        .and_then(|config| Some(config.status.as_ref()?.controller_certificates.as_slice()))
+        .unwrap_or_default();
+    let machine_config_nodes: HashMap<&str, &MachineConfigNode> = known
+        .machine_config_nodes
+        .iter()
+        .map(|node| (name_of(&node.metadata), node.as_ref()))
+        .collect();
+    let inputs = Inputs {
+        plan: Some(plan),
+        machine_config_nodes,
+        certificates,
+        os_image_stream: None,
+        render,
+    };
+    let now = cluster.time();
+    let Some(report) = known.view(|_, pool| pool_status::report(pool, &inputs, &now)) else {
+        return Ok(Again::OnChange);
+    };
+    let Report {
+        status,
+        events,
+        changed,
+    } = report;
+    let pool = known.pool();
+    cluster
+        .options
+        .metrics
+        .pool(&known.name, &status, pool.spec.paused, cluster.now());
+    if !changed {
+        return Ok(Again::OnChange);
+    }
+    let before = pool.status.clone().unwrap_or_default();
+    if !turns_a_condition(&before, &status)
+        && let Some(wait) = cluster.renders.too_soon(&known.name, COUNT_SPACING)
+    {
+        return Ok(Again::After(wait));
+    }
+    // The first report is written whole: a count of zero is a fact, and people's columns show it.
+    let reported = pool
+        .status
+        .as_ref()
+        .filter(|status| status.observed_generation != 0);
+    let patch = json!({
+        "metadata": {"resourceVersion": pool.metadata.resource_version},
+        "status": patches::between(&reported, &status),
+    });
+    let written = cluster
+        .api::<MachineConfigPool>()
+        .patch_status(&known.name, &patches::by(MANAGER), &Patch::Merge(patch))
+        .await
+        .map_err(Error::api(format!("writing the status of pool {}", known.name)))?;
+    cluster.renders.wrote_status(&known.name);
+    info!(
+        pool = known.name,
+        machines = status.machine_count,
+        updated = status.updated_machine_count,
+        ready = status.ready_machine_count,
+        unavailable = status.unavailable_machine_count,
+        degraded = status.degraded_machine_count,
+        "progress"
+    );
+    cluster.pools.learn(written);
+    for event in events {
+        cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
+    }
+    Ok(Again::OnChange)
+}
+
+/// Whether any condition has another status or text, or the pool another config. Everything else is a count.
+fn turns_a_condition(before: &MachineConfigPoolStatus, after: &MachineConfigPoolStatus) -> bool {
+    let shape = |status: &MachineConfigPoolStatus| {
+        let mut conditions: Vec<(String, String, String)> = status
+            .conditions
+            .iter()
+            .map(|condition| {
+                (
+                    condition.type_.clone(),
+                    condition.status.clone(),
+                    condition.message.clone(),
+                )
+            })
+            .collect();
+        conditions.sort();
+        (
+            conditions,
+            status.configuration.clone(),
+            status.observed_generation,
+        )
+    };
+    shape(before) != shape(after)
+}

@@ -1,0 +1,336 @@
+//! Which change wakes whom. The only place that knows what each reconciler reads.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Resource;
+use kube::api::PartialObjectMeta;
+use mco_api::foreign::node::Node as NodeSettings;
+use mco_api::foreign::scheduler::Scheduler;
+use mco_api::machine_config_pool::MachineConfigPoolSpec;
+use mco_api::vocabulary::annotations::{self, node as annotation};
+use mco_api::vocabulary::conditions::{machine_config_node as condition, pool as pool_condition};
+use mco_api::vocabulary::labels::node as label;
+use mco_api::vocabulary::names;
+use mco_api::{
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
+    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream,
+};
+use mco_core::retention;
+use mco_core::rollout::changes;
+
+use crate::cluster::{Cluster, WHOLE};
+use crate::events::Reporter;
+use crate::mirror::Change;
+
+pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
+    let Some(name) = change.latest().and_then(|pool| pool.metadata.name.clone()) else {
+        return;
+    };
+    let differs = |part: fn(&MachineConfigPool) -> bool| {
+        change.new.is_some_and(|pool| part(pool)) != change.old.is_some_and(|pool| part(pool))
+    };
+    let selector_changed = match (change.old, change.new) {
+        (Some(old), Some(new)) => old.spec.node_selector != new.spec.node_selector,
+        _ => true,
+    };
+    if selector_changed {
+        let (pools, nodes) = (cluster.pools.all(), cluster.nodes.all());
+        let affected = cluster
+            .members
+            .rebuild(pools.iter().map(Arc::as_ref), nodes.iter().map(Arc::as_ref));
+        for pool in affected {
+            cluster.queues.rollout.wake(pool);
+        }
+        for node in nodes {
+            cluster
+                .queues
+                .node_objects
+                .wake(node.metadata.name.clone().unwrap_or_default());
+        }
+    }
+    let metadata_changed = match (change.old, change.new) {
+        (Some(old), Some(new)) => {
+            old.metadata.labels != new.metadata.labels || old.metadata.annotations != new.metadata.annotations
+        }
+        _ => true,
+    };
+    if metadata_changed {
+        for queue in [
+            &cluster.queues.kubelet,
+            &cluster.queues.runtime,
+            &cluster.queues.registries,
+        ] {
+            queue.wake(WHOLE);
+        }
+    }
+    if asks_for_render(cluster, change) {
+        cluster.queues.render.wake(name.as_str());
+        if name == names::pool::WORKER {
+            // Custom pools follow the worker pool's stream of images.
+            wake_custom_renders(cluster);
+        }
+    }
+    if change.new.is_none() {
+        cluster.renders.forget(&name);
+        cluster.options.metrics.forget_pool(&name);
+    }
+    let completed = |pool: &MachineConfigPool| {
+        let status = pool.status.as_ref();
+        status.is_some_and(|status| pool_condition::holds(&status.conditions, pool_condition::UPDATED))
+    };
+    if differs(completed) {
+        cluster.queues.collector.wake(WHOLE);
+    }
+    cluster.queues.rollout.wake(name.as_str());
+    if matches!(name.as_str(), names::pool::MASTER | names::pool::ARBITER) {
+        cluster.queues.rollout.wake(names::pool::MASTER);
+        cluster.queues.rollout.wake(names::pool::ARBITER);
+    }
+}
+
+/// What a render wrote itself asks for no render.
+fn asks_for_render(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) -> bool {
+    let (Some(old), Some(new)) = (change.old, change.new) else {
+        return change.new.is_some();
+    };
+    let inputs =
+        |spec: &MachineConfigPoolSpec| (spec.machine_config_selector.clone(), spec.os_image_stream.clone());
+    let name = new.metadata.name.as_deref().unwrap_or_default();
+    let configuration = &new.spec.configuration;
+    inputs(&old.spec) != inputs(&new.spec)
+        || (old.spec.configuration != *configuration && !cluster.renders.is_own(name, configuration))
+}
+
+fn wake_custom_renders(cluster: &Cluster) {
+    for pool in cluster.pools.all() {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        if names::pool::is_custom(name) {
+            cluster.queues.render.wake(name);
+        }
+    }
+}
+
+pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
+    let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else {
+        return;
+    };
+    let (old_home, new_home) = match change.new {
+        Some(node) => cluster.members.place(node),
+        None => (cluster.members.remove(&name), crate::members::Home::default()),
+    };
+    if old_home.ignored != new_home.ignored {
+        cluster
+            .options
+            .metrics
+            .pool_alert(&name, new_home.ignored.is_some());
+    }
+    let matters = match (change.old, change.new) {
+        (Some(old), Some(new)) => changes::matter(old, new),
+        _ => true,
+    };
+    let moved = old_home.pool != new_home.pool;
+    if matters || moved {
+        for pool in [&old_home.pool, &new_home.pool].into_iter().flatten() {
+            cluster.queues.rollout.wake(pool.as_str());
+            // Control plane and arbiter look at each other.
+            match pool.as_str() {
+                names::pool::MASTER => cluster.queues.rollout.wake(names::pool::ARBITER),
+                names::pool::ARBITER => cluster.queues.rollout.wake(names::pool::MASTER),
+                _ => {}
+            }
+        }
+    }
+    let annotation_changed = |keys: &[&str]| {
+        let of = |node: Option<&Arc<Node>>, key: &str| {
+            node.and_then(|node| node.metadata.annotations.as_ref()?.get(key).cloned())
+        };
+        keys.iter().any(|key| of(change.old, key) != of(change.new, key))
+    };
+    let unschedulable = |node: Option<&Arc<Node>>| {
+        node.and_then(|node| node.spec.as_ref()?.unschedulable)
+            .unwrap_or_default()
+    };
+    if annotation_changed(&[
+        annotation::DESIRED_DRAIN,
+        annotation::LAST_APPLIED_DRAIN,
+        annotation::DRAIN_RECORD,
+    ]) || unschedulable(change.old) != unschedulable(change.new)
+    {
+        cluster.queues.drain.wake(name.as_str());
+    }
+    if change.old.is_none()
+        || change.new.is_none()
+        || moved
+        || annotation_changed(&[annotation::DESIRED_CONFIG])
+    {
+        cluster.queues.node_objects.wake(name.as_str());
+    }
+    if annotation_changed(&[annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG]) {
+        cluster.queues.collector.wake(WHOLE);
+    }
+    let is_master = |node: &Arc<Node>| {
+        let labels = node.metadata.labels.as_ref();
+        labels.is_some_and(|labels| labels.contains_key(label::ROLE_MASTER))
+    };
+    if matters && change.new.is_some_and(is_master) {
+        cluster.queues.control_plane.wake(name.as_str());
+    }
+    if let (Some(old), Some(new)) = (change.old, change.new)
+        && new_home.pool.as_deref() == Some(names::pool::MASTER)
+        && let Some(pool) = cluster.pools.get(names::pool::MASTER)
+    {
+        for event in changes::annotation_events(old, new) {
+            cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
+        }
+    }
+}
+
+pub(crate) fn config(cluster: &Cluster, change: &Change<'_, PartialObjectMeta<MachineConfig>>) {
+    let Some(metadata) = change.latest().map(|config| &config.metadata) else {
+        return;
+    };
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match retention::pool_of(metadata) {
+        Some(pool) => {
+            cluster.queues.collector.wake(WHOLE);
+            let generation = |config: Option<&Arc<PartialObjectMeta<MachineConfig>>>| {
+                config.map(|config| config.metadata.generation)
+            };
+            let gone_or_edited = change.old.is_some() && generation(change.old) != generation(change.new);
+            if gone_or_edited {
+                cluster.queues.render.wake(pool);
+            }
+        }
+        None => cluster.queues.contents.wake(name),
+    }
+}
+
+pub(crate) fn machine_config_node(cluster: &Cluster, change: &Change<'_, MachineConfigNode>) {
+    let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else {
+        return;
+    };
+    let spec = |node: Option<&Arc<MachineConfigNode>>| node.map(|node| node.spec.clone());
+    if spec(change.old) != spec(change.new) {
+        cluster.queues.node_objects.wake(name.as_str());
+    }
+    let shown = |node: Option<&Arc<MachineConfigNode>>| {
+        let status = node.and_then(|node| node.status.clone()).unwrap_or_default();
+        let failures = status
+            .conditions
+            .into_iter()
+            .filter(|entry| entry.type_ == condition::NODE_DEGRADED);
+        let failures = failures
+            .map(|entry| (entry.status, entry.message))
+            .collect::<Vec<_>>();
+        (failures, status.pinned_image_sets)
+    };
+    if shown(change.old) != shown(change.new)
+        && let Some(pool) = cluster.members.home(&name).pool
+    {
+        cluster.queues.rollout.wake(pool);
+    }
+}
+
+pub(crate) fn controller_config(cluster: &Cluster, change: &Change<'_, ControllerConfig>) {
+    let spec = |config: Option<&Arc<ControllerConfig>>| {
+        config.map(|config| {
+            let annotations = config.metadata.annotations.as_ref();
+            let of = |key: &str| annotations.and_then(|all| all.get(key).cloned());
+            (
+                config.spec.clone(),
+                of(annotations::GENERATED_BY_VERSION),
+                of(annotations::RELEASE_IMAGE_VERSION),
+            )
+        })
+    };
+    if spec(change.old) != spec(change.new) {
+        cluster.queues.templates.wake(WHOLE);
+        cluster.wake_all_renders();
+    }
+    let certificates = |config: Option<&Arc<ControllerConfig>>| {
+        config.and_then(|config| Some(config.status.as_ref()?.controller_certificates.clone()))
+    };
+    if certificates(change.old) != certificates(change.new) || change.old.is_none() {
+        cluster.wake_all_rollouts();
+    }
+}
+
+pub(crate) fn kubelet_config(cluster: &Cluster, change: &Change<'_, KubeletConfig>) {
+    if is_worth_a_look(change) {
+        cluster.queues.kubelet.wake(WHOLE);
+    }
+}
+
+pub(crate) fn runtime_config(cluster: &Cluster, change: &Change<'_, ContainerRuntimeConfig>) {
+    if is_worth_a_look(change) {
+        cluster.queues.runtime.wake(WHOLE);
+    }
+}
+
+/// Anything but a new status.
+fn is_worth_a_look<K: Resource>(change: &Change<'_, K>) -> bool {
+    let shape = |object: &Arc<K>| {
+        let meta = object.meta();
+        (
+            meta.generation,
+            meta.deletion_timestamp.is_some(),
+            meta.finalizers.clone(),
+            meta.annotations.clone(),
+        )
+    };
+    change.old.map(shape) != change.new.map(shape)
+}
+
+pub(crate) fn machine_configuration(cluster: &Cluster, _: &Change<'_, MachineConfiguration>) {
+    cluster.queues.policies.wake(WHOLE);
+}
+
+pub(crate) fn os_config(cluster: &Cluster, change: &Change<'_, MachineOSConfig>) {
+    if let Some(config) = change.latest() {
+        cluster
+            .queues
+            .rollout
+            .wake(config.spec.machine_config_pool.name.as_str());
+    }
+}
+
+pub(crate) fn os_build(cluster: &Cluster, change: &Change<'_, MachineOSBuild>) {
+    let Some(build) = change.latest() else { return };
+    let config = cluster.os_configs.get(&build.spec.machine_os_config.name);
+    match config {
+        Some(config) => cluster
+            .queues
+            .rollout
+            .wake(config.spec.machine_config_pool.name.as_str()),
+        None => cluster.wake_all_rollouts(),
+    }
+}
+
+pub(crate) fn os_stream(cluster: &Cluster, _: &Change<'_, OSImageStream>) {
+    cluster.wake_all_renders();
+    cluster.wake_all_rollouts();
+}
+
+/// Whatever decides about registries.
+pub(crate) fn registries<K>(cluster: &Cluster, _: &Change<'_, K>) {
+    cluster.queues.registries.wake(WHOLE);
+}
+
+/// Whatever the base of all roles is made from.
+pub(crate) fn foundations<K>(cluster: &Cluster, _: &Change<'_, K>) {
+    cluster.queues.templates.wake(WHOLE);
+}
+
+pub(crate) fn node_settings(cluster: &Cluster, _: &Change<'_, NodeSettings>) {
+    cluster.queues.kubelet.wake(WHOLE);
+}
+
+pub(crate) fn scheduler(cluster: &Cluster, _: &Change<'_, Scheduler>) {
+    for node in cluster.nodes.all() {
+        cluster
+            .queues
+            .control_plane
+            .wake(node.metadata.name.clone().unwrap_or_default());
+    }
+}

@@ -1,0 +1,308 @@
+//! A whole cluster in this process: the embedded control plane, the controllers, and machines that exist only as Nodes.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use mco_api::vocabulary::conditions::pool as condition;
+use mco_api::vocabulary::{annotations, names};
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
+use mco_apiserver::Server;
+use mco_controllers::{DrainTiming, Metrics, Options};
+use mco_testkit::fleet::{self, Behaviour, Blueprint, Counting, Counts};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub const VERSION: &str = "v-test";
+/// No wait in a test lasts longer.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+pub struct Cluster {
+    pub client: Client,
+    pub metrics: Metrics,
+    /// What the controllers write.
+    pub writes: Counts,
+    server: Server,
+    controllers: Option<Controllers>,
+    fleet: CancellationToken,
+    _directory: tempfile::TempDir,
+}
+
+struct Controllers {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), mco_controllers::Error>>,
+}
+
+impl Cluster {
+    /// With the kinds, the namespace, the two pools everybody has and a ControllerConfig; nothing runs yet.
+    pub async fn prepare() -> Self {
+        let _ = tracing_subscriber::fmt()
+            .with_test_writer()
+            .with_max_level(tracing::Level::INFO)
+            .try_init();
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::open(directory.path(), mco_apiserver::Options::default())
+            .await
+            .unwrap();
+        let client = Client::new(server.service(), "default");
+        let cluster = Self {
+            client,
+            metrics: Metrics::default(),
+            writes: Counts::default(),
+            server,
+            controllers: None,
+            fleet: CancellationToken::new(),
+            _directory: directory,
+        };
+        for definition in mco_api::crds() {
+            cluster.create(&definition).await;
+        }
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(names::NAMESPACE.to_owned());
+        cluster.create(&namespace).await;
+        let established = || async {
+            let pools: Api<MachineConfigPool> = cluster.api();
+            pools.list(&kube::api::ListParams::default()).await.ok()
+        };
+        eventually("the kinds are served", established).await;
+        for pool in mco_core::offline::built_in_pools() {
+            cluster.create(&pool).await;
+        }
+        let mut config = mco_core::bootstrap::default_controller_config();
+        config.metadata.annotations = Some(
+            [
+                (annotations::GENERATED_BY_VERSION.to_owned(), VERSION.to_owned()),
+                (annotations::RELEASE_IMAGE_VERSION.to_owned(), "1.0".to_owned()),
+            ]
+            .into(),
+        );
+        cluster.create(&config).await;
+        cluster
+    }
+
+    /// Three control-plane machines, so many workers, and the controllers at work; everybody up to date.
+    pub async fn start(workers: usize, behaviour: Behaviour) -> Self {
+        let mut cluster = Self::prepare().await;
+        cluster.start_controllers();
+        let masters = (0..3).map(|index| Blueprint::new(format!("master-{index}"), "master"));
+        let workers = (0..workers).map(|index| Blueprint::new(format!("worker-{index}"), "worker"));
+        let machines: Vec<Blueprint> = masters.chain(workers).collect();
+        fleet::create(&cluster.client, &machines).await.unwrap();
+        cluster.start_fleet(behaviour);
+        for pool in ["master", "worker"] {
+            cluster.updated(pool).await;
+        }
+        cluster
+    }
+
+    pub fn options(&self) -> Options {
+        Options {
+            metrics: self.metrics.clone(),
+            drain: DrainTiming {
+                attempt: Duration::from_secs(3),
+                eviction_retry: Duration::from_millis(200),
+                ..DrainTiming::default()
+            },
+            ..Options::new(VERSION, VERSION)
+        }
+    }
+
+    pub fn start_controllers(&mut self) {
+        self.start_controllers_with(self.options());
+    }
+
+    pub fn start_controllers_with(&mut self, options: Options) {
+        let service = Counting::new(self.server.service(), self.writes.clone());
+        let stop = CancellationToken::new();
+        let run = mco_controllers::run(Client::new(service, "default"), options, stop.clone());
+        self.controllers = Some(Controllers {
+            stop,
+            task: tokio::spawn(run),
+        });
+    }
+
+    /// Stops the controllers in good order.
+    pub async fn stop_controllers(&mut self) {
+        if let Some(Controllers { stop, task }) = self.controllers.take() {
+            stop.cancel();
+            let ended = tokio::time::timeout(Duration::from_secs(5), task).await;
+            ended
+                .expect("the controllers stop within five seconds")
+                .unwrap()
+                .unwrap();
+        }
+    }
+
+    pub fn start_fleet(&self, behaviour: Behaviour) {
+        tokio::spawn(fleet::run(self.client.clone(), behaviour, self.fleet.clone()));
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>,
+    {
+        Api::all(self.client.clone())
+    }
+
+    pub async fn create<K>(&self, object: &K) -> K
+    where
+        K: Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        self.api::<K>()
+            .create(&PostParams::default(), object)
+            .await
+            .unwrap()
+    }
+
+    pub async fn create_config(&self, value: Value) -> MachineConfig {
+        let config: MachineConfig = serde_json::from_value(value).unwrap();
+        self.create(&config).await
+    }
+
+    pub async fn delete_config(&self, name: &str) {
+        self.api::<MachineConfig>()
+            .delete(name, &kube::api::DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    pub async fn patch<K>(&self, name: &str, patch: Value) -> K
+    where
+        K: Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        self.api::<K>()
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap()
+    }
+
+    pub async fn pool(&self, name: &str) -> MachineConfigPool {
+        self.api().get(name).await.unwrap()
+    }
+
+    pub async fn node(&self, name: &str) -> Node {
+        self.api().get(name).await.unwrap()
+    }
+
+    pub async fn controller_config(&self) -> ControllerConfig {
+        self.api()
+            .get(mco_api::controller_config::CONTROLLER_CONFIG_NAME)
+            .await
+            .unwrap()
+    }
+
+    pub fn annotation(node: &Node, name: &str) -> String {
+        let key = format!("machineconfiguration.openshift.io/{name}");
+        let annotations = node.metadata.annotations.as_ref();
+        annotations
+            .and_then(|all| all.get(&key))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Waits until a pool's status fits.
+    pub async fn pool_where(
+        &self,
+        name: &str,
+        what: &str,
+        fits: impl Fn(&MachineConfigPool) -> bool,
+    ) -> MachineConfigPool {
+        let what = format!("pool {name}: {what}");
+        eventually(&what, || async {
+            let pool = self.pool(name).await;
+            fits(&pool).then_some(pool)
+        })
+        .await
+    }
+
+    /// Waits until all machines of a pool have its target, and its target is what its configs make.
+    pub async fn updated(&self, name: &str) -> MachineConfigPool {
+        self.pool_where(name, "is updated", |pool| {
+            let target = pool.spec.configuration.reference.name.as_ref();
+            let status = pool.status.clone().unwrap_or_default();
+            target.is_some()
+                && status.configuration.reference.name.as_ref() == target
+                && holds(pool, condition::UPDATED)
+                && !holds(pool, condition::UPDATING)
+        })
+        .await
+    }
+
+    /// Waits until a pool has another target than this one.
+    pub async fn retargeted(&self, name: &str, from: &str) -> String {
+        let pool = self
+            .pool_where(name, "has another target", |pool| target(pool) != from)
+            .await;
+        target(&pool)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.fleet.cancel();
+        if let Some(controllers) = &self.controllers {
+            controllers.stop.cancel();
+        }
+    }
+}
+
+pub fn target(pool: &MachineConfigPool) -> String {
+    pool.spec.configuration.reference.name.clone().unwrap_or_default()
+}
+
+pub fn holds(pool: &MachineConfigPool, type_: &str) -> bool {
+    let status = pool.status.as_ref();
+    status.is_some_and(|status| condition::holds(&status.conditions, type_))
+}
+
+pub fn message(pool: &MachineConfigPool, type_: &str) -> String {
+    let status = pool.status.clone().unwrap_or_default();
+    condition::find(&status.conditions, type_)
+        .map(|condition| condition.message.clone())
+        .unwrap_or_default()
+}
+
+/// A MachineConfig with one file.
+pub fn file_config(name: &str, role: &str, path: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name, "labels": {"machineconfiguration.openshift.io/role": role}},
+        "spec": {"config": {
+            "ignition": {"version": "3.2.0"},
+            "storage": {"files": [
+                {"path": path, "mode": 420, "contents": {"source": format!("data:,{text}")}},
+            ]},
+        }},
+    })
+}
+
+/// Asks again and again until there is an answer.
+pub async fn eventually<T, F>(what: &str, ask: impl Fn() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, asking)
+        .await
+        .unwrap_or_else(|_| panic!("not within {DEADLINE:?}: {what}"))
+}

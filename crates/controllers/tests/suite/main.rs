@@ -1,0 +1,9 @@
+//! The controllers on the embedded control plane, with machines that exist only as Nodes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cluster;
+mod drains;
+mod generated;
+mod observer;
+mod rollout;
+mod story;

@@ -1,0 +1,299 @@
+//! What a change to a cluster's objects will do, before it is made: the next config of every pool, what it changes on
+//! machines and at what cost, in which order nodes go, and which drains are blocked now.
+//!
+//! The same functions decide as in the controllers; this module only arranges them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use mco_api::MachineConfig;
+use mco_api::vocabulary::annotations;
+use serde::Serialize;
+
+use crate::admission;
+use crate::bootstrap::{self, BootstrapError, Cluster, Settings};
+use crate::comparison::{self, Comparison, Entry};
+use crate::disruption::{Drain, Policy};
+use crate::drain::{self, Blocker, Budgets, Eviction};
+use crate::explain::{self, Explanation};
+use crate::manifest::Manifest;
+use crate::problem::Problem;
+use crate::render::{Identity, Rendered};
+use crate::rollout::{PoolWaves, View, waves};
+
+/// A change that somebody has in mind.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    Apply(Manifest),
+    /// Deletes whatever has this name, of a kind that configs are made from.
+    Delete(String),
+}
+
+/// An object that would not be accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    pub kind: String,
+    pub name: String,
+    pub problems: Vec<Problem>,
+}
+
+/// What surrounds the configs: where machines are now, and what moves with them.
+#[derive(Debug, Default)]
+pub struct Situation<'a> {
+    /// The config that each pool's machines go to now.
+    pub current: BTreeMap<String, Entry>,
+    pub nodes: &'a [Node],
+    pub pods: &'a [Pod],
+    pub budgets: &'a [PodDisruptionBudget],
+    pub policy: Policy,
+}
+
+/// What becomes of one pool.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolForecast {
+    pub pool: String,
+    /// Why no config can be rendered for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// What changes and has more than one source: who wins, and who is overridden.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Explanation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<PoolWaves>,
+    /// Pods that could not be evicted if it started now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked: Vec<Blocker>,
+    #[serde(skip)]
+    pub next: Entry,
+}
+
+impl PoolForecast {
+    pub fn is_change(&self) -> bool {
+        self.error.is_some() || self.comparison.old != self.comparison.new
+    }
+}
+
+/// The objects after the edits, and the edits that would be refused, which are left out.
+pub fn edited(objects: &[Manifest], edits: &[Edit]) -> (Vec<Manifest>, Vec<Refusal>) {
+    let mut after = objects.to_vec();
+    let mut refused = Vec::new();
+    for edit in edits {
+        match edit {
+            Edit::Delete(name) => after.retain(|object| object.name != *name || !can_be_deleted(object)),
+            Edit::Apply(manifest) => match problems(manifest) {
+                problems if !problems.is_empty() => refused.push(Refusal {
+                    kind: manifest.kind.clone(),
+                    name: manifest.name.clone(),
+                    problems,
+                }),
+                _ => apply(&mut after, manifest),
+            },
+        }
+    }
+    (after, refused)
+}
+
+/// A pool shares its name with nothing that people mean by a name alone.
+fn can_be_deleted(object: &Manifest) -> bool {
+    !matches!(object.kind.as_str(), "MachineConfigPool" | "ControllerConfig")
+}
+
+fn apply(objects: &mut Vec<Manifest>, manifest: &Manifest) {
+    let same = |object: &&mut Manifest| object.kind == manifest.kind && object.name == manifest.name;
+    match objects.iter_mut().find(same) {
+        Some(object) => {
+            // What the cluster has added (status, owners, the target of a pool) is not part of what people write.
+            let mut value = object.value.clone();
+            merge(&mut value, &manifest.value);
+            *object = Manifest {
+                value,
+                ..manifest.clone()
+            };
+        }
+        None => objects.push(manifest.clone()),
+    }
+}
+
+/// Lays what was written over what is there: `spec` as a whole, except for a pool's target, and `metadata` by key.
+fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
+    let target = there.pointer("/spec/configuration").cloned();
+    if let Some(spec) = written.get("spec") {
+        there["spec"] = spec.clone();
+        if let (Some(target), Some(spec)) = (target, there["spec"].as_object_mut()) {
+            spec.entry("configuration").or_insert(target);
+        }
+    }
+    for key in ["labels", "annotations"] {
+        let Some(values) = written
+            .pointer(&format!("/metadata/{key}"))
+            .and_then(|v| v.as_object())
+        else {
+            continue;
+        };
+        for (name, value) in values {
+            there["metadata"][key][name] = value.clone();
+        }
+    }
+}
+
+fn problems(manifest: &Manifest) -> Vec<Problem> {
+    let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
+    let checked = admission::check(group, &manifest.kind, &manifest.value);
+    checked.and_then(Result::err).unwrap_or_default()
+}
+
+/// A running cluster after the edits. Generated MachineConfigs are taken as they are there, except those that the edits
+/// change: so the forecast needs none of the secrets they were made from.
+pub fn in_cluster(
+    before: &[Manifest],
+    after: Vec<Manifest>,
+    settings: &Settings<'_>,
+) -> Result<Cluster, Vec<BootstrapError>> {
+    let sources = |objects: &[Manifest]| -> Vec<Manifest> {
+        let kept = objects.iter().filter(|object| !is_generated(object));
+        kept.cloned().collect()
+    };
+    let generators = |objects: &[Manifest]| -> BTreeSet<String> {
+        let kinds = objects.iter().filter(|object| object.kind != "MachineConfig");
+        let specs = kinds.map(|object| {
+            let target = object.value.pointer("/spec/machineConfigPoolSelector");
+            format!(
+                "{} {} {:?} {:?}",
+                object.kind,
+                object.name,
+                target,
+                object.value.get("spec")
+            )
+        });
+        specs.collect()
+    };
+    if generators(before) == generators(&after) {
+        return bootstrap::adopt(after);
+    }
+    let old = generated(bootstrap::assemble(sources(before), settings)?);
+    let new = generated(bootstrap::assemble(sources(&after), settings)?);
+    let mut cluster = bootstrap::adopt(after)?;
+    let configs = &mut cluster.inventory.configs;
+    configs.retain(|config| {
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        !old.contains_key(name) || new.contains_key(name)
+    });
+    for (name, config) in new {
+        if old.get(&name).is_some_and(|old| old.spec == config.spec) {
+            continue;
+        }
+        configs.retain(|existing| existing.metadata.name.as_deref() != Some(&name));
+        configs.push(config);
+    }
+    Ok(cluster)
+}
+
+fn is_generated(object: &Manifest) -> bool {
+    let annotated = |key: &str| {
+        let all = object.value.pointer("/metadata/annotations");
+        all.is_some_and(|all| all.get(key).is_some())
+    };
+    object.kind == "MachineConfig" && annotated(annotations::GENERATED_BY_CONTROLLER_VERSION)
+}
+
+fn generated(cluster: Cluster) -> BTreeMap<String, MachineConfig> {
+    let configs = cluster.inventory.configs.into_iter();
+    configs
+        .filter_map(|config| Some((config.metadata.name.clone()?, config)))
+        .filter(|(name, _)| cluster.origins.of_config(name).is_some())
+        .collect()
+}
+
+/// What becomes of every pool.
+pub fn forecast(after: &Cluster, identity: Identity<'_>, now: &Situation<'_>) -> Vec<PoolForecast> {
+    let mut pools = Vec::new();
+    let mut rendered: BTreeMap<String, Result<Rendered, String>> = BTreeMap::new();
+    for outcome in after.render(identity) {
+        let name = outcome.name().to_owned();
+        let mut pool = outcome.pool;
+        if let Ok(rendered) = &outcome.result {
+            pool.spec.configuration.reference.name = Some(rendered.name().to_owned());
+        }
+        pools.push(pool);
+        rendered.insert(name, outcome.result.map_err(|error| error.to_string()));
+    }
+    let view = View::new(&pools, now.nodes);
+    let foretold = waves(&view).into_iter();
+    let mut rollouts: HashMap<String, PoolWaves> =
+        foretold.map(|waves| (waves.pool.clone(), waves)).collect();
+    rendered
+        .into_iter()
+        .map(|(pool, result)| {
+            let rollout = rollouts.remove(&pool);
+            of_pool(pool, result, after, rollout, now)
+        })
+        .collect()
+}
+
+fn of_pool(
+    pool: String,
+    result: Result<Rendered, String>,
+    after: &Cluster,
+    rollout: Option<PoolWaves>,
+    now: &Situation<'_>,
+) -> PoolForecast {
+    let nothing = Entry::default();
+    let old = now.current.get(&pool).unwrap_or(&nothing);
+    let rendered = match result {
+        Ok(rendered) => rendered,
+        // Machines stay as they are while the pool cannot be rendered.
+        Err(error) => {
+            return PoolForecast {
+                pool,
+                error: Some(error),
+                comparison: comparison::compare(old, old, &now.policy),
+                overrides: Vec::new(),
+                rollout: None,
+                blocked: Vec::new(),
+                next: old.clone(),
+            };
+        }
+    };
+    let mut explanations = explain::explain(&rendered);
+    explain::add_origins(&mut explanations, &after.origins);
+    let next = Entry::from(rendered);
+    let comparison = comparison::compare(old, &next, &now.policy);
+    let changed: BTreeSet<&str> = comparison.changes.names().collect();
+    explanations.retain(|one| !one.overridden.is_empty() && changed.contains(one.name.as_str()));
+    let moves = comparison.old != comparison.new;
+    let rollout = rollout.filter(|_| moves);
+    let drains = matches!(comparison.cost.drain, Drain::Needed { .. });
+    let blocked = match &rollout {
+        Some(rollout) if drains => blocked(rollout, now),
+        _ => Vec::new(),
+    };
+    PoolForecast {
+        pool,
+        error: None,
+        comparison,
+        overrides: explanations,
+        rollout,
+        blocked,
+        next,
+    }
+}
+
+/// Which of the nodes that will go could not be drained at this moment.
+fn blocked(rollout: &PoolWaves, now: &Situation<'_>) -> Vec<Blocker> {
+    let budgets = Budgets::new(now.budgets);
+    let nodes = rollout.under_way.iter().chain(rollout.waves.iter().flatten());
+    nodes
+        .flat_map(|node| {
+            let here = now.pods.iter().filter(|pod| {
+                let spec = pod.spec.as_ref();
+                spec.and_then(|spec| spec.node_name.as_deref()) == Some(node)
+            });
+            let eviction = Eviction::of_pods(here, drain::Policy::default(), |_, _| true);
+            budgets.blockers(node, eviction.evict)
+        })
+        .collect()
+}

@@ -1,0 +1,126 @@
+//! The few objects a node needs of its cluster, each fetched by name.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams};
+use mco_api::vocabulary::names;
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
+use mco_core::disruption::Policy;
+use mco_core::reconcilable::Overrides;
+use serde_json::json;
+
+use super::error::AgentError;
+use super::report::Report;
+use crate::drift::DriftPolicy;
+
+/// What the administrator has decided about changes.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    pub policy: Policy,
+    pub overrides: Overrides,
+}
+
+pub(super) struct Cluster {
+    client: kube::Client,
+    node: String,
+}
+
+impl Cluster {
+    pub fn new(client: kube::Client, node: String) -> Self {
+        Self { client, node }
+    }
+
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn controller_configs(&self) -> Api<ControllerConfig> {
+        Api::all(self.client.clone())
+    }
+
+    pub async fn config(&self, name: &str) -> Result<MachineConfig, AgentError> {
+        let configs: Api<MachineConfig> = Api::all(self.client.clone());
+        let found = configs
+            .get_opt(name)
+            .await
+            .map_err(failed(format!("read MachineConfig {name}")))?;
+        found.ok_or_else(|| AgentError::NoSuchConfig(name.to_owned()))
+    }
+
+    /// What changes cost here. A cluster without a MachineConfiguration has the built-in rules.
+    pub async fn rules(&self) -> Result<Rules, AgentError> {
+        let all: Api<MachineConfiguration> = Api::all(self.client.clone());
+        let found = all.get_opt(names::SINGLETON).await;
+        let Some(found) = found.map_err(failed("read the disruption policies".to_owned()))? else {
+            return Ok(Rules::default());
+        };
+        let status = found.status.unwrap_or_default();
+        let generation = found.metadata.generation.unwrap_or_default();
+        let policy = match status.node_disruption_policy_status {
+            Some(_) if status.observed_generation != generation => {
+                return Err(AgentError::PolicyNotReady { generation });
+            }
+            Some(policies) => Policy::default().with_cluster_policies(&policies.cluster_policies),
+            None => Policy::default(),
+        };
+        let overrides = found.spec.irreconcilable_validation_overrides;
+        Ok(Rules {
+            policy,
+            overrides: overrides.as_ref().map(Overrides::from).unwrap_or_default(),
+        })
+    }
+
+    /// The pool that the node belongs to, as its MachineConfigNode says.
+    pub async fn pool(&self) -> Result<Option<MachineConfigPool>, AgentError> {
+        let nodes: Api<MachineConfigNode> = Api::all(self.client.clone());
+        let attempt = || failed(format!("find the pool of node {}", self.node));
+        let Some(node) = nodes.get_opt(&self.node).await.map_err(attempt())? else {
+            return Ok(None);
+        };
+        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
+        pools.get_opt(&node.spec.pool.name).await.map_err(attempt())
+    }
+
+    /// The pool's word on drift. Without one, or without an answer, nothing is changed on the machine.
+    pub async fn drift_policy(&self) -> DriftPolicy {
+        let pool = match self.pool().await {
+            Ok(pool) => pool,
+            Err(error) => {
+                tracing::warn!(%error, "the pool's drift policy is not known");
+                None
+            }
+        };
+        pool.and_then(|pool| pool.metadata.annotations?.remove(DriftPolicy::ANNOTATION))
+            .map(|value| DriftPolicy::from_annotation(&value))
+            .unwrap_or_default()
+    }
+
+    /// Writes annotations of the node; none removes one. Gives the node as it is then.
+    pub async fn write(&self, report: &Report) -> Result<Node, AgentError> {
+        self.annotate(json!(report)).await
+    }
+
+    pub async fn introduce(&self, annotations: &BTreeMap<String, String>) -> Result<Node, AgentError> {
+        self.annotate(json!(annotations)).await
+    }
+
+    async fn annotate(&self, annotations: serde_json::Value) -> Result<Node, AgentError> {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        self.nodes()
+            .patch(&self.node, &PatchParams::default(), &patch)
+            .await
+            .map_err(failed(format!("annotate node {}", self.node)))
+    }
+}
+
+fn failed(attempted: String) -> impl FnOnce(kube::Error) -> AgentError {
+    move |source| AgentError::Api {
+        attempted,
+        source: Box::new(source),
+    }
+}

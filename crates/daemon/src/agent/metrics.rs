@@ -1,0 +1,166 @@
+//! What monitoring can see of a daemon. Names and labels are those that dashboards and alerts already know.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use jiff::Timestamp;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: String,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Update {
+    config: String,
+    err: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Host {
+    os: String,
+    version: String,
+}
+
+type Seconds = Gauge<f64, AtomicU64>;
+
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    state: Family<State, Seconds>,
+    update: Family<Update, Seconds>,
+    drift: Seconds,
+    system_errors: Gauge,
+    failed_reboots: Counter,
+}
+
+impl Metrics {
+    pub fn new(os: &str, version: &str) -> Self {
+        let mut registry = Registry::default();
+        let host: Family<Host, Gauge> = Family::default();
+        host.get_or_create(&Host {
+            os: os.to_uppercase(),
+            version: version.to_owned(),
+        })
+        .set(1);
+        let metrics = Self {
+            registry: Registry::default(),
+            state: Family::default(),
+            update: Family::default(),
+            drift: Seconds::default(),
+            system_errors: Gauge::default(),
+            failed_reboots: Counter::default(),
+        };
+        registry.register("mcd_host_os_and_version", "The system of the machine", host);
+        registry.register(
+            "mcd_state",
+            "Since when the node is in this state",
+            metrics.state.clone(),
+        );
+        registry.register(
+            "mcd_update_state",
+            "When the latest update ended, and how",
+            metrics.update.clone(),
+        );
+        registry.register(
+            "mcd_config_drift",
+            "When drift was found; 0 without drift",
+            metrics.drift.clone(),
+        );
+        registry.register(
+            "mcd_pivot_errors_total",
+            "Failures to stage the operating system since the latest success",
+            metrics.system_errors.clone(),
+        );
+        registry.register(
+            "mcd_reboots_failed",
+            "Reboots that could not be asked for",
+            metrics.failed_reboots.clone(),
+        );
+        Self { registry, ..metrics }
+    }
+
+    pub fn state(&self, state: &str, reason: &str) {
+        let labels = State {
+            state: state.to_owned(),
+            reason: reason.to_owned(),
+        };
+        self.state.clear();
+        self.state.get_or_create(&labels).set(now());
+    }
+
+    pub fn update(&self, config: &str, error: &str) {
+        let labels = Update {
+            config: config.to_owned(),
+            err: error.to_owned(),
+        };
+        self.update.clear();
+        self.update.get_or_create(&labels).set(now());
+    }
+
+    pub fn drifted(&self) {
+        self.drift.set(now());
+    }
+
+    pub fn no_drift(&self) {
+        self.drift.set(0.0);
+    }
+
+    pub fn system_failed(&self) {
+        self.system_errors.inc();
+    }
+
+    pub fn system_staged(&self) {
+        self.system_errors.set(0);
+    }
+
+    pub fn reboot_failed(&self) {
+        self.failed_reboots.inc();
+    }
+
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "seconds are exact for longer than anybody will care"
+)]
+fn now() -> f64 {
+    Timestamp::now().as_second() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_the_known_ones_and_old_states_are_dropped() {
+        let metrics = Metrics::new("debian", "13");
+        metrics.state("Done", "");
+        metrics.state("Degraded", "disk full");
+        metrics.update("rendered-worker-1", "");
+        metrics.reboot_failed();
+        let text = metrics.text().unwrap();
+        for line in [
+            "mcd_host_os_and_version{os=\"DEBIAN\",version=\"13\"} 1",
+            "mcd_state{state=\"Degraded\",reason=\"disk full\"} ",
+            "mcd_update_state{config=\"rendered-worker-1\",err=\"\"} ",
+            "mcd_config_drift 0",
+            "mcd_pivot_errors_total 0",
+            "mcd_reboots_failed_total 1",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(!text.contains("state=\"Done\""), "{text}");
+    }
+}

@@ -1,0 +1,381 @@
+//! The event loop: wait for news, take steps until there is nothing left to do, report failures and try again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use mco_api::ControllerConfig;
+use mco_api::vocabulary::events::daemon as event;
+use mco_core::node_progress::Phase;
+use mco_host::os::OsRelease;
+use mco_host::{Machine, ServiceManager};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::activity::Teller;
+use super::cluster::Cluster;
+use super::decide::{Version, retry_delay};
+use super::error::AgentError;
+use super::events::Events;
+use super::health::{self, Health};
+use super::metrics::Metrics;
+use super::options::Options;
+use super::progress::Progress;
+use super::report::{self, Failure, Report};
+use super::view::NodeView;
+use super::wake::{News, Newsfeed, newsfeed};
+use crate::drift::{DriftError, HealBudget, Monitor, Watch};
+use crate::once;
+
+/// Runs the daemon of one node until told to stop. The lock on the machine is held all the time.
+pub async fn run(
+    client: kube::Client,
+    machine: impl Into<Arc<Machine>>,
+    node_name: impl Into<String>,
+    options: Options,
+    stop: CancellationToken,
+) -> Result<(), AgentError> {
+    let (machine, node) = (machine.into(), node_name.into());
+    let _lock = once::lock(&machine)?;
+    // What runs beside us ends with us, however we end.
+    let helpers = CancellationToken::new();
+    let _end_of_helpers = helpers.clone().drop_guard();
+    let mut agent = Agent::new(client, machine, node, &options);
+    let endpoints = match options.listen {
+        Some(address) => Some(health::listen(address, Arc::clone(&agent.health), helpers.clone()).await?),
+        None => None,
+    };
+    let news = newsfeed(&agent.cluster);
+    let ended = agent.follow(news, options.grace, &stop).await;
+    agent.teller.stopping();
+    helpers.cancel();
+    if let Some(endpoints) = endpoints {
+        endpoints.await?;
+    }
+    ended
+}
+
+/// The daemon of one node, with everything it remembers. Nothing here has to survive a restart.
+pub(super) struct Agent {
+    pub machine: Arc<Machine>,
+    pub cluster: Cluster,
+    pub events: Events,
+    pub progress: Progress,
+    pub teller: Teller,
+    pub health: Arc<Health>,
+    pub node: Option<KnownNode>,
+    pub controller_config: Option<Arc<ControllerConfig>>,
+    /// What an earlier daemon or boot had left was finished or undone.
+    pub recovered: bool,
+    /// What this process has compared and applied; nothing is taken on trust from the one before.
+    pub verified: Option<Version>,
+    pub monitor: Option<Monitor>,
+    pub heals: HealBudget,
+    pub started: Instant,
+    pub failures: u32,
+}
+
+/// The Node as it was last seen, from the watch or from the answer to a write of ours.
+#[derive(Debug)]
+pub(super) struct KnownNode {
+    pub view: NodeView,
+    revision: Option<u128>,
+}
+
+/// How long to wait if there is no news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pause {
+    UntilNews,
+    Until(Instant),
+}
+
+impl Pause {
+    pub fn after(delay: Duration) -> Self {
+        Self::Until(Instant::now() + delay)
+    }
+
+    async fn over(self) {
+        match self {
+            Self::UntilNews => std::future::pending().await,
+            Self::Until(deadline) => tokio::time::sleep_until(deadline).await,
+        }
+    }
+}
+
+/// What follows a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Wait(Pause),
+    /// There is more to do at once.
+    Again,
+}
+
+impl Agent {
+    fn new(client: kube::Client, machine: Arc<Machine>, node: String, options: &Options) -> Self {
+        let release = OsRelease::read(&machine.root).unwrap_or_default();
+        let service_manager = ServiceManager::new(options.notify_socket.clone());
+        Self {
+            cluster: Cluster::new(client.clone(), node.clone()),
+            events: Events::start(client.clone(), node.clone()),
+            progress: Progress::new(client, node),
+            teller: Teller::new(&machine.root, service_manager),
+            health: Arc::new(Health {
+                metrics: Metrics::new(release.id(), &release.version()),
+                ready: AtomicBool::new(false),
+            }),
+            node: None,
+            controller_config: None,
+            recovered: false,
+            verified: None,
+            monitor: None,
+            heals: HealBudget::default(),
+            started: Instant::now(),
+            failures: 0,
+            machine,
+        }
+    }
+
+    /// A stop is obeyed between steps; a step that takes longer than the grace is left to the next start.
+    async fn follow(
+        &mut self,
+        mut news: Newsfeed,
+        grace: Duration,
+        stop: &CancellationToken,
+    ) -> Result<(), AgentError> {
+        self.teller.doing(
+            &self.machine.root,
+            "waiting for the node to appear in the cluster",
+            None,
+        );
+        let mut pause = Pause::UntilNews;
+        loop {
+            let wake = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                one = news.next() => Wake::News(one.ok_or(AgentError::WatchEnded)?),
+                found = next_finding(&mut self.monitor) => Wake::Found(found),
+                () = pause.over() => Wake::TimeIsUp,
+            };
+            let work = self.act(wake, pause, stop);
+            let outcome = tokio::select! {
+                biased;
+                outcome = work => outcome,
+                () = cut_off(stop, grace) => {
+                    self.events.warning(event::GOT_SIGTERM_DURING_UPDATE, "Got SIGTERM, but actively updating");
+                    return Ok(());
+                }
+            };
+            pause = match outcome {
+                Ok(pause) => pause,
+                Err(error) => Pause::after(self.report_failure(&error).await),
+            };
+        }
+    }
+
+    /// Answers to a wake-up. `pause` is what to go on waiting for if it means nothing to us.
+    async fn act(&mut self, wake: Wake, pause: Pause, stop: &CancellationToken) -> Result<Pause, AgentError> {
+        match wake {
+            Wake::News(News::Node(node)) => {
+                if !self.learn(&node) {
+                    return Ok(pause);
+                }
+            }
+            Wake::News(News::NodeGone) => {
+                self.node = None;
+                return Ok(Pause::UntilNews);
+            }
+            Wake::News(News::ControllerConfig(config)) => self.controller_config = Some(Arc::new(*config)),
+            Wake::Found(Ok(Watch::Drifted(mismatches))) => {
+                return Ok(self.react_to_drift(&mismatches).await?.unwrap_or(pause));
+            }
+            // Repaired perhaps, or told to apply everything again.
+            Wake::Found(Ok(Watch::Intact)) | Wake::TimeIsUp => {}
+            Wake::Found(Err(error)) => {
+                self.monitor = None;
+                return Err(error.into());
+            }
+        }
+        self.sync(stop).await
+    }
+
+    /// Takes steps until there is none to take.
+    async fn sync(&mut self, stop: &CancellationToken) -> Result<Pause, AgentError> {
+        if self.node.is_none() {
+            return Ok(Pause::UntilNews);
+        }
+        loop {
+            let after = self.step().await?;
+            if !self.health.ready.swap(true, Ordering::Relaxed) {
+                self.teller.ready();
+            }
+            match after {
+                After::Wait(pause) => {
+                    self.failures = 0;
+                    return Ok(pause);
+                }
+                After::Again if stop.is_cancelled() => return Ok(Pause::UntilNews),
+                After::Again => {}
+            }
+        }
+    }
+
+    pub fn view(&self) -> Option<&NodeView> {
+        self.node.as_ref().map(|node| &node.view)
+    }
+
+    /// Takes note of the Node; tells whether anything changed that concerns us. The answer to a write may overtake the
+    /// watch, so what is older than what is known counts for nothing.
+    pub fn learn(&mut self, node: &Node) -> bool {
+        let annotations = node.metadata.annotations.clone().unwrap_or_default();
+        let seen = KnownNode {
+            view: NodeView::new(&annotations),
+            revision: node
+                .metadata
+                .resource_version
+                .as_deref()
+                .and_then(|version| version.parse().ok()),
+        };
+        if node.metadata.deletion_timestamp.is_some() {
+            self.node = None;
+            return false;
+        }
+        if let Some(known) = &self.node {
+            if seen.revision < known.revision {
+                return false;
+            }
+            if seen.view == known.view {
+                self.node = Some(seen);
+                return false;
+            }
+        }
+        self.health.metrics.state(&seen.view.state, &seen.view.reason);
+        self.node = Some(seen);
+        true
+    }
+
+    /// Writes to the Node and goes on from what it says then.
+    pub async fn write(&mut self, report: &Report) -> Result<(), AgentError> {
+        if report.is_empty() {
+            return Ok(());
+        }
+        let node = self.cluster.write(report).await?;
+        self.learn(&node);
+        Ok(())
+    }
+
+    pub async fn tell(&mut self, phase: &Phase) {
+        let target = self
+            .view()
+            .and_then(|view| view.desired_config.clone())
+            .unwrap_or_default();
+        if let Some(doing) = doing(phase, &target) {
+            self.teller.doing(&self.machine.root, &doing, None);
+        }
+        if let Some(node) = &self.node {
+            self.progress.tell(phase, &node.view).await;
+        }
+    }
+
+    /// Runs work on the machine away from the event loop.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Machine) -> Result<T, AgentError> + Send + 'static,
+    ) -> Result<T, AgentError> {
+        let machine = Arc::clone(&self.machine);
+        tokio::task::spawn_blocking(move || work(&machine)).await?
+    }
+
+    /// The same for work that tells how far it is.
+    pub async fn told<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Machine, &dyn Fn(Phase)) -> Result<T, AgentError> + Send + 'static,
+    ) -> Result<T, AgentError> {
+        let (sender, mut phases) = mpsc::unbounded_channel();
+        let machine = Arc::clone(&self.machine);
+        let task = tokio::task::spawn_blocking(move || {
+            // Nobody listens any more only if the agent itself is going away.
+            work(&machine, &|phase| drop(sender.send(phase)))
+        });
+        while let Some(phase) = phases.recv().await {
+            self.tell(&phase).await;
+        }
+        task.await?
+    }
+
+    /// Says on the Node what went wrong, and gives the time to wait before the next attempt.
+    async fn report_failure(&mut self, error: &AgentError) -> Duration {
+        let text = error.to_string();
+        tracing::warn!(
+            node = self.cluster.node(),
+            error = text,
+            "the node could not be brought further"
+        );
+        self.failures += 1;
+        self.teller.failed(&self.machine.root, &text);
+        if !matches!(error, AgentError::Api { .. }) {
+            self.verified = None;
+        }
+        if self.failures > error.patience() {
+            self.say_degraded(error, &text).await;
+        }
+        self.watch_over_disk().await;
+        retry_delay(self.failures)
+    }
+
+    async fn say_degraded(&mut self, error: &AgentError, text: &str) {
+        let report = report::degraded(error.failure(), text);
+        if self.view().is_some_and(|view| view.says(&report)) {
+            return;
+        }
+        if let Some(reason) = error.event() {
+            self.events.warning(reason, text);
+        }
+        if error.failure() == Failure::Degraded && error.is_about_the_system() {
+            self.health.metrics.system_failed();
+        }
+        let target = self.view().and_then(|view| view.desired_config.clone());
+        self.health
+            .metrics
+            .update(target.as_deref().unwrap_or_default(), text);
+        if let Err(unreported) = self.write(&report).await {
+            tracing::warn!(error = %unreported, "the failure could not be reported");
+        }
+        self.tell(&Phase::Failed {
+            error: text.to_owned(),
+        })
+        .await;
+    }
+}
+
+/// What ended a wait.
+enum Wake {
+    News(News),
+    Found(Result<Watch, DriftError>),
+    TimeIsUp,
+}
+
+async fn next_finding(monitor: &mut Option<Monitor>) -> Result<Watch, DriftError> {
+    match monitor {
+        Some(monitor) => monitor.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn cut_off(stop: &CancellationToken, grace: Duration) {
+    stop.cancelled().await;
+    tokio::time::sleep(grace).await;
+}
+
+/// A phase in the words of `systemctl status`.
+fn doing(phase: &Phase, target: &str) -> Option<String> {
+    Some(match phase {
+        Phase::NeedsUpdate => format!("looking at the way to {target}"),
+        Phase::Applying(_) => format!("putting {target} in place"),
+        Phase::Applied(_) => format!("telling services about {target}"),
+        Phase::RebootPending => format!("rebooting into {target}"),
+        _ => return None,
+    })
+}

@@ -1,0 +1,473 @@
+//! The steps that [`super::decide`] can ask for, one function each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use mco_api::MachineConfig;
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::annotations::node::drain;
+use mco_api::vocabulary::events::daemon as event;
+use mco_core::disruption::Action;
+use mco_core::node_progress::Phase;
+use mco_host::Reboot;
+
+use super::cluster::Rules;
+use super::decide::{Observation, Pending, Step, Version, next, retry_delay};
+use super::error::AgentError;
+use super::report::{self, Failure, Report};
+use super::run::{After, Agent, Pause};
+use super::view::OnDisk;
+use super::work::{self, Updated};
+use crate::config::NodeConfig;
+use crate::disk;
+use crate::drift::{DriftPolicy, Monitor};
+use crate::live;
+use crate::validate::{self, Mismatch};
+
+/// How long the controller may take before the node calls itself degraded. It goes on waiting all the same.
+const LONGEST_DRAIN: SignedDuration = SignedDuration::from_hours(1);
+const LONGEST_UNCORDON: SignedDuration = SignedDuration::from_mins(10);
+/// A machine that is still up after this long was not rebooted after all; shutdowns may take their time.
+const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
+
+impl Agent {
+    /// One step.
+    pub(super) async fn step(&mut self) -> Result<After, AgentError> {
+        if !self.recovered {
+            self.blocking(work::recover).await?;
+            self.recovered = true;
+        }
+        self.sync_certificates().await?;
+        let Some(node) = self.view().cloned() else {
+            return Ok(After::Wait(Pause::UntilNews));
+        };
+        let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
+        if seen.node.rebooting && seen.pending == Pending::Nothing {
+            // Rebooted by the daemon of another implementation, or by hand after ours had asked.
+            return self.acknowledge_boot().await;
+        }
+        let step = next(&seen, self.verified.as_ref())?;
+        tracing::debug!(node = self.cluster.node(), ?step, "next step");
+        match step {
+            Step::AwaitDesired => {
+                self.teller.doing(
+                    &self.machine.root,
+                    "waiting for the controller to choose a config",
+                    None,
+                );
+                Ok(After::Wait(Pause::UntilNews))
+            }
+            Step::AwaitController { request } => self.await_controller(&request),
+            Step::Introduce => self.introduce(&seen.disk).await,
+            Step::Reboot { because } => self.reboot(because).await,
+            Step::ProveBoot => self.prove_boot(seen.disk).await,
+            Step::Update { from, to } => self.update(seen, from, to).await,
+            Step::RequestUncordon { config } => {
+                self.write(&report::request_uncordon(&config)).await?;
+                Ok(After::Again)
+            }
+            Step::ReportDone { config } => self.report_done(&seen.disk, &config).await,
+            Step::Idle => self.idle(&seen.disk).await,
+        }
+    }
+
+    fn await_controller(&mut self, request: &str) -> Result<After, AgentError> {
+        let drains = request.starts_with(drain::DRAIN);
+        let (doing, longest) = if drains {
+            ("waiting for the controller to drain the node", LONGEST_DRAIN)
+        } else {
+            (
+                "waiting for the controller to let work in again",
+                LONGEST_UNCORDON,
+            )
+        };
+        let since = self.teller.doing(&self.machine.root, doing, Some(request));
+        let left = longest - Timestamp::now().duration_since(since);
+        match Duration::try_from(left) {
+            Ok(left) if !left.is_zero() => Ok(After::Wait(Pause::after(left))),
+            _ if drains => Err(AgentError::DrainTimeout(self.cluster.node().to_owned())),
+            _ => Err(AgentError::UncordonTimeout(self.cluster.node().to_owned())),
+        }
+    }
+
+    async fn introduce(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
+        let installed = self
+            .blocking(|machine| Ok(disk::node_annotations(&machine.root)?))
+            .await?;
+        let annotations = report::introduction(installed.as_ref(), disk);
+        let node = self.cluster.introduce(&annotations).await?;
+        self.learn(&node);
+        Ok(After::Again)
+    }
+
+    async fn reboot(&mut self, because: String) -> Result<After, AgentError> {
+        self.tell(&Phase::RebootPending).await;
+        let action = Report::from([(
+            annotation::POST_CONFIG_ACTION,
+            Some(annotation::REBOOTING.to_owned()),
+        )]);
+        // Told for people; a node whose API server is away still has to boot.
+        if let Err(error) = self.write(&action).await {
+            tracing::warn!(%error, "the boot could not be announced");
+        }
+        self.events.normal(event::REBOOT, because.as_str());
+        tracing::info!(node = self.cluster.node(), because, "initiating reboot");
+        let asked = self
+            .blocking(move |machine| work::reboot(machine, &because))
+            .await
+            .inspect_err(|_| self.health.metrics.reboot_failed())?;
+        match asked {
+            Reboot::Queued => Ok(After::Wait(Pause::after(LONGEST_SHUTDOWN))),
+            Reboot::Simulated => {
+                // What a new process would begin with.
+                self.recovered = false;
+                self.verified = None;
+                Ok(After::Again)
+            }
+        }
+    }
+
+    async fn prove_boot(&mut self, disk: OnDisk) -> Result<After, AgentError> {
+        self.blocking(work::prove_boot).await?;
+        self.health.metrics.system_staged();
+        self.verified = disk.config.map(|config| Version {
+            config,
+            image: disk.image,
+        });
+        self.acknowledge_boot().await
+    }
+
+    async fn acknowledge_boot(&mut self) -> Result<After, AgentError> {
+        self.tell(&Phase::Rebooted).await;
+        self.tell(&Phase::Resumed).await;
+        let action = Report::from([(annotation::POST_CONFIG_ACTION, Some(String::new()))]);
+        self.write(&action).await?;
+        Ok(After::Again)
+    }
+
+    async fn update(&mut self, seen: Observation, from: Version, to: Version) -> Result<After, AgentError> {
+        self.stop_watching();
+        let again = from == to;
+        if !again {
+            self.tell(&Phase::NeedsUpdate).await;
+        }
+        let known = if seen.introduces_itself || seen.disk.config.is_none() {
+            Some(self.installed(&from.config).await?)
+        } else {
+            None
+        };
+        let target = match &known {
+            Some(known) if from.config == to.config => known.clone(),
+            _ => self.target(&to.config).await?,
+        };
+        let new = work::checked(target)?.with_built_image(to.image.clone());
+        let image = from.image.clone();
+        let old = self
+            .blocking(move |machine| work::starting_point(machine, known, image))
+            .await?;
+        if !seen.forced {
+            self.preflight(&old).await?;
+        }
+        let rules = if again {
+            Rules::default()
+        } else {
+            self.cluster.rules().await?
+        };
+        if !again || seen.forced {
+            self.write(&report::working(&seen.node)).await?;
+        }
+        let update = work::Update {
+            node: seen.node,
+            old,
+            new,
+            rules,
+            forced: seen.forced,
+        };
+        let updated = self
+            .told(move |machine, tell| work::update(machine, &update, tell))
+            .await?;
+        self.follow_up(updated, &to, again).await
+    }
+
+    async fn follow_up(&mut self, updated: Updated, to: &Version, again: bool) -> Result<After, AgentError> {
+        match updated {
+            Updated::NeedsDrain { because } => {
+                self.events.normal(event::CORDON, "Cordoned node to apply update");
+                self.events
+                    .normal(event::DRAIN, format!("Draining node to update config: {because}"));
+                self.write(&report::request_drain(&to.config)).await?;
+            }
+            Updated::AwaitingBoot => {}
+            Updated::Settled { version, actions } => {
+                if !again {
+                    self.tell_services(&actions).await;
+                }
+                self.verified = Some(version);
+            }
+        }
+        Ok(After::Again)
+    }
+
+    async fn tell_services(&mut self, actions: &[Action]) {
+        for action in actions {
+            let text = format!("Config changes do not require reboot. Done: {action}.");
+            match action {
+                Action::Reload(_) | Action::Special => self.events.normal(event::SERVICE_RELOAD, text),
+                Action::Restart(_) | Action::DaemonReload => self.events.normal(event::SERVICE_RESTART, text),
+                Action::None => self
+                    .events
+                    .normal(event::SKIP_REBOOT, "Config changes do not require reboot."),
+                Action::Drain | Action::Reboot => {}
+            }
+        }
+        let done: Vec<String> = actions
+            .iter()
+            .filter(|action| !matches!(action, Action::None | Action::Drain))
+            .map(ToString::to_string)
+            .collect();
+        self.tell(&Phase::PostActionsDone { actions: done }).await;
+    }
+
+    /// The config to reach. One that the machine already has is not asked for: it may be gone from the cluster.
+    async fn target(&self, name: &str) -> Result<MachineConfig, AgentError> {
+        let wanted = name.to_owned();
+        match self
+            .blocking(move |machine| work::on_disk(machine, &wanted))
+            .await?
+        {
+            Some(config) => Ok(config),
+            None => self.cluster.config(name).await,
+        }
+    }
+
+    /// The config a machine was installed with, which a cluster may have replaced in the meantime.
+    async fn installed(&self, name: &str) -> Result<MachineConfig, AgentError> {
+        let found = self.cluster.config(name).await;
+        if !matches!(found, Err(AgentError::NoSuchConfig(_))) {
+            return found;
+        }
+        let wanted = name.to_owned();
+        if let Some(config) = self
+            .blocking(move |machine| work::installed(machine, &wanted))
+            .await?
+        {
+            return Ok(config);
+        }
+        let Ok(Some(pool)) = self.cluster.pool().await else {
+            return Err(AgentError::BootstrapUnknown {
+                installed: name.to_owned(),
+            });
+        };
+        let rendered = pool.spec.configuration.reference.name.unwrap_or_default();
+        if let Ok(config) = self.cluster.config(&rendered).await {
+            self.blocking(move |machine| work::note_bootstrap_difference(machine, config))
+                .await?;
+        }
+        Err(AgentError::BootstrapMismatch {
+            installed: name.to_owned(),
+            rendered,
+        })
+    }
+
+    /// Before a change: is the machine what its config says? If not, the change is not begun, unless the pool says that
+    /// drift is to be overwritten.
+    async fn preflight(&mut self, config: &NodeConfig) -> Result<(), AgentError> {
+        let compared = config.clone();
+        let mismatches = self
+            .blocking(move |machine| work::compare(machine, &compared))
+            .await?;
+        let Some(message) = validate::unexpected_state(config, &mismatches, None) else {
+            self.health.metrics.no_drift();
+            return Ok(());
+        };
+        match self.drift_policy().await {
+            DriftPolicy::Degrade => Err(AgentError::UnexpectedState(message)),
+            DriftPolicy::Heal | DriftPolicy::Ignore => {
+                tracing::warn!(cause = message, "drift is overwritten");
+                Ok(())
+            }
+        }
+    }
+
+    async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<After, AgentError> {
+        self.write(&report::done(disk)).await?;
+        self.events.normal(
+            event::NODE_DONE,
+            format!(
+                "Setting node {}, currentConfig {config} to Done",
+                self.cluster.node()
+            ),
+        );
+        self.health.metrics.update(config, "");
+        self.tell(&Phase::Succeeded).await;
+        Ok(After::Again)
+    }
+
+    /// Nothing to do, once it is certain that the disk is what it says.
+    async fn idle(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
+        if let Some(config) = &disk.config {
+            let version = Version {
+                config: config.clone(),
+                image: disk.image.clone(),
+            };
+            if self.verified.as_ref() != Some(&version) {
+                if let Some(config) = self
+                    .blocking(|machine| Ok(disk::current_config(&machine.root)?))
+                    .await?
+                {
+                    self.preflight(&config).await?;
+                }
+                self.verified = Some(version);
+            }
+            self.watch_over_disk().await;
+        }
+        self.tell(&Phase::Updated).await;
+        self.teller
+            .succeeded(&self.machine.root, "nothing; the node has what it shall have");
+        Ok(After::Wait(Pause::UntilNews))
+    }
+
+    pub(super) fn stop_watching(&mut self) {
+        if self.monitor.take().is_some() {
+            self.events.normal(
+                event::CONFIG_DRIFT_MONITOR_STOPPED,
+                "Config Drift Monitor stopped",
+            );
+        }
+    }
+
+    /// Watches over what the disk says the machine has; on a healthy node for drift, on a degraded one for its repair.
+    pub(super) async fn watch_over_disk(&mut self) {
+        let current = self
+            .blocking(|machine| Ok(disk::current_config(&machine.root)?))
+            .await;
+        let started = match current {
+            Ok(Some(config)) => {
+                if self
+                    .monitor
+                    .as_ref()
+                    .is_some_and(|monitor| monitor.config() == config.name())
+                {
+                    return;
+                }
+                Monitor::start(Arc::clone(&self.machine), Arc::new(config)).map_err(AgentError::from)
+            }
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(monitor) => {
+                let text = format!(
+                    "Config Drift Monitor started, watching against {}",
+                    monitor.config()
+                );
+                self.events.normal(event::CONFIG_DRIFT_MONITOR_STARTED, text);
+                self.monitor = Some(monitor);
+            }
+            Err(error) => tracing::warn!(%error, "files are not watched"),
+        }
+    }
+
+    async fn drift_policy(&self) -> DriftPolicy {
+        match self.view().and_then(|view| view.drift_policy) {
+            Some(policy) => policy,
+            None => self.cluster.drift_policy().await,
+        }
+    }
+
+    /// Somebody has changed a file of ours. Gives the time to look again, if something was done about it.
+    pub(super) async fn react_to_drift(
+        &mut self,
+        mismatches: &[Mismatch],
+    ) -> Result<Option<Pause>, AgentError> {
+        let Some(first) = mismatches.first() else {
+            return Ok(None);
+        };
+        for mismatch in mismatches {
+            tracing::warn!(
+                cause = mismatch.cause,
+                expected = ?mismatch.expected,
+                found = ?mismatch.found,
+                "drift"
+            );
+        }
+        self.health.metrics.drifted();
+        match self.drift_policy().await {
+            DriftPolicy::Ignore => Ok(None),
+            DriftPolicy::Heal if self.heals.spend(self.started.elapsed()) => {
+                self.heal(&first.cause, mismatches.len()).await?;
+                Ok(None)
+            }
+            DriftPolicy::Heal | DriftPolicy::Degrade => {
+                self.degrade_by_drift(&first.cause).await?;
+                Ok(Some(Pause::after(retry_delay(self.failures.max(1)))))
+            }
+        }
+    }
+
+    async fn heal(&mut self, cause: &str, count: usize) -> Result<(), AgentError> {
+        self.stop_watching();
+        self.blocking(|machine| match disk::current_config(&machine.root)? {
+            Some(config) => work::heal(machine, &config),
+            None => Ok(()),
+        })
+        .await?;
+        let more = if count > 1 {
+            format!(" and {} more", count - 1)
+        } else {
+            String::new()
+        };
+        self.events.warning(
+            event::CONFIG_DRIFT_DETECTED,
+            format!("{cause}{more}; put back as the pool's drift policy says"),
+        );
+        self.health.metrics.no_drift();
+        self.watch_over_disk().await;
+        Ok(())
+    }
+
+    async fn degrade_by_drift(&mut self, cause: &str) -> Result<(), AgentError> {
+        self.verified = None;
+        let failing = self.view().is_some_and(super::view::NodeView::is_failing);
+        self.teller.failed(&self.machine.root, cause);
+        // A failing node already says more than this: which config it was compared with.
+        if !failing {
+            self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);
+            self.write(&report::degraded(Failure::Degraded, cause)).await?;
+            self.tell(&Phase::Failed {
+                error: cause.to_owned(),
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    /// Certificates come before everything else: a node without them cannot do anything else for long.
+    async fn sync_certificates(&mut self) -> Result<(), AgentError> {
+        let Some(config) = self.controller_config.clone() else {
+            return Ok(());
+        };
+        let source = Arc::clone(&config);
+        let touched = self
+            .blocking(move |machine| {
+                let wanted = live::wanted(&source).map_err(live::LiveError::from)?;
+                let current = disk::current_config(&machine.root)?;
+                Ok(live::sync(&machine.root, &wanted, current.as_ref())?)
+            })
+            .await?;
+        if !touched.is_empty() {
+            tracing::info!(?touched, "certificates were renewed");
+        }
+        let synced = config.metadata.resource_version.clone();
+        if self
+            .view()
+            .is_some_and(|view| view.synced_controller_config != synced)
+        {
+            let report = Report::from([(annotation::LAST_SYNCED_CONTROLLER_CONFIG, synced)]);
+            self.write(&report).await?;
+        }
+        self.controller_config = None;
+        Ok(())
+    }
+}

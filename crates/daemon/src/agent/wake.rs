@@ -1,0 +1,52 @@
+//! What can wake the agent, in one stream.
+
+use std::pin::Pin;
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use mco_api::ControllerConfig;
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+
+use super::cluster::Cluster;
+
+/// News from the cluster.
+#[derive(Debug)]
+pub(super) enum News {
+    Node(Box<Node>),
+    /// The node is gone; nothing is done for it until it comes back.
+    NodeGone,
+    ControllerConfig(Box<ControllerConfig>),
+}
+
+pub(super) type Newsfeed = Pin<Box<dyn Stream<Item = News> + Send>>;
+
+/// Two watches of one object each. Interruptions are bridged and only logged.
+pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
+    let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let node = watch(cluster.nodes(), only(cluster.node()))
+        .default_backoff()
+        .filter_map(async |event| match event {
+            Ok(Event::Apply(node) | Event::InitApply(node)) => Some(News::Node(Box::new(node))),
+            Ok(Event::Delete(_)) => Some(News::NodeGone),
+            Ok(Event::Init | Event::InitDone) => None,
+            Err(error) => {
+                tracing::warn!(%error, "the watch of this node was interrupted");
+                None
+            }
+        });
+    let config = watch(cluster.controller_configs(), only(CONTROLLER_CONFIG_NAME))
+        .default_backoff()
+        .filter_map(async |event| match event {
+            Ok(Event::Apply(config) | Event::InitApply(config)) => {
+                Some(News::ControllerConfig(Box::new(config)))
+            }
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!(%error, "the watch of the cluster's certificates was interrupted");
+                None
+            }
+        });
+    Box::pin(futures::stream::select(node, config))
+}

@@ -1,0 +1,279 @@
+//! What the agent does on its machine. Everything here blocks and is called away from the event loop.
+
+use mco_api::MachineConfig;
+use mco_core::disruption::{Action, Cost, Drain, Policy};
+use mco_core::node_progress::{Applied, Phase as Progress};
+use mco_core::reconcilable::Overrides;
+use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
+
+use super::cluster::Rules;
+use super::decide::{DrainStep, Observation, Pending, Version, drain_step};
+use super::error::AgentError;
+use super::view::{NodeView, OnDisk};
+use crate::apply::{self, ApplyError, Circumstances, Prepared, Request, Settled};
+use crate::config::NodeConfig;
+use crate::disk::{self, DiskError};
+use crate::firstboot;
+use crate::once;
+use crate::paths;
+use crate::status::StatusError;
+use crate::transaction::{self, Phase, Uninterrupted, read_journal};
+use crate::validate::{self, Mismatch};
+
+/// Why the machine boots when somebody has put the force file there.
+const FORCED: &str = "the node was told to apply everything again";
+
+/// What the disk and the kernel say, joined with what the Node says.
+pub(super) fn observe(machine: &Machine, node: NodeView) -> Result<Observation, AgentError> {
+    let root = &machine.root;
+    let boot = machine.power.boot_id(root).map_err(StatusError::from)?;
+    let pending = match read_journal(root).map_err(StatusError::from)? {
+        Some(journal) if journal.phase == Phase::AwaitingBoot && journal.boot == boot => {
+            Pending::AwaitingBoot {
+                because: journal.aftermath.reboot.unwrap_or_default(),
+            }
+        }
+        Some(journal) if journal.phase == Phase::AwaitingBoot => Pending::Booted,
+        _ => Pending::Nothing,
+    };
+    Ok(Observation {
+        node,
+        disk: OnDisk::new(disk::current_config(root)?.as_ref()),
+        pending,
+        introduces_itself: disk::node_annotations(root)?.is_some(),
+        forced: disk::is_forced(root)?,
+    })
+}
+
+/// Finishes or undoes what was interrupted.
+pub(super) fn recover(machine: &Machine) -> Result<(), AgentError> {
+    once::settle_past_unproven(machine, &Uninterrupted)?;
+    Ok(())
+}
+
+/// Compares the machine with the config it has booted into.
+pub(super) fn prove_boot(machine: &Machine) -> Result<(), AgentError> {
+    if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
+        once::prove_boot(machine, &journal, &Uninterrupted)?;
+    }
+    Ok(())
+}
+
+pub(super) fn reboot(machine: &Machine, because: &str) -> Result<Reboot, AgentError> {
+    Ok(apply::reboot(machine, because)?)
+}
+
+/// The config on disk, if it is the whole of the one with this name.
+pub(super) fn on_disk(machine: &Machine, name: &str) -> Result<Option<MachineConfig>, AgentError> {
+    if disk::node_annotations(&machine.root)?.is_some() {
+        return Ok(None);
+    }
+    let config = disk::current_config(&machine.root)?;
+    Ok(config
+        .filter(|config| config.name() == name)
+        .map(|config| config.object))
+}
+
+/// What a new node was installed with, if it is the config with this name.
+pub(super) fn installed(machine: &Machine, name: &str) -> Result<Option<MachineConfig>, AgentError> {
+    let config = disk::machine_config(&machine.root, paths::INSTALLED_CONFIG)?;
+    Ok(config.filter(|config| config.metadata.name.as_deref() == Some(name)))
+}
+
+/// Notes for people how a node was installed differently from what its cluster wants.
+pub(super) fn note_bootstrap_difference(
+    machine: &Machine,
+    rendered: MachineConfig,
+) -> Result<(), AgentError> {
+    let Some(installed) = disk::machine_config(&machine.root, paths::INSTALLED_CONFIG)? else {
+        return Ok(());
+    };
+    let (installed, rendered) = (checked(installed)?, checked(rendered)?);
+    let difference = apply::difference(&installed, &rendered);
+    let text = serde_json::to_vec_pretty(&difference).unwrap_or_default();
+    let write = || -> Result<(), FsError> {
+        let path = RootedPath::new(paths::BOOTSTRAP_DIFF)?;
+        machine
+            .root
+            .write_atomically(&path, Attributes::root(0o600), &text)
+    };
+    Ok(write().map_err(DiskError::from)?)
+}
+
+/// What the machine has to begin with. `known` is for a machine whose disk does not say.
+pub(super) fn starting_point(
+    machine: &Machine,
+    known: Option<MachineConfig>,
+    image: Option<String>,
+) -> Result<NodeConfig, AgentError> {
+    match known {
+        // A new machine has the files of its config, but runs what its disk image came with.
+        Some(object) => {
+            let config = checked(object)?.with_built_image(image);
+            Ok(firstboot::as_running(machine, config).map_err(ApplyError::from)?)
+        }
+        None => Ok(disk::current_config(&machine.root)?.unwrap_or_else(NodeConfig::empty)),
+    }
+}
+
+pub(super) fn checked(object: MachineConfig) -> Result<NodeConfig, AgentError> {
+    Ok(NodeConfig::new(object).map_err(Box::new)?)
+}
+
+/// Everything an update needs to know.
+#[derive(Debug)]
+pub(super) struct Update {
+    pub node: NodeView,
+    pub old: NodeConfig,
+    pub new: NodeConfig,
+    pub rules: Rules,
+    pub forced: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Updated {
+    Settled {
+        version: Version,
+        actions: Vec<Action>,
+    },
+    AwaitingBoot,
+    /// Work has to leave the node first. Nothing was changed.
+    NeedsDrain {
+        because: String,
+    },
+}
+
+/// Goes from one config to another, as far as that is possible without a boot. `tell` hears of each step.
+pub(super) fn update(
+    machine: &Machine,
+    update: &Update,
+    tell: &dyn Fn(Progress),
+) -> Result<Updated, AgentError> {
+    let Update { old, new, .. } = update;
+    let request = Request {
+        old,
+        new,
+        policy: &update.rules.policy,
+        overrides: update.rules.overrides,
+        circumstances: Circumstances::Cluster,
+        reboot_owed: update.forced.then_some(FORCED),
+    };
+    let prepared = prepare(machine, &request, tell)?;
+    let drain = if update.forced {
+        Drain::Needed {
+            because: FORCED.to_owned(),
+        }
+    } else {
+        prepared.cost.drain.clone()
+    };
+    tell_cost(&prepared, &drain, tell);
+    if drain_step(&update.node, &drain, new.name()) == DrainStep::Ask
+        && let Drain::Needed { because } = drain
+    {
+        return Ok(Updated::NeedsDrain { because });
+    }
+    let actions = prepared.cost.actions.clone();
+    let applied = if prepared.changes_system() {
+        Applied::FilesAndOs
+    } else {
+        Applied::Files
+    };
+    tell(Progress::Applying(applied));
+    if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
+        // A boot that cannot be proven, and somebody who forces the update: there is no way back from here.
+        transaction::supersede(machine, &journal, &Uninterrupted).map_err(ApplyError::from)?;
+    }
+    let committed = apply::commit(machine, prepared, &Uninterrupted)?;
+    settle_in(machine)?;
+    tell(Progress::Applied(applied));
+    let version = Version {
+        config: new.name().to_owned(),
+        image: new.built_image.clone(),
+    };
+    match committed
+        .map(|journal| apply::settle(machine, journal, &Uninterrupted))
+        .transpose()?
+    {
+        None | Some(Settled::Done) => Ok(Updated::Settled { version, actions }),
+        Some(Settled::AwaitingBoot { .. }) => Ok(Updated::AwaitingBoot),
+    }
+}
+
+fn prepare<'a>(
+    machine: &Machine,
+    request: &Request<'a>,
+    tell: &dyn Fn(Progress),
+) -> Result<Prepared<'a>, AgentError> {
+    apply::prepare(machine, request).map_err(|error| match error {
+        ApplyError::Irreconcilable(problems) => {
+            let causes: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+            let error = AgentError::Unreconcilable {
+                old: request.old.name().to_owned(),
+                new: request.new.name().to_owned(),
+                cause: causes.join("; "),
+            };
+            tell(Progress::Incompatible {
+                error: error.to_string(),
+            });
+            error
+        }
+        other => other.into(),
+    })
+}
+
+fn tell_cost(prepared: &Prepared<'_>, drain: &Drain, tell: &dyn Fn(Progress)) {
+    tell(Progress::Prepared {
+        post_actions: names(&prepared.cost),
+        drain_required: *drain != Drain::NotNeeded,
+    });
+    if *drain == Drain::NotNeeded {
+        tell(Progress::DrainNotRequired);
+    }
+}
+
+fn names(cost: &Cost) -> Vec<String> {
+    cost.actions.iter().map(ToString::to_string).collect()
+}
+
+/// Puts back what a config says, whatever was done to it.
+pub(super) fn heal(machine: &Machine, config: &NodeConfig) -> Result<(), AgentError> {
+    let request = Request {
+        old: config,
+        new: config,
+        policy: &Policy::default(),
+        overrides: Overrides::default(),
+        circumstances: Circumstances::Cluster,
+        reboot_owed: None,
+    };
+    let prepared = apply::prepare(machine, &request)?;
+    if let Some(journal) = apply::commit(machine, prepared, &Uninterrupted)? {
+        apply::settle(machine, journal, &Uninterrupted)?;
+    }
+    Ok(())
+}
+
+/// What on the machine is not as the config says.
+pub(super) fn compare(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, AgentError> {
+    Ok(validate::validate(machine, config)?)
+}
+
+/// Puts away what belongs to installation, and the order to force an update, which has been obeyed now.
+fn settle_in(machine: &Machine) -> Result<(), AgentError> {
+    let away = || -> Result<(), FsError> {
+        let root = &machine.root;
+        for (from, to) in [
+            (paths::NODE_ANNOTATIONS, paths::NODE_ANNOTATIONS_DONE),
+            (paths::ENCAPSULATED, paths::ENCAPSULATED_DONE),
+        ] {
+            let (from, to) = (RootedPath::new(from)?, RootedPath::new(to)?);
+            if root.entry(&from)?.is_some() {
+                root.rename(&from, &to)?;
+            }
+        }
+        for path in [paths::IGNITION_PRESET, paths::FORCE_FILE] {
+            root.remove_file(&RootedPath::new(path)?)?;
+        }
+        Ok(())
+    };
+    Ok(away().map_err(DiskError::from)?)
+}

@@ -1,0 +1,165 @@
+//! The first boot of a machine that was provisioned by Ignition: the files are there, the operating system is still the
+//! one of the disk image. Runs before the kubelet, so there is no cluster to ask.
+
+use mco_core::disruption::Policy;
+use mco_core::extensions;
+use mco_core::reconcilable::Overrides;
+use mco_host::os::{Backend, OsError, OsState, missing_kernel_arguments, same_image, split_kernel_arguments};
+use mco_host::{FsError, Machine, Reboot, RootedPath};
+
+use crate::apply::{self, Circumstances, Request, Settled};
+use crate::config::NodeConfig;
+use crate::disk::{self, DiskError};
+use crate::once::{self, OnceError, RebootPolicy};
+use crate::paths;
+use crate::transaction::Uninterrupted;
+
+/// What a first boot came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirstBoot {
+    /// There is nothing to complete.
+    NotNeeded,
+    /// The machine already runs what it shall run.
+    Complete {
+        config: String,
+    },
+    /// In place; somebody has to boot the machine.
+    NeedsReboot {
+        config: String,
+    },
+    Rebooting {
+        config: String,
+    },
+}
+
+/// Brings the operating system to what the machine was installed for, and asks for a boot if that takes one.
+pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, OnceError> {
+    let _lock = once::lock(machine)?;
+    once::settle_past(machine, &Uninterrupted)?;
+    let Some(object) = disk::machine_config(&machine.root, paths::ENCAPSULATED)? else {
+        return Ok(FirstBoot::NotNeeded);
+    };
+    let new = NodeConfig::new(object).map_err(|source| DiskError::Invalid {
+        path: paths::ENCAPSULATED,
+        source,
+    })?;
+    let config = new.name().to_owned();
+    let mut old = as_running(machine, new.clone())
+        .map_err(apply::ApplyError::from)?
+        .unnamed();
+    let state = machine.os.state(&machine.root).map_err(apply::ApplyError::from)?;
+    old.object.spec.kernel_arguments = in_order(&new.object.spec.kernel_arguments, &state.kernel_arguments);
+    let encapsulated = RootedPath::new(paths::ENCAPSULATED).map_err(FsError::from)?;
+    if apply::difference(&old, &new).is_empty() {
+        machine.root.remove_file(&encapsulated)?;
+        return Ok(FirstBoot::Complete { config });
+    }
+    let because = format!("Completing firstboot provisioning to {config}");
+    let request = Request {
+        old: &old,
+        new: &new,
+        policy: &Policy::default(),
+        overrides: Overrides::default(),
+        circumstances: Circumstances::Standalone,
+        reboot_owed: Some(&because),
+    };
+    let prepared = apply::prepare(machine, &request)?;
+    let journal = apply::commit(machine, prepared, &Uninterrupted)?;
+    let done = RootedPath::new(paths::ENCAPSULATED_DONE).map_err(FsError::from)?;
+    machine.root.rename(&encapsulated, &done)?;
+    let settled = journal
+        .map(|journal| apply::settle(machine, journal, &Uninterrupted))
+        .transpose()?;
+    match (settled, reboots) {
+        (None | Some(Settled::Done), _) => Ok(FirstBoot::Complete { config }),
+        (Some(Settled::AwaitingBoot { .. }), RebootPolicy::Never) => Ok(FirstBoot::NeedsReboot { config }),
+        (Some(Settled::AwaitingBoot { because }), RebootPolicy::WhenNeeded) => {
+            match apply::reboot(machine, &because)? {
+                Reboot::Queued => Ok(FirstBoot::Rebooting { config }),
+                Reboot::Simulated => {
+                    once::settle_past(machine, &Uninterrupted)?;
+                    Ok(FirstBoot::Complete { config })
+                }
+            }
+        }
+    }
+}
+
+/// What the machine has to be compared with: its config, or before its first boot is complete what it was installed with,
+/// apart from the operating system. None on a machine that has neither.
+pub fn expected(machine: &Machine) -> Result<Option<NodeConfig>, OnceError> {
+    let is_new = disk::node_annotations(&machine.root)?.is_some();
+    if let Some(config) = disk::current_config(&machine.root)?
+        && !is_new
+    {
+        return Ok(Some(config));
+    }
+    let Some(object) = disk::machine_config(&machine.root, paths::INSTALLED_CONFIG)? else {
+        return Ok(None);
+    };
+    let config = NodeConfig::new(object).map_err(|source| DiskError::Invalid {
+        path: paths::INSTALLED_CONFIG,
+        source,
+    })?;
+    Ok(Some(
+        as_running(machine, config).map_err(apply::ApplyError::from)?,
+    ))
+}
+
+/// The same config, with the operating system that runs instead of the one it asks for.
+pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfig, OsError> {
+    let state = machine.os.state(&machine.root)?;
+    if machine.os.backend() != Backend::PackageMode {
+        let runs = state.image.clone().unwrap_or_default();
+        if !config.os_image().is_empty() && !same_image(&runs, config.os_image()) {
+            config.built_image = None;
+            config.object.spec.os_image_url = runs;
+        }
+    }
+    let spec = &mut config.object.spec;
+    let missing = missing_kernel_arguments(&spec.kernel_arguments, &state.kernel_arguments);
+    spec.kernel_arguments.retain(|entry| {
+        split_kernel_arguments(entry)
+            .iter()
+            .all(|argument| !missing.contains(argument))
+    });
+    // A built image has its kernel and extensions in it.
+    if config.built_image.is_none() {
+        running_kernel(&state).clone_into(&mut spec.kernel_type);
+        spec.extensions
+            .retain(|extension| has_extension(&state, extension));
+    }
+    Ok(config)
+}
+
+/// Of the arguments that run, those that are wanted. Before a machine's first use their order can still be put right
+/// without disturbing anybody, and for some arguments it matters.
+fn in_order(wanted: &[String], running: &[String]) -> Vec<String> {
+    let tokens: Vec<String> = wanted
+        .iter()
+        .flat_map(|entry| split_kernel_arguments(entry))
+        .collect();
+    let found: Vec<String> = running
+        .iter()
+        .filter(|argument| tokens.contains(argument))
+        .cloned()
+        .collect();
+    if found == tokens { wanted.to_vec() } else { found }
+}
+
+fn running_kernel(state: &OsState) -> &'static str {
+    let has = |prefix: &str| state.packages.iter().any(|package| package.starts_with(prefix));
+    if has("kernel-rt-") {
+        "realtime"
+    } else if has("kernel-64k-") {
+        "64k-pages"
+    } else {
+        ""
+    }
+}
+
+fn has_extension(state: &OsState, extension: &str) -> bool {
+    extensions::packages([extension])
+        .iter()
+        .all(|package| state.packages.iter().any(|present| present == package))
+}

@@ -1,0 +1,156 @@
+//! What happens to a node whose files somebody changes.
+
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use mco_api::MachineConfigPool;
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_daemon::config::NodeConfig;
+use mco_daemon::drift::DriftPolicy;
+use mco_daemon::paths;
+use serde_json::json;
+
+use crate::support::{config, file, files};
+use crate::world::{World, has};
+
+async fn idle_world() -> (World, NodeConfig) {
+    let first = config(
+        "rendered-worker-1",
+        &files(&[file("/etc/a", "1\n"), file("/etc/b", "1\n")]),
+    );
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.until_idle().await;
+    (world, first)
+}
+
+async fn set_pool_policy(world: &World, policy: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {DriftPolicy::ANNOTATION: policy}}}));
+    world
+        .all::<MachineConfigPool>()
+        .patch("worker", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edited_file_degrades_the_node_and_putting_it_back_clears_that() {
+    let (mut world, first) = idle_world().await;
+    let boot = world.boot();
+    world.write("/etc/a", "edited\n");
+    world
+        .until_failing("Degraded", "content mismatch for file \"/etc/a\"")
+        .await;
+    // The next comparison says against which config.
+    world
+        .until_failing(
+            "Degraded",
+            "unexpected on-disk state validating against rendered-worker-1: content mismatch for file \"/etc/a\"",
+        )
+        .await;
+    assert_eq!(world.read("/etc/a"), "edited\n", "nothing is overwritten");
+    world.write("/etc/a", "1\n");
+    world.until_done(&first).await;
+    assert_eq!(world.boot(), boot);
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_edited_files_both_must_be_right_again() {
+    let (mut world, first) = idle_world().await;
+    world.write("/etc/a", "edited\n");
+    world.write("/etc/b", "edited\n");
+    world
+        .until_failing("Degraded", "content mismatch for file \"/etc/a\" (and 1 more)")
+        .await;
+    world.write("/etc/a", "1\n");
+    world
+        .until_failing(
+            "Degraded",
+            "against rendered-worker-1: content mismatch for file \"/etc/b\"",
+        )
+        .await;
+    world.write("/etc/b", "1\n");
+    world.until_done(&first).await;
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_of_a_drifted_node_waits_for_its_repair() {
+    let (mut world, _) = idle_world().await;
+    let second = config(
+        "rendered-worker-2",
+        &files(&[file("/etc/a", "2\n"), file("/etc/b", "1\n")]),
+    );
+    world.write("/etc/b", "edited\n");
+    world.until_failing("Degraded", "/etc/b").await;
+    world.publish_and_target(&second).await;
+    world
+        .until_failing("Degraded", "validating against rendered-worker-1")
+        .await;
+    assert_eq!(world.read("/etc/a"), "1\n");
+    world.write("/etc/b", "1\n");
+    world.until_done(&second).await;
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_force_file_overwrites_drains_and_boots() {
+    let (mut world, first) = idle_world().await;
+    world.write("/etc/a", "edited\n");
+    world.until_failing("Degraded", "validating against").await;
+    let boot = world.boot();
+    world.write(paths::FORCE_FILE, "");
+    world
+        .until("drained", |now| {
+            has(now, annotation::LAST_APPLIED_DRAIN, "drain-rendered-worker-1")
+                || has(now, annotation::LAST_APPLIED_DRAIN, "uncordon-rendered-worker-1")
+        })
+        .await;
+    world.until_done(&first).await;
+    assert_eq!(world.read("/etc/a"), "1\n");
+    assert_ne!(world.boot(), boot);
+    assert!(!world.path(paths::FORCE_FILE).exists());
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_heals_puts_files_back_a_bounded_number_of_times() {
+    let (mut world, _) = idle_world().await;
+    set_pool_policy(&world, "heal").await;
+    for _ in 0..3 {
+        world.write("/etc/a", "edited\n");
+        world
+            .eventually("put back", async |world: &World| world.read("/etc/a") == "1\n")
+            .await;
+        assert!(has(&world.annotations().await, annotation::STATE, "Done"));
+        world.until_watching().await;
+    }
+    world.write("/etc/a", "edited\n");
+    world.until_failing("Degraded", "/etc/a").await;
+    assert!(
+        world
+            .event_reasons()
+            .await
+            .contains(&"ConfigDriftDetected".to_owned())
+    );
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_ignores_drift_overwrites_it_with_the_next_update() {
+    let (mut world, _) = idle_world().await;
+    set_pool_policy(&world, "ignore").await;
+    world.write("/etc/a", "edited\n");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(has(&world.annotations().await, annotation::STATE, "Done"));
+    let second = config(
+        "rendered-worker-2",
+        &files(&[file("/etc/a", "2\n"), file("/etc/b", "1\n")]),
+    );
+    world.publish_and_target(&second).await;
+    world.until_done(&second).await;
+    assert_eq!(world.read("/etc/a"), "2\n");
+    world.stop_daemon().await;
+}

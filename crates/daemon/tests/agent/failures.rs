@@ -1,0 +1,147 @@
+//! Updates that cannot be done, and what repairs them.
+
+use kube::api::{Patch, PatchParams};
+use mco_api::MachineConfiguration;
+use mco_api::vocabulary::annotations::node as annotation;
+use serde_json::json;
+
+use crate::support::{config, file, files};
+use crate::world::{World, has};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_config_without_a_way_is_unreconcilable_and_another_target_repairs_it() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    let mut body = files(&[file("/etc/a", "1\n")]);
+    body["storage"]["directories"] = json!([{"path": "/srv/x"}]);
+    let impossible = config("rendered-worker-2", &body);
+    world.publish_and_target(&impossible).await;
+    world
+        .until_failing("Unreconcilable", "ignition directories section contains changes")
+        .await;
+    let progress = world.progress().await;
+    assert_eq!(progress["UpdatePrepared"].0, "Unknown");
+    world.target(&first).await;
+    world.until_done(&first).await;
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_does_not_reload_brings_the_old_config_back_until_it_does() {
+    let first = config(
+        "rendered-worker-1",
+        &files(&[file("/etc/containers/policy.json", "1")]),
+    );
+    let second = config(
+        "rendered-worker-2",
+        &files(&[file("/etc/containers/policy.json", "2")]),
+    );
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.services.set_failing("crio.service", true);
+    world.publish_and_target(&second).await;
+    world
+        .until_failing("Degraded", "crio.service is failed after reload crio.service")
+        .await;
+    assert_eq!(world.read("/etc/containers/policy.json"), "1");
+    assert!(has(
+        &world.annotations().await,
+        annotation::CURRENT_CONFIG,
+        first.name()
+    ));
+    world.services.set_failing("crio.service", false);
+    world.until_done(&second).await;
+    assert_eq!(world.read("/etc/containers/policy.json"), "2");
+    assert!(
+        world
+            .event_reasons()
+            .await
+            .contains(&"FailedServiceReload".to_owned())
+    );
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_config_that_does_not_exist_is_named_and_waited_for() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let second = config("rendered-worker-2", &files(&[file("/etc/a", "2\n")]));
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.target(&second).await;
+    world
+        .until_failing(
+            "Degraded",
+            "machineconfig.machineconfiguration.openshift.io \"rendered-worker-2\" not found",
+        )
+        .await;
+    world.create_config(&second).await;
+    world.until_done(&second).await;
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_was_never_installed_says_what_is_missing() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let mut world = World::new(&first).await;
+    world.start_daemon();
+    world
+        .until_failing(
+            "Degraded",
+            "neither the node nor its disk says which config it has",
+        )
+        .await;
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_administrators_policies_count_once_the_operator_has_seen_them() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/app/a", "1\n")]));
+    let second = config("rendered-worker-2", &files(&[file("/etc/app/a", "2\n")]));
+    let mut world = World::installed(&first).await;
+    let restart = json!([{"type": "Restart", "restart": {"serviceName": "app.service"}}]);
+    let policy = json!({"files": [{"path": "/etc/app", "actions": restart}]});
+    world
+        .create_value::<MachineConfiguration>(json!({
+            "metadata": {"name": "cluster"},
+            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": policy},
+        }))
+        .await;
+    let all = world.all::<MachineConfiguration>();
+    let status = |observed: i64| {
+        Patch::Merge(json!({"status": {
+            "observedGeneration": observed,
+            "nodeDisruptionPolicyStatus": {"clusterPolicies": {"files": policy["files"]}},
+        }}))
+    };
+    all.patch_status("cluster", &PatchParams::default(), &status(0))
+        .await
+        .unwrap();
+    world.start_daemon();
+    world.until_done(&first).await;
+    let boot = world.boot();
+    world.publish_and_target(&second).await;
+    world
+        .until_activity_fails("NodeDisruptionPolicyStatus was not ready")
+        .await;
+    assert!(
+        !has(&world.annotations().await, annotation::STATE, "Degraded"),
+        "there is patience"
+    );
+    all.patch_status("cluster", &PatchParams::default(), &status(1))
+        .await
+        .unwrap();
+    world.until_done(&second).await;
+    assert_eq!(world.boot(), boot, "the policy says restart");
+    let told: Vec<String> = world
+        .services
+        .performed()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told, ["restart app.service"]);
+    world.stop_daemon().await;
+}

@@ -1,0 +1,100 @@
+//! What people and monitoring can see of a daemon.
+
+use std::net::SocketAddr;
+
+use mco_daemon::agent::Options;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{config, file, files};
+use crate::world::World;
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints_tell_of_life_readiness_and_state() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let mut world = World::installed(&first).await;
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    world.start_daemon_with(Options {
+        listen: Some(address),
+        ..Options::default()
+    });
+    world.until_done(&first).await;
+    world.until_idle().await;
+    assert!(get(address, "/livez").await.starts_with("HTTP/1.1 200 "));
+    assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200 "));
+    assert!(get(address, "/other").await.starts_with("HTTP/1.1 404 "));
+    let metrics = get(address, "/metrics").await;
+    assert!(
+        metrics.contains("mcd_state{state=\"Done\",reason=\"\"} "),
+        "{metrics}"
+    );
+    world.write("/etc/a", "edited");
+    world.until_failing("Degraded", "/etc/a").await;
+    let metrics = get(address, "/metrics").await;
+    assert!(metrics.contains("mcd_state{state=\"Degraded\""), "{metrics}");
+    assert!(!metrics.contains("mcd_config_drift 0"), "{metrics}");
+    world.stop_daemon().await;
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "nobody listens any more"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_and_events_tell_the_story_of_an_update() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let second = config("rendered-worker-2", &files(&[file("/etc/a", "2\n")]));
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.until_idle().await;
+    world.publish_and_target(&second).await;
+    world.until_waiting_for("drain-rendered-worker-2").await;
+    let progress = world.progress().await;
+    assert_eq!(progress["Updated"].0, "False");
+    assert_eq!(
+        progress["UpdatePrepared"],
+        (
+            "True".to_owned(),
+            "Update Compatible. Post Cfg Actions: [reboot] Drain Required: true".to_owned()
+        )
+    );
+    world.until_waiting_for_uncordon().await;
+    let progress = world.progress().await;
+    for (type_, status) in [
+        ("UpdateExecuted", "True"),
+        ("AppliedFilesAndOS", "True"),
+        ("RebootedNode", "True"),
+        ("Resumed", "True"),
+    ] {
+        assert_eq!(progress[type_].0, status, "{type_}");
+    }
+    world.until_done(&second).await;
+    world
+        .eventually("the update is over", async |world: &World| {
+            world.progress().await["Updated"].0 == "True"
+        })
+        .await;
+    let reasons = world.event_reasons().await;
+    for reason in [
+        "Cordon",
+        "Drain",
+        "Reboot",
+        "NodeDone",
+        "ConfigDriftMonitorStarted",
+    ] {
+        assert!(reasons.contains(&reason.to_owned()), "{reason} in {reasons:?}");
+    }
+    world.stop_daemon().await;
+}

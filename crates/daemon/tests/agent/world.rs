@@ -1,0 +1,343 @@
+//! A cluster with one node whose daemon can be stopped and started, and a controller that answers when the test says so.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Namespace, Node as KubeNode};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::vocabulary::names;
+use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
+use mco_apiserver::auth::Identity;
+use mco_apiserver::{Options, Server};
+use mco_daemon::agent::{self, AgentError, Options as AgentOptions};
+use mco_daemon::config::NodeConfig;
+use mco_daemon::install;
+use mco_daemon::paths;
+use mco_host::Machine;
+use mco_host::systemd::SimulatedServices;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::support;
+
+pub const NODE: &str = "worker-1";
+pub const DEADLINE: Duration = Duration::from_mins(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+pub type Annotations = BTreeMap<String, String>;
+
+pub struct World {
+    server: Server,
+    _data: tempfile::TempDir,
+    pub root: tempfile::TempDir,
+    pub services: Arc<SimulatedServices>,
+    daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
+}
+
+impl World {
+    /// A cluster that knows its definitions, one config, a pool and a Node without annotations.
+    pub async fn new(first: &NodeConfig) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let server = Server::open(data.path(), Options::default()).await.unwrap();
+        let root = tempfile::tempdir().unwrap();
+        support::lay_out(root.path());
+        let world = Self {
+            server,
+            _data: data,
+            root,
+            services: Arc::default(),
+            daemon: None,
+        };
+        for definition in mco_api::crds() {
+            let value = serde_json::to_value(definition).unwrap();
+            let definition: CustomResourceDefinition = serde_json::from_value(value).unwrap();
+            world.create(&definition).await;
+        }
+        world.create_config(first).await;
+        world
+            .create_value::<Namespace>(json!({"metadata": {"name": names::NAMESPACE}}))
+            .await;
+        world
+            .create_value::<KubeNode>(json!({"metadata": {"name": NODE}}))
+            .await;
+        world
+            .create_value::<MachineConfigPool>(json!({
+                "metadata": {"name": "worker"},
+                "spec": {"configuration": {"name": first.name()}},
+            }))
+            .await;
+        world
+            .create_value::<MachineConfigNode>(json!({
+                "metadata": {"name": NODE},
+                "spec": {"node": {"name": NODE}, "pool": {"name": "worker"}, "configVersion": {"desired": first.name()}},
+            }))
+            .await;
+        world
+    }
+
+    /// The same with a machine that was installed with that config.
+    pub async fn installed(first: &NodeConfig) -> Self {
+        let world = Self::new(first).await;
+        install::install_config(&world.machine(), &first.object).unwrap();
+        world
+    }
+
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.server.service(), "default")
+    }
+
+    pub fn all<K: Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client())
+    }
+
+    pub async fn create<K>(&self, object: &K)
+    where
+        K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+    {
+        let all: Api<K> = Api::all(self.client());
+        let mut last = None;
+        for _ in 0..100 {
+            match all.create(&PostParams::default(), object).await {
+                Ok(_) => return,
+                // Its definition may have been created only a moment ago.
+                Err(error) => last = Some(error),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("cannot create {object:?}: {last:?}");
+    }
+
+    pub async fn create_value<K>(&self, value: Value)
+    where
+        K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+    {
+        self.create::<K>(&serde_json::from_value(value).unwrap()).await;
+    }
+
+    pub async fn create_config(&self, config: &NodeConfig) {
+        self.create::<MachineConfig>(&config.object).await;
+    }
+
+    pub fn machine(&self) -> Machine {
+        let services = Box::new(Arc::clone(&self.services));
+        Machine::directory_with(self.root.path(), support::ownership(), services).unwrap()
+    }
+
+    pub fn start_daemon(&mut self) {
+        self.start_daemon_with(AgentOptions::default());
+    }
+
+    pub fn start_daemon_with(&mut self, options: AgentOptions) {
+        let stop = CancellationToken::new();
+        // With the rights of a node, which are few.
+        let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
+        let daemon = agent::run(client, self.machine(), NODE, options, stop.clone());
+        self.daemon = Some((stop, tokio::spawn(daemon)));
+    }
+
+    pub async fn stop_daemon(&mut self) {
+        let (stop, task) = self.daemon.take().unwrap();
+        stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(5), task).await;
+        ended
+            .expect("the daemon ends soon after a stop")
+            .unwrap()
+            .unwrap();
+    }
+
+    pub async fn annotate(&self, key: &str, value: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
+        self.all::<KubeNode>()
+            .patch(NODE, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    pub async fn annotations(&self) -> Annotations {
+        let node = self.all::<KubeNode>().get(NODE).await.unwrap();
+        node.metadata.annotations.unwrap_or_default()
+    }
+
+    /// What the controller does with a node of the pool: a new target.
+    pub async fn target(&self, config: &NodeConfig) {
+        self.annotate(annotation::DESIRED_CONFIG, config.name()).await;
+    }
+
+    pub async fn publish_and_target(&self, config: &NodeConfig) {
+        self.create_config(config).await;
+        self.target(config).await;
+    }
+
+    /// Plays the controller that drains, once.
+    pub async fn answer_request(&self) {
+        let now = self.annotations().await;
+        if let Some(request) = now.get(annotation::DESIRED_DRAIN)
+            && now.get(annotation::LAST_APPLIED_DRAIN) != Some(request)
+        {
+            self.annotate(annotation::LAST_APPLIED_DRAIN, request).await;
+        }
+    }
+
+    /// Waits until the annotations satisfy a condition, while the controller answers every request.
+    pub async fn until(&self, what: &str, condition: impl Fn(&Annotations) -> bool) {
+        self.wait(what, true, condition).await;
+    }
+
+    /// The same with a controller that does not answer.
+    pub async fn until_unanswered(&self, what: &str, condition: impl Fn(&Annotations) -> bool) {
+        self.wait(what, false, condition).await;
+    }
+
+    async fn wait(&self, what: &str, answers: bool, condition: impl Fn(&Annotations) -> bool) {
+        let wait = async {
+            while !condition(&self.annotations().await) {
+                if answers {
+                    self.answer_request().await;
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let ended = tokio::time::timeout(DEADLINE, wait).await;
+        assert!(ended.is_ok(), "{what}: {:#?}", self.annotations().await);
+    }
+
+    pub async fn until_done(&self, config: &NodeConfig) {
+        self.until(&format!("Done with {}", config.name()), |now| {
+            has(now, annotation::STATE, "Done") && has(now, annotation::CURRENT_CONFIG, config.name())
+        })
+        .await;
+    }
+
+    pub async fn until_failing(&self, state: &str, reason: &str) {
+        self.until(&format!("{state} because of {reason:?}"), |now| {
+            has(now, annotation::STATE, state)
+                && now
+                    .get(annotation::REASON)
+                    .is_some_and(|text| text.contains(reason))
+        })
+        .await;
+    }
+
+    /// Waits until something else than an annotation is so.
+    pub async fn eventually(&self, what: &str, mut condition: impl AsyncFnMut(&Self) -> bool) {
+        let wait = async {
+            while !condition(self).await {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let ended = tokio::time::timeout(DEADLINE, wait).await;
+        assert!(ended.is_ok(), "{what}: {:#?}", self.annotations().await);
+    }
+
+    /// The daemon says of itself that there is nothing left to do: drift is watched from then on.
+    pub async fn until_idle(&self) {
+        self.eventually("idle", async |world: &Self| {
+            let activity = agent::read_activity(&world.machine().root).unwrap();
+            activity.is_some_and(|activity| activity.doing.starts_with("nothing"))
+        })
+        .await;
+    }
+
+    pub async fn until_waiting_for(&self, request: &str) {
+        self.eventually(&format!("waiting for {request}"), async |world: &Self| {
+            let activity = agent::read_activity(&world.machine().root).unwrap();
+            activity.is_some_and(|activity| activity.waits_for.as_deref() == Some(request))
+        })
+        .await;
+    }
+
+    /// Plays the controller until the daemon asks for work to come back.
+    pub async fn until_waiting_for_uncordon(&self) {
+        self.answer_request().await;
+        self.until_unanswered("work may come back", |now| {
+            now.get(annotation::DESIRED_DRAIN)
+                .is_some_and(|request| request.starts_with("uncordon-"))
+        })
+        .await;
+    }
+
+    /// The latest failure in the daemon's own note, whether or not it has told the cluster.
+    pub async fn until_activity_fails(&self, because: &str) {
+        self.eventually(&format!("failing because {because}"), async |world: &Self| {
+            let activity = agent::read_activity(&world.machine().root).unwrap();
+            activity.is_some_and(|activity| activity.failure.is_some_and(|failure| failure.contains(because)))
+        })
+        .await;
+    }
+
+    /// Files are watched again after they were put back.
+    pub async fn until_watching(&self) {
+        let started = self.watches_started().await;
+        self.eventually("watching", async |world: &Self| {
+            world.watches_started().await > started
+        })
+        .await;
+    }
+
+    async fn watches_started(&self) -> usize {
+        let reasons = self.event_reasons().await;
+        reasons
+            .iter()
+            .filter(|reason| *reason == "ConfigDriftMonitorStarted")
+            .count()
+    }
+
+    /// Makes what the daemon does have begun at another time.
+    pub fn age_activity(&self, since: &str) {
+        let mut activity: Value = serde_json::from_str(&self.read(paths::ACTIVITY)).unwrap();
+        activity["since"] = json!(since);
+        self.write(paths::ACTIVITY, &activity.to_string());
+    }
+
+    pub async fn event_reasons(&self) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client(), names::NAMESPACE);
+        let events = events.list(&ListParams::default()).await.unwrap();
+        events
+            .items
+            .into_iter()
+            .filter_map(|event| event.reason)
+            .collect()
+    }
+
+    /// Type, status and message of each condition of the node's progress.
+    pub async fn progress(&self) -> BTreeMap<String, (String, String)> {
+        let node = self.all::<MachineConfigNode>().get(NODE).await.unwrap();
+        let conditions = node.status.unwrap_or_default().conditions;
+        conditions
+            .into_iter()
+            .map(|condition| (condition.type_, (condition.status, condition.message)))
+            .collect()
+    }
+
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    pub fn boot(&self) -> String {
+        let machine = self.machine();
+        machine.power.boot_id(&machine.root).unwrap().to_string()
+    }
+}
+
+pub fn has(annotations: &Annotations, key: &str, value: &str) -> bool {
+    annotations.get(key).map(String::as_str) == Some(value)
+}

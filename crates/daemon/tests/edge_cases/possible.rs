@@ -1,0 +1,183 @@
+//! Which changes a running machine cannot follow, and which configs nobody can.
+
+use mco_core::disruption::Policy;
+use mco_core::reconcilable::Overrides;
+use mco_daemon::apply::{self, ApplyError, Circumstances, Request};
+use mco_daemon::config::NodeConfig;
+use serde_json::{Value, json};
+
+use crate::support::{Node, config, config_with};
+
+/// Why a cluster's node cannot go from one to the other; none if it can.
+fn obstacle(old: &NodeConfig, new: &NodeConfig, overrides: Overrides) -> Option<String> {
+    let node = Node::new();
+    let request = Request {
+        old,
+        new,
+        policy: &Policy::default(),
+        overrides,
+        circumstances: Circumstances::Cluster,
+        reboot_owed: None,
+    };
+    match apply::prepare(&node.machine, &request) {
+        Ok(_) => None,
+        Err(ApplyError::Irreconcilable(problems)) => Some(problems[0].message.clone()),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn check(name: &str, old: &Value, new: &Value, expected: Option<&str>) {
+    let found = obstacle(&config("old", old), &config("new", new), Overrides::default());
+    match expected {
+        None => assert_eq!(found, None, "{name}"),
+        Some(text) => assert!(
+            found.as_deref().is_some_and(|found| found.contains(text)),
+            "{name}: {found:?}"
+        ),
+    }
+}
+
+/// What is wrong with a config in itself.
+fn invalid(ignition: &Value) -> Option<String> {
+    let object = json!({"metadata": {"name": "x"}, "spec": {"config": ignition}});
+    NodeConfig::new(serde_json::from_value(object).unwrap())
+        .err()
+        .map(|error| error.to_string())
+}
+
+#[test]
+fn sections_of_the_first_boot_cannot_change() {
+    let disk = json!({"storage": {"disks": [{"device": "/dev/sda", "wipeTable": true}]}});
+    let filesystem =
+        json!({"storage": {"filesystems": [{"device": "/dev/sda1", "format": "xfs", "path": "/var"}]}});
+    let raid = json!({"storage": {"raid": [{"name": "data", "level": "raid1", "devices": ["/dev/sda", "/dev/sdb"]}]}});
+    let group = json!({"passwd": {"groups": [{"name": "users"}]}});
+    let arguments = json!({"kernelArguments": {"shouldExist": ["quiet"]}});
+    let luks = json!({"storage": {"luks": [{"name": "data", "device": "/dev/sdb", "clevis": {"tang": [
+        {"url": "https://tang.example", "thumbprint": "x"}]}}]}});
+    let nothing = json!({});
+    for (name, new, expected) in [
+        ("disks", &disk, Some("ignition disks section contains changes")),
+        (
+            "filesystems",
+            &filesystem,
+            Some("ignition filesystems section contains changes"),
+        ),
+        ("raid", &raid, Some("ignition raid section contains changes")),
+        (
+            "groups",
+            &group,
+            Some("ignition Passwd Groups section contains changes"),
+        ),
+        (
+            "kernel arguments of Ignition",
+            &arguments,
+            Some("ignition kargs section contains changes"),
+        ),
+    ] {
+        check(name, &nothing, new, expected);
+        check(&format!("the same {name}"), new, new, None);
+    }
+    check(
+        "disk encryption is decided at installation",
+        &luks,
+        &nothing,
+        None,
+    );
+}
+
+#[test]
+fn an_override_lifts_its_own_section_and_no_other() {
+    let nothing = config("old", &json!({}));
+    let disk = config(
+        "new",
+        &json!({"storage": {"disks": [{"device": "/dev/sda", "wipeTable": true}]}}),
+    );
+    let only = |disks: bool, filesystems: bool, raid: bool| Overrides {
+        disks,
+        filesystems,
+        raid,
+    };
+    assert_eq!(obstacle(&nothing, &disk, only(true, false, false)), None);
+    assert!(obstacle(&nothing, &disk, only(false, true, true)).is_some());
+}
+
+#[test]
+fn fips_is_decided_at_installation() {
+    let fips = |on: bool| config_with("x", &json!({}), &json!({"fips": on}));
+    let found = obstacle(&fips(false), &fips(true), Overrides::default());
+    assert_eq!(
+        found.as_deref(),
+        Some("detected change to FIPS flag; refusing to modify FIPS on a running cluster")
+    );
+}
+
+#[test]
+fn only_keys_and_password_of_core_can_change() {
+    let users = |users: Value| json!({"passwd": {"users": users}});
+    let nobody = json!({});
+    let core = json!({"name": "core", "sshAuthorizedKeys": ["a"]});
+    check("core gets keys", &nobody, &users(json!([core])), None);
+    check("users go", &users(json!([core])), &users(json!([])), None);
+    check(
+        "somebody else",
+        &nobody,
+        &users(json!([{"name": "another user", "sshAuthorizedKeys": ["a"]}])),
+        Some("non-core user"),
+    );
+    check(
+        "somebody beside core",
+        &nobody,
+        &users(json!([core, {"name": "other", "sshAuthorizedKeys": ["a"]}])),
+        Some("non-core user"),
+    );
+    check(
+        "core gets a home",
+        &nobody,
+        &users(json!([{"name": "core", "sshAuthorizedKeys": ["a"], "homeDir": "/srv"}])),
+        Some("SSH keys and password hash are not reconcilable"),
+    );
+    check(
+        "core gets nothing at all",
+        &nobody,
+        &users(json!([{"name": "core", "sshAuthorizedKeys": []}])),
+        Some("user must be core and have 1 or more sshKeys"),
+    );
+}
+
+#[test]
+fn configs_that_are_wrong_in_themselves_are_refused() {
+    let at = |path: &str, mode: i64| json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": path, "mode": mode}]}});
+    let cases = [
+        (
+            "a future format",
+            json!({"ignition": {"version": "4.0.0"}}),
+            Some("version"),
+        ),
+        (
+            "a relative path",
+            at("home/core/test", 0o644),
+            Some("not absolute"),
+        ),
+        ("an absolute path", at("/home/core/test", 0o644), None),
+        ("a sticky bit", at("/tmp/x", 0o1777), Some("1777")),
+        ("a setuid bit", at("/usr/bin/x", 0o4755), Some("4755")),
+        (
+            "no version",
+            json!({"passwd": {"users": [{"name": "core"}]}}),
+            Some("version"),
+        ),
+    ];
+    for (name, ignition, expected) in cases {
+        let found = invalid(&ignition);
+        match expected {
+            None => assert_eq!(found, None, "{name}"),
+            Some(text) => assert!(
+                found.as_deref().is_some_and(|found| found.contains(text)),
+                "{name}: {found:?}"
+            ),
+        }
+    }
+    let object = json!({"metadata": {"name": "x"}, "spec": {}});
+    NodeConfig::new(serde_json::from_value(object).unwrap()).expect("an empty config is a config");
+}

@@ -1,0 +1,47 @@
+//! The options of `mco plan`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Base, Format};
+use crate::connection::Connection;
+
+/// Show what a change will do before you make it: to which files and units, at what cost, on which nodes, in which order.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco plan -f 50-chrony.yaml
+  mco plan -f 50-chrony.yaml -f 51-sshd.yaml --show-contents
+  mco plan --delete 50-chrony
+  mco plan -f 50-chrony.yaml --manifests cluster/
+
+Asks the cluster of your kubeconfig and changes nothing there. With --manifests
+a directory takes the cluster's place. Exit code 0 when no machine would notice,
+3 when there are changes, 1 when something would be refused.")]
+pub struct Plan {
+    /// Files, directories, or - for standard input, with the objects you want to apply.
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE",
+        required_unless_present = "delete"
+    )]
+    pub files: Vec<PathBuf>,
+    /// Names of MachineConfigs or other objects you want to delete.
+    #[arg(long, value_name = "NAME")]
+    pub delete: Vec<String>,
+    /// Use the objects in this directory instead of a cluster's.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
+    pub manifests: Option<PathBuf>,
+    #[command(flatten)]
+    pub base: Base,
+    /// Show the changed lines of text files, which may be secret.
+    #[arg(long)]
+    pub show_contents: bool,
+    /// Print the plan in this format.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+    #[command(flatten)]
+    pub connection: Connection,
+}

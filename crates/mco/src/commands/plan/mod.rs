@@ -1,0 +1,147 @@
+//! `mco plan`
+
+mod cluster;
+mod text;
+
+use std::collections::BTreeMap;
+
+use anyhow::{anyhow, bail};
+use mco_core::bootstrap::{self, BootstrapError, Cluster, Settings};
+use mco_core::comparison::Entry;
+use mco_core::forecast::{self, Edit, PoolForecast, Refusal, Situation};
+use mco_core::manifest::Manifest;
+use mco_core::overview::PoolOverview;
+use mco_core::render::Identity;
+use serde::Serialize;
+
+use super::VERSION;
+use crate::cli::Plan;
+use crate::input::{self, count};
+use crate::output::{self, Outcome};
+use crate::runtime;
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<Refusal>,
+    pools: Vec<PoolForecast>,
+    #[serde(skip)]
+    current: BTreeMap<String, Entry>,
+}
+
+pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
+    let edits = edits(arguments)?;
+    let report = match &arguments.manifests {
+        Some(directory) => offline(
+            input::manifests(std::slice::from_ref(directory))?.read,
+            &edits,
+            arguments,
+        )?,
+        None => runtime::ask(online(&edits, arguments))?,
+    };
+    match arguments.output {
+        Some(format) => output::print_as(format, &report)?,
+        None => output::print(&text::describe(&report, arguments.show_contents))?,
+    }
+    let failed = !report.refused.is_empty() || report.pools.iter().any(|pool| pool.error.is_some());
+    Ok(match report.pools.iter().any(PoolForecast::is_change) {
+        _ if failed => Outcome::Refused,
+        true => Outcome::Changes,
+        false => Outcome::Done,
+    })
+}
+
+/// Whether the pool's target has everything that its MachineConfigs say now. Right after a change it has not.
+pub async fn is_rendered(client: &kube::Client, pool: &PoolOverview) -> anyhow::Result<bool> {
+    let found = cluster::read(client).await?;
+    let objects = assembled(bootstrap::adopt(found.objects))?;
+    let outcomes = objects.render(IDENTITY);
+    let outcome = outcomes.into_iter().find(|outcome| outcome.name() == pool.name);
+    Ok(match outcome.map(|outcome| outcome.result) {
+        Some(Ok(rendered)) => rendered.name() == pool.target,
+        _ => false,
+    })
+}
+
+fn edits(arguments: &Plan) -> anyhow::Result<Vec<Edit>> {
+    let read = input::manifests(&arguments.files)?;
+    if read.unreadable > 0 {
+        bail!("{} cannot be used", count(read.unreadable, "file"));
+    }
+    let applied = read.read.into_iter().map(Edit::Apply);
+    Ok(applied
+        .chain(arguments.delete.iter().cloned().map(Edit::Delete))
+        .collect())
+}
+
+fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
+    known(&objects, edits)?;
+    let base = input::BaseInputs::read(&arguments.base)?;
+    let settings = base.settings();
+    let (after, refused) = forecast::edited(&objects, edits);
+    let before = assembled(bootstrap::assemble(objects, &settings))?;
+    let after = assembled(bootstrap::assemble(after, &settings))?;
+    let current = before
+        .render(IDENTITY)
+        .into_iter()
+        .filter_map(|outcome| Some((outcome.name().to_owned(), outcome.result.ok()?.into())))
+        .collect();
+    let situation = Situation {
+        current,
+        ..Situation::default()
+    };
+    Ok(Report {
+        refused,
+        pools: forecast::forecast(&after, IDENTITY, &situation),
+        current: situation.current,
+    })
+}
+
+async fn online(edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
+    let client = arguments.connection.client().await?;
+    let found = cluster::read(&client).await?;
+    known(&found.objects, edits)?;
+    let base = input::BaseInputs::read(&arguments.base)?;
+    let settings: Settings<'_> = base.settings();
+    let (after, mut refused) = forecast::edited(&found.objects, edits);
+    refused.extend(cluster::refused_by_server(&client, edits, &refused).await);
+    let after = assembled(forecast::in_cluster(&found.objects, after, &settings))?;
+    let situation = Situation {
+        current: found.current,
+        nodes: &found.nodes,
+        pods: &found.pods,
+        budgets: &found.budgets,
+        policy: found.policy,
+    };
+    Ok(Report {
+        refused,
+        pools: forecast::forecast(&after, IDENTITY, &situation),
+        current: situation.current,
+    })
+}
+
+const IDENTITY: Identity<'static> = Identity {
+    controller_version: VERSION,
+    release_version: "",
+};
+
+/// A name that means nothing is a typing mistake, and must not look like "no change".
+fn known(objects: &[Manifest], edits: &[Edit]) -> anyhow::Result<()> {
+    for edit in edits {
+        if let Edit::Delete(name) = edit
+            && !objects.iter().any(|object| object.name == *name)
+        {
+            bail!("--delete: there is no object named {name}");
+        }
+    }
+    Ok(())
+}
+
+fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
+    result.map_err(|errors| {
+        for error in &errors {
+            output::problem(error);
+        }
+        anyhow!("{} cannot be used", count(errors.len(), "object"))
+    })
+}

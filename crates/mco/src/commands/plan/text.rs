@@ -1,0 +1,98 @@
+//! A forecast as a person reads it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use mco_core::comparison::Entry;
+use mco_core::forecast::PoolForecast;
+use mco_core::rollout::PoolWaves;
+
+use super::Report;
+use crate::commands::diff::text as diff;
+use crate::input::count;
+use crate::output::harmless;
+
+pub fn describe(report: &Report, show_contents: bool) -> String {
+    let mut text = String::new();
+    for refusal in &report.refused {
+        for problem in &refusal.problems {
+            let _ = writeln!(
+                text,
+                "refused: {} {:?}: {}",
+                refusal.kind,
+                refusal.name,
+                harmless(&problem.to_string())
+            );
+        }
+    }
+    if !report.refused.is_empty() {
+        text.push_str("The rest of the plan leaves out what is refused.\n\n");
+    }
+    let nothing = Entry::default();
+    let pools = report.pools.iter().map(|pool| {
+        let old = report.current.get(&pool.pool).unwrap_or(&nothing);
+        describe_pool(pool, old, show_contents)
+    });
+    text + &pools.collect::<Vec<_>>().join("\n")
+}
+
+fn describe_pool(pool: &PoolForecast, old: &Entry, show_contents: bool) -> String {
+    if let Some(error) = &pool.error {
+        return format!(
+            "pool {}: cannot be rendered, so its machines stay as they are\n  {}\n",
+            pool.pool,
+            harmless(error).replace('\n', "\n  ")
+        );
+    }
+    let texts = if show_contents {
+        diff::unified(&pool.comparison, old, &pool.next)
+    } else {
+        BTreeMap::new()
+    };
+    let mut text = diff::describe(Some(&pool.pool), &pool.comparison, &texts);
+    for one in &pool.overrides {
+        let names = |parts: &[mco_core::explain::Part]| {
+            let names = parts.iter().map(|part| part.machine_config.as_str());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let _ = writeln!(
+            text,
+            "  {} {}: {} overrides {}",
+            one.section,
+            harmless(&one.name),
+            names(&one.from),
+            names(&one.overridden)
+        );
+    }
+    if let Some(rollout) = &pool.rollout {
+        describe_rollout(rollout, &mut text);
+    }
+    for blocker in &pool.blocked {
+        let _ = writeln!(text, "  ! a drain would be blocked now: {blocker}");
+    }
+    text
+}
+
+fn describe_rollout(rollout: &PoolWaves, text: &mut String) {
+    if let Some(pool) = &rollout.after {
+        let _ = writeln!(text, "  after pool {pool} is updated");
+    }
+    if !rollout.under_way.is_empty() {
+        let _ = writeln!(text, "  turned around: {}", rollout.under_way.join(", "));
+    }
+    let nodes: usize = rollout.waves.iter().map(Vec::len).sum();
+    if nodes > 0 {
+        let _ = writeln!(
+            text,
+            "  rollout: {} in {}",
+            count(nodes, "node"),
+            count(rollout.waves.len(), "wave")
+        );
+    }
+    for (index, wave) in rollout.waves.iter().enumerate() {
+        let _ = writeln!(text, "    {}. {}", index + 1, wave.join(", "));
+    }
+    for held in &rollout.stuck {
+        let _ = writeln!(text, "  ! {held}");
+    }
+}

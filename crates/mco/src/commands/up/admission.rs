@@ -1,0 +1,50 @@
+//! Refuses bad objects when they are written, inside the embedded API server.
+
+use std::sync::Arc;
+
+use mco_apiserver::admission::{Admission, AdmissionRequest, Operation, Rejection};
+use mco_apiserver::meta::Object;
+use mco_core::admission::{self as core, OPERATOR_GROUP, OWN_GROUP};
+use mco_operator::admission::InUse;
+use serde_json::Value;
+
+/// Asks the same function as the webhook of a real cluster does.
+#[derive(Debug)]
+pub struct Guard {
+    in_use: Arc<InUse>,
+}
+
+impl Guard {
+    pub fn new(in_use: Arc<InUse>) -> Self {
+        Self { in_use }
+    }
+}
+
+impl Admission for Guard {
+    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection> {
+        let definition = request.definition;
+        let ours = matches!(definition.group.as_str(), OWN_GROUP | OPERATOR_GROUP);
+        if !ours || !request.subresource.is_empty() {
+            return Ok(None);
+        }
+        let value = |object: &Object| Value::Object(object.clone());
+        let (object, old) = (request.object.map(value), request.old.map(value));
+        let reviewed = self.in_use.review(&core::Request {
+            operation: match request.operation {
+                Operation::Create => core::Operation::Create,
+                Operation::Update => core::Operation::Update,
+                Operation::Delete => core::Operation::Delete,
+            },
+            group: &definition.group,
+            kind: &definition.kind,
+            name: request.name,
+            object: object.as_ref(),
+            old: old.as_ref(),
+        });
+        match reviewed {
+            // Warnings have no way to the client here.
+            Ok(_) => Ok(None),
+            Err(message) => Err(Rejection::new(message)),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The Ignition endpoint of `mco up`: its certificate from the operator, tokens always asked for.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use mco_api::vocabulary::names;
+use mco_server::cluster::Cluster;
+use mco_server::http::Limits;
+use mco_server::{Backend, Settings};
+use tokio_util::sync::CancellationToken;
+
+/// How often the operator's certificate is looked at; it is replaced long before it expires.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_mins(1);
+const FIRST_CERTIFICATE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Where the server's files are, inside the data directory.
+#[derive(Debug, Clone)]
+pub struct Files(PathBuf);
+
+impl Files {
+    pub fn create(data_directory: &Path) -> anyhow::Result<Self> {
+        let files = Self(data_directory.join("server"));
+        let bootstrap = files.bootstrap();
+        fs::create_dir_all(&bootstrap).with_context(|| format!("cannot create {}", bootstrap.display()))?;
+        if !files.tokens().exists() {
+            write(&files.tokens(), b"{\"tokens\": []}\n")?;
+        }
+        Ok(files)
+    }
+
+    pub fn tokens(&self) -> PathBuf {
+        self.0.join("tokens.json")
+    }
+
+    pub fn authority(&self) -> PathBuf {
+        self.0.join("ca.crt")
+    }
+
+    fn certificate(&self) -> PathBuf {
+        self.0.join("tls.crt")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.0.join("tls.key")
+    }
+
+    fn bootstrap(&self) -> PathBuf {
+        self.0.join("bootstrap")
+    }
+
+    /// The first credentials of new machines.
+    pub fn write_bootstrap(&self, token: &str, authority: &str) -> anyhow::Result<()> {
+        write(&self.bootstrap().join("token"), token.as_bytes())?;
+        write(&self.bootstrap().join("ca.crt"), authority.as_bytes())
+    }
+
+    pub fn has_bootstrap(&self) -> bool {
+        self.bootstrap().join("token").is_file()
+    }
+}
+
+/// Serves as soon as there is a certificate.
+pub async fn run(
+    client: Client,
+    files: Files,
+    address: IpAddr,
+    port: u16,
+    api_server_url: String,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    while !copy_certificate(&client, &files).await? {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(FIRST_CERTIFICATE_INTERVAL) => {}
+        }
+    }
+    let settings = Settings {
+        address: Some(address),
+        secure_port: port,
+        insecure_port: 0,
+        metrics_port: 0,
+        certificate: files.certificate(),
+        key: files.key(),
+        tls_minimum: "VersionTLS12".to_owned(),
+        tls_suites: Vec::new(),
+        tokens: Some(files.tokens()),
+        limits: Limits::default(),
+    };
+    let backend = Backend::Cluster(Cluster {
+        client: client.clone(),
+        api_server_url,
+        token_directory: files.bootstrap(),
+    });
+    let following = async {
+        loop {
+            tokio::time::sleep(CERTIFICATE_INTERVAL).await;
+            if let Err(error) = copy_certificate(&client, &files).await {
+                tracing::warn!("the server keeps its certificate: {error:#}");
+            }
+        }
+    };
+    tokio::select! {
+        ended = mco_server::run(settings, backend, stop) => Ok(ended?),
+        () = following => Ok(()),
+    }
+}
+
+/// Brings the operator's certificate to where the server reads it; false while there is none.
+async fn copy_certificate(client: &Client, files: &Files) -> anyhow::Result<bool> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), names::NAMESPACE);
+    let Some(serving) = secrets.get_opt(names::secret::SERVER_TLS).await? else {
+        return Ok(false);
+    };
+    let authority = secrets.get_opt(names::secret::SERVER_CA).await?;
+    let value = |secret: &Secret, key: &str| {
+        let data = secret.data.as_ref().and_then(|data| data.get(key));
+        data.map(|value| value.0.clone())
+    };
+    let (Some(certificate), Some(key)) = (value(&serving, "tls.crt"), value(&serving, "tls.key")) else {
+        return Ok(false);
+    };
+    if fs::read(files.certificate()).is_ok_and(|present| present == certificate) {
+        return Ok(true);
+    }
+    write(&files.key(), &key)?;
+    write(&files.certificate(), &certificate)?;
+    if let Some(authority) = authority.and_then(|secret| value(&secret, "tls.crt")) {
+        write(&files.authority(), &authority)?;
+    }
+    tracing::info!(at = %Timestamp::now(), "the server has a certificate");
+    Ok(true)
+}
+
+/// Writes a file that only its owner may read, in one step.
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let attempt = || -> std::io::Result<()> {
+        let temporary = path.with_extension("new");
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    attempt().with_context(|| format!("cannot write {}", path.display()))
+}

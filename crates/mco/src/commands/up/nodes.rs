@@ -1,0 +1,227 @@
+//! Local nodes: directories that play machines, each with a real daemon.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use mco_api::vocabulary::{annotations, labels, names, node_state};
+use mco_api::{MachineConfig, MachineConfigPool};
+use mco_daemon::agent;
+use mco_daemon::config::NodeConfig;
+use mco_daemon::once::{self, RebootPolicy};
+use mco_daemon::transaction::Uninterrupted;
+use mco_daemon::{disk, paths};
+use mco_host::{Attributes, Machine, RootedPath};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// What a kubelet of our own Kubernetes version would say.
+const KUBELET_VERSION: &str = "v1.36.0";
+/// A laptop is no data centre.
+const MOST: usize = 50;
+const RETRY: Duration = Duration::from_secs(2);
+
+/// How many local nodes there are, as in `masters=1,workers=3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fleet {
+    pub masters: usize,
+    pub workers: usize,
+}
+
+impl FromStr for Fleet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut fleet = Self {
+            masters: 0,
+            workers: 0,
+        };
+        for part in text.split(',').filter(|part| !part.is_empty() && *part != "none") {
+            let number = part
+                .split_once('=')
+                .and_then(|(role, number)| Some((role, number.parse().ok()?)));
+            match number {
+                Some(("masters", number)) => fleet.masters = number,
+                Some(("workers", number)) => fleet.workers = number,
+                _ => return Err(format!("{part:?} is not masters=N or workers=N")),
+            }
+        }
+        if fleet.masters + fleet.workers > MOST {
+            return Err(format!(
+                "more than {MOST} local nodes; use --simulate for large fleets"
+            ));
+        }
+        Ok(fleet)
+    }
+}
+
+impl Fleet {
+    pub fn nodes(self) -> impl Iterator<Item = LocalNode> {
+        let masters = (0..self.masters).map(|index| LocalNode::new(names::pool::MASTER, index));
+        masters.chain((0..self.workers).map(|index| LocalNode::new(names::pool::WORKER, index)))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalNode {
+    pub name: String,
+    pool: &'static str,
+}
+
+impl LocalNode {
+    fn new(pool: &'static str, index: usize) -> Self {
+        Self {
+            name: format!("{pool}-{index}"),
+            pool,
+        }
+    }
+
+    /// Creates the machine if it is new, then runs its daemon, again and again, until told to stop.
+    pub async fn run(
+        self,
+        kubelet: Client,
+        daemon: Client,
+        root: PathBuf,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+        let live = async {
+            loop {
+                if let Err(error) = self.live(&kubelet, &daemon, &root, &stop).await {
+                    warn!(node = self.name, "the node starts over: {error:#}");
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            () = live => Ok(()),
+        }
+    }
+
+    async fn live(
+        &self,
+        kubelet: &Client,
+        daemon: &Client,
+        root: &std::path::Path,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let machine = Arc::new(Machine::directory(root)?);
+        self.register(kubelet).await?;
+        if disk::current_config(&machine.root)?.is_none() {
+            self.first_boot(kubelet, &machine).await?;
+        }
+        let options = agent::Options::default();
+        agent::run(daemon.clone(), machine, self.name.as_str(), options, stop.clone()).await?;
+        Ok(())
+    }
+
+    /// Plays the kubelet: the Node exists and is ready.
+    async fn register(&self, client: &Client) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(client.clone());
+        if nodes.get_opt(&self.name).await?.is_none() {
+            let node = serde_json::from_value(json!({
+                "metadata": {"name": self.name, "labels": self.labels()},
+            }))?;
+            nodes.create(&PostParams::default(), &node).await?;
+        }
+        let now = jiff::Timestamp::now();
+        let ready = json!({"status": {
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
+                "message": "a directory plays this machine", "lastHeartbeatTime": now, "lastTransitionTime": now}],
+            "nodeInfo": {"architecture": std::env::consts::ARCH, "bootID": "", "containerRuntimeVersion": "none://",
+                "kernelVersion": "none", "kubeProxyVersion": "", "kubeletVersion": KUBELET_VERSION, "machineID": "",
+                "operatingSystem": "linux", "osImage": "a directory of mco up", "systemUUID": ""},
+        }});
+        let patch = Patch::Merge(&ready);
+        nodes
+            .patch_status(&self.name, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
+    fn labels(&self) -> serde_json::Value {
+        let mut all = json!({
+            "kubernetes.io/hostname": self.name,
+            labels::node::OS: "linux",
+            labels::node_role(self.pool): "",
+        });
+        if self.pool == names::pool::MASTER {
+            all[labels::node::ROLE_CONTROL_PLANE] = json!("");
+        }
+        all
+    }
+
+    /// Plays Ignition: the machine gets its pool's config, and the note by which its daemon introduces itself.
+    async fn first_boot(&self, client: &Client, machine: &Arc<Machine>) -> anyhow::Result<()> {
+        let config = self.pool_config(client).await?;
+        info!(node = self.name, config = config.metadata.name, "first boot");
+        let name = config.metadata.name.clone().unwrap_or_default();
+        let config = NodeConfig::new(config)?;
+        let machine = Arc::clone(machine);
+        tokio::task::spawn_blocking(move || {
+            let note = json!({
+                annotations::node::CURRENT_CONFIG: name,
+                annotations::node::DESIRED_CONFIG: name,
+                annotations::node::STATE: node_state::DONE,
+            });
+            // The note first: a machine that has its config and no note would be nobody's.
+            let path = RootedPath::new(paths::NODE_ANNOTATIONS)?;
+            let directory = path.parent().context("the note has a directory")?;
+            machine
+                .root
+                .create_directories(&directory, Attributes::root(0o755))?;
+            let text = note.to_string();
+            machine
+                .root
+                .write_atomically(&path, Attributes::root(0o644), text.as_bytes())?;
+            once::apply(&machine, &config, RebootPolicy::WhenNeeded, &Uninterrupted)?;
+            anyhow::Ok(())
+        })
+        .await??;
+        Ok(())
+    }
+
+    async fn pool_config(&self, client: &Client) -> anyhow::Result<MachineConfig> {
+        let pools: Api<MachineConfigPool> = Api::all(client.clone());
+        let has_target = |pool: Option<&MachineConfigPool>| {
+            let name = pool.and_then(|pool| pool.spec.configuration.reference.name.as_deref());
+            name.is_some_and(|name| !name.is_empty())
+        };
+        let pool = await_condition(pools, self.pool, has_target).await?;
+        let target = pool.and_then(|pool| pool.spec.configuration.reference.name);
+        let Some(target) = target else {
+            bail!("pool {} lost its config", self.pool);
+        };
+        Ok(Api::<MachineConfig>::all(client.clone()).get(&target).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_is_written_as_roles_and_numbers() {
+        let names = |text: &str| -> Result<Vec<String>, String> {
+            Ok(text.parse::<Fleet>()?.nodes().map(|node| node.name).collect())
+        };
+        assert_eq!(
+            names("masters=1,workers=2"),
+            Ok(vec!["master-0".into(), "worker-0".into(), "worker-1".into()])
+        );
+        assert_eq!(names("none"), Ok(vec![]));
+        assert_eq!(
+            names("infra=1"),
+            Err("\"infra=1\" is not masters=N or workers=N".to_owned())
+        );
+        assert!(names("workers=51").is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! Which rendered configs are in use, followed through watches so that the answer is there when it is needed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use mco_api::MachineConfigPool;
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_core::admission::{InUse as Answer, Request, Users, review};
+use mco_core::problem::Problem;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// The users of every rendered config. Shared between who follows the cluster and who asks.
+#[derive(Debug, Default)]
+pub struct InUse {
+    nodes: RwLock<Configs>,
+    pools: RwLock<Configs>,
+}
+
+/// The configs that each object uses; `known` once all of them were seen.
+#[derive(Debug, Default)]
+struct Configs {
+    by_user: HashMap<String, BTreeSet<String>>,
+    /// What the list in progress has shown so far.
+    listed: HashMap<String, BTreeSet<String>>,
+    known: bool,
+}
+
+impl InUse {
+    /// Who uses this config.
+    pub fn of(&self, config: &str) -> Answer {
+        let (nodes, pools) = (read(&self.nodes), read(&self.pools));
+        if !(nodes.known && pools.known) {
+            return Answer::Unknown;
+        }
+        Answer::By(Users {
+            nodes: nodes.users(config),
+            pools: pools.users(config),
+        })
+    }
+
+    /// Whether a write may happen; see [`mco_core::admission::review`].
+    pub fn review(&self, request: &Request<'_>) -> Result<Vec<Problem>, String> {
+        review(request, |config| self.of(config))
+    }
+
+    /// Keeps up with the cluster until `stop`.
+    pub async fn follow(&self, client: Client, stop: CancellationToken) {
+        let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+        let pools: Api<MachineConfigPool> = Api::all(client);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = follow(nodes, &self.nodes, configs_of_node) => {}
+            () = follow(pools, &self.pools, configs_of_pool) => {}
+        }
+    }
+}
+
+impl Configs {
+    fn users(&self, config: &str) -> BTreeSet<String> {
+        let users = self.by_user.iter();
+        users
+            .filter(|(_, configs)| configs.contains(config))
+            .map(|(user, _)| user.clone())
+            .collect()
+    }
+}
+
+async fn follow<K>(api: Api<K>, configs: &RwLock<Configs>, used: fn(&K) -> BTreeSet<String>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut changes = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    while let Some(change) = changes.next().await {
+        let name = |object: &K| object.meta().name.clone().unwrap_or_default();
+        match change {
+            Ok(watcher::Event::Init) => write(configs).listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                write(configs).listed.insert(name(&object), used(&object));
+            }
+            Ok(watcher::Event::InitDone) => {
+                let mut configs = write(configs);
+                configs.by_user = std::mem::take(&mut configs.listed);
+                configs.known = true;
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                write(configs).by_user.insert(name(&object), used(&object));
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                write(configs).by_user.remove(&name(&object));
+            }
+            Err(error) => debug!("a watch was interrupted and goes on: {error}"),
+        }
+    }
+}
+
+fn configs_of_node(node: &PartialObjectMeta<Node>) -> BTreeSet<String> {
+    let annotations = node.metadata.annotations.iter().flatten();
+    let names = [annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG];
+    annotations
+        .filter(|(key, _)| names.contains(&key.as_str()))
+        .map(|(_, config)| config.clone())
+        .collect()
+}
+
+fn configs_of_pool(pool: &MachineConfigPool) -> BTreeSet<String> {
+    let target = Some(&pool.spec.configuration);
+    let reached = pool.status.as_ref().map(|status| &status.configuration);
+    let both = target.into_iter().chain(reached);
+    both.filter_map(|one| one.reference.name.clone()).collect()
+}
+
+fn read(configs: &RwLock<Configs>) -> RwLockReadGuard<'_, Configs> {
+    configs.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(configs: &RwLock<Configs>) -> RwLockWriteGuard<'_, Configs> {
+    configs.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,123 @@
+//! The API server's question and our answer: `AdmissionReview` of `admission.k8s.io/v1`.
+
+use mco_core::admission::{InUse as Users, Operation, Request, review};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Debug, Deserialize)]
+struct Review {
+    request: Question,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Question {
+    uid: String,
+    kind: Kind,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    sub_resource: String,
+    operation: String,
+    #[serde(default)]
+    object: Option<Value>,
+    #[serde(default)]
+    old_object: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Kind {
+    group: String,
+    kind: String,
+}
+
+/// Answers an AdmissionReview. None for what is no AdmissionReview.
+pub fn answer(body: &[u8], users: impl FnOnce(&str) -> Users) -> Option<Value> {
+    let Review { request } = serde_json::from_slice(body).ok()?;
+    let response = match decide(&request, users) {
+        Ok(warnings) => json!({"uid": request.uid, "allowed": true, "warnings": warnings}),
+        Err(message) => json!({
+            "uid": request.uid,
+            "allowed": false,
+            "status": {"code": 403, "reason": "Forbidden", "message": message},
+        }),
+    };
+    Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
+}
+
+fn decide(question: &Question, users: impl FnOnce(&str) -> Users) -> Result<Vec<String>, String> {
+    let operation = match question.operation.as_str() {
+        "CREATE" => Operation::Create,
+        "UPDATE" => Operation::Update,
+        "DELETE" => Operation::Delete,
+        _ => return Ok(Vec::new()),
+    };
+    if !question.sub_resource.is_empty() {
+        return Ok(Vec::new());
+    }
+    let request = Request {
+        operation,
+        group: &question.kind.group,
+        kind: &question.kind.kind,
+        name: &question.name,
+        object: question.object.as_ref().filter(|object| !object.is_null()),
+        old: question.old_object.as_ref().filter(|object| !object.is_null()),
+    };
+    let warnings = review(&request, users)?;
+    Ok(warnings.iter().map(ToString::to_string).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(operation: &str, name: &str, mode: i64) -> Value {
+        let object = json!({
+            "metadata": {"name": name, "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "/etc/x", "mode": mode, "contents": {"source": "data:,"}}]}}},
+        });
+        let (new, old) = if operation == "DELETE" {
+            (Value::Null, object)
+        } else {
+            (object, Value::Null)
+        };
+        let body = json!({"kind": "AdmissionReview", "request": {
+            "uid": "u", "operation": operation, "name": name,
+            "kind": {"group": "machineconfiguration.openshift.io", "version": "v1", "kind": "MachineConfig"},
+            "object": new, "oldObject": old,
+        }});
+        let users = |_: &str| {
+            let nodes = ["worker-1".to_owned()];
+            Users::By(mco_core::admission::Users {
+                nodes: nodes.into(),
+                ..mco_core::admission::Users::default()
+            })
+        };
+        answer(body.to_string().as_bytes(), users).unwrap()["response"].clone()
+    }
+
+    #[test]
+    fn the_answer_carries_the_question_and_the_reason() {
+        assert_eq!(
+            ask("CREATE", "50-x", 0o644),
+            json!({"uid": "u", "allowed": true, "warnings": []})
+        );
+        let refused = ask("CREATE", "50-x", 0o4755);
+        assert_eq!(refused["allowed"], false);
+        let message = refused["status"]["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("MachineConfig \"50-x\": spec.config.storage.files[0].mode"),
+            "{message}"
+        );
+        let refused = ask("DELETE", "rendered-worker-1", 0o644);
+        assert!(
+            refused["status"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("node worker-1")
+        );
+        assert_eq!(ask("CONNECT", "50-x", 0o4755)["allowed"], true);
+        assert_eq!(answer(b"{}", |_| Users::Unknown), None);
+    }
+}

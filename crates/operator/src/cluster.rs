@@ -1,0 +1,206 @@
+//! The requests that steps are made of, with errors that name the object.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{Api, Client, Resource};
+use mco_api::vocabulary::names::FIELD_MANAGER;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+
+/// What an API server answers about a kind it does not have. Unlike about an object, it gives no reason in words.
+const KIND_UNKNOWN: u16 = 404;
+
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    #[error("{attempt} {object}: {}", said(.source))]
+    Request {
+        attempt: &'static str,
+        object: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("{object} cannot be written as JSON: {source}")]
+    Encode {
+        object: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("a manifest of ours lacks {0}")]
+    Manifest(&'static str),
+}
+
+/// What an API server answered is worth more than the client's words around it.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The cluster, as far as the operator talks to it.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+}
+
+impl Cluster {
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    pub fn all<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
+    {
+        Api::all(self.client())
+    }
+
+    pub fn within<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// A cluster-wide object; none also if the cluster does not know its kind.
+    pub async fn find<K>(&self, name: &str) -> Result<Option<K>, ClusterError>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        match self.all::<K>().get_opt(name).await {
+            Err(kube::Error::Api(status)) if status.code == KIND_UNKNOWN => Ok(None),
+            found => found.map_err(failed("reading", || format!("{} {name}", K::kind(&())))),
+        }
+    }
+
+    pub async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ClusterError> {
+        let found = self.within::<ConfigMap>(namespace).get_opt(name).await;
+        found.map_err(failed("reading", || format!("ConfigMap {namespace}/{name}")))
+    }
+
+    pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ClusterError> {
+        let found = self.within::<Secret>(namespace).get_opt(name).await;
+        found.map_err(failed("reading", || format!("Secret {namespace}/{name}")))
+    }
+
+    /// Makes the object what the manifest says, as far as the manifest says it. Others' fields stay as they are.
+    pub async fn apply(&self, manifest: &impl Serialize) -> Result<DynamicObject, ClusterError> {
+        let manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
+            object: "a manifest".to_owned(),
+            source,
+        })?;
+        let place = Place::of(&manifest)?;
+        let answer = place
+            .api(&self.client)
+            .patch(
+                &place.name,
+                &PatchParams::apply(FIELD_MANAGER).force(),
+                &Patch::Apply(&manifest),
+            )
+            .await;
+        answer.map_err(failed("applying", || place.to_string()))
+    }
+
+    /// Creates the object; one that exists, or comes into being meanwhile, is left alone.
+    pub async fn create_if_absent(&self, manifest: &impl Serialize) -> Result<(), ClusterError> {
+        let manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
+            object: "a manifest".to_owned(),
+            source,
+        })?;
+        let place = Place::of(&manifest)?;
+        let api = place.api(&self.client);
+        let found = api.get_metadata_opt(&place.name).await;
+        let failed_reading = failed("reading", || place.to_string());
+        if found.map_err(failed_reading)?.is_some() {
+            return Ok(());
+        }
+        let object: DynamicObject =
+            serde_json::from_value(manifest).map_err(|source| ClusterError::Encode {
+                object: place.to_string(),
+                source,
+            })?;
+        match api.create(&written_by_us(), &object).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            answer => answer
+                .map(|_| ())
+                .map_err(failed("creating", || place.to_string())),
+        }
+    }
+}
+
+pub(crate) fn written_by_us() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
+/// For `map_err`: which request failed, about which object.
+pub(crate) fn failed(
+    attempt: &'static str,
+    object: impl Fn() -> String,
+) -> impl Fn(kube::Error) -> ClusterError {
+    move |source| ClusterError::Request {
+        attempt,
+        object: object(),
+        source: Box::new(source),
+    }
+}
+
+/// Where a manifest's object lives.
+struct Place {
+    resource: ApiResource,
+    namespace: Option<String>,
+    name: String,
+}
+
+impl Place {
+    fn of(manifest: &Value) -> Result<Self, ClusterError> {
+        let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
+        let version = text("/apiVersion").ok_or(ClusterError::Manifest("apiVersion"))?;
+        let kind = text("/kind").ok_or(ClusterError::Manifest("kind"))?;
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        Ok(Self {
+            resource: ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
+            namespace: text("/metadata/namespace").map(str::to_owned),
+            name: text("/metadata/name")
+                .ok_or(ClusterError::Manifest("metadata.name"))?
+                .to_owned(),
+        })
+    }
+
+    fn api(&self, client: &Client) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource),
+            None => Api::all_with(client.clone(), &self.resource),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} ", self.resource.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(formatter, "{namespace}/")?;
+        }
+        formatter.write_str(&self.name)
+    }
+}
+
+/// The metadata of an object of ours.
+pub(crate) fn metadata(namespace: Option<&str>, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        ..ObjectMeta::default()
+    }
+}

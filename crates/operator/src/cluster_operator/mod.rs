@@ -1,0 +1,251 @@
+//! What the ClusterOperator `machine-config` says. Pure: how the steps went and how the pools are come in, a status goes
+//! out.
+
+mod pools;
+mod related;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mco_api::MachineConfigPool;
+use mco_api::foreign::cluster_operator::{ClusterOperatorCondition, ClusterOperatorStatus, OperandVersion};
+use mco_api::vocabulary::conditions::{cluster_operator as condition, status as truth};
+use mco_api::vocabulary::reasons::{self, cluster_operator as reason};
+use serde_json::{Map, Value};
+
+use crate::progress::{Outcome, Progress, Step};
+
+pub use pools::{required, status_line};
+pub use related::related_objects;
+
+const OPERATOR: &str = "operator";
+const OPERATOR_IMAGE: &str = "operator-image";
+const LAST_SYNC_ERROR: &str = "lastSyncError";
+const RESOLVE_FIRST: &str = "One or more machine config pools are degraded, please see `oc get mcp` for further details and resolve before upgrading";
+
+/// What a status is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// The release that this operator brings.
+    pub release: &'a str,
+    pub image: &'a str,
+    /// Whether the cluster had nothing of ours when this operator started.
+    pub bringup: bool,
+    pub progress: &'a Progress,
+    pub pools: &'a [MachineConfigPool],
+}
+
+/// A status before the operator has done anything.
+pub fn initial(now: &Time) -> ClusterOperatorStatus {
+    let unset = [condition::AVAILABLE, condition::PROGRESSING, condition::DEGRADED];
+    let mut conditions: Vec<_> = unset.map(|type_| new(type_, truth::FALSE, "", "", now)).into();
+    conditions.push(new(
+        condition::UPGRADEABLE,
+        truth::UNKNOWN,
+        reason::NO_DATA,
+        "",
+        now,
+    ));
+    ClusterOperatorStatus {
+        conditions,
+        related_objects: related_objects(),
+        ..ClusterOperatorStatus::default()
+    }
+}
+
+/// The status after a round of steps.
+pub fn report(
+    before: &ClusterOperatorStatus,
+    situation: &Situation<'_>,
+    now: &Time,
+) -> ClusterOperatorStatus {
+    let mut after = before.clone();
+    if situation.progress.is_complete() {
+        after.versions = versions(situation);
+    }
+    let conditions = [
+        available(before, &after.versions, situation, now),
+        progressing(before, situation, now),
+        degraded(before, situation, now),
+        upgradeable(situation, now),
+        new(
+            condition::EVALUATION_CONDITIONS_DETECTED,
+            truth::FALSE,
+            reasons::AS_EXPECTED,
+            "",
+            now,
+        ),
+    ];
+    for condition in conditions {
+        set(&mut after.conditions, condition);
+    }
+    after.extension = Some(extension(situation));
+    after.related_objects = related_objects();
+    after
+}
+
+/// Whether the status says that the operator is degraded, with reason and message.
+pub fn degradation(status: &ClusterOperatorStatus) -> Option<(&str, &str)> {
+    let mut conditions = status.conditions.iter();
+    conditions
+        .find(|one| one.type_ == condition::DEGRADED && one.status == truth::TRUE)
+        .map(|one| (one.reason.as_str(), one.message.as_str()))
+}
+
+/// The release that the status says is deployed.
+pub fn deployed(status: &ClusterOperatorStatus) -> Option<&str> {
+    let mut versions = status.versions.iter();
+    versions
+        .find(|version| version.name == OPERATOR)
+        .map(|version| version.version.as_str())
+}
+
+fn versions(situation: &Situation<'_>) -> Vec<OperandVersion> {
+    let version = |name: &str, version: &str| OperandVersion {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        ..OperandVersion::default()
+    };
+    let mut versions = vec![version(OPERATOR, situation.release)];
+    if !situation.image.is_empty() {
+        versions.push(version(OPERATOR_IMAGE, situation.image));
+    }
+    versions
+}
+
+/// Available as long as machines get what they should: what fails for one pool is for Degraded to tell.
+fn available(
+    before: &ClusterOperatorStatus,
+    versions: &[OperandVersion],
+    situation: &Situation<'_>,
+    now: &Time,
+) -> ClusterOperatorCondition {
+    let not = |reason: &str, message: &str| new(condition::AVAILABLE, truth::FALSE, reason, message, now);
+    let essential = |(step, _): &(Step, &str)| step.is_essential();
+    if let Some((step, why)) = situation.progress.failures().find(essential) {
+        return not(&reason::failed(step.name()), why);
+    }
+    let was_available = holds(before, condition::AVAILABLE);
+    for (step, what) in situation.progress.waiting() {
+        let is_down = matches!(situation.progress.of(step), Some(Outcome::NotRunning(_)));
+        if is_down || (step.is_essential() && !was_available) {
+            return not(&format!("{}NotReady", step.name()), what);
+        }
+    }
+    let named = versions
+        .iter()
+        .map(|version| format!("{{{} {}}}", version.name, version.version));
+    let message = format!("Cluster has deployed [{}]", named.collect::<Vec<_>>().join(" "));
+    new(
+        condition::AVAILABLE,
+        truth::TRUE,
+        reasons::AS_EXPECTED,
+        &message,
+        now,
+    )
+}
+
+fn progressing(
+    before: &ClusterOperatorStatus,
+    situation: &Situation<'_>,
+    now: &Time,
+) -> ClusterOperatorCondition {
+    let release = situation.release;
+    let is_moving = situation.bringup || deployed(before) != Some(release);
+    let arrives = is_moving && situation.progress.is_complete();
+    let (holds, reason, message) = match (is_moving && !arrives, situation.progress.has_failed()) {
+        (true, true) => (truth::TRUE, "", format!("Unable to apply {release}")),
+        (true, false) if situation.bringup => {
+            (truth::TRUE, "", format!("Cluster is bootstrapping {release}"))
+        }
+        (true, false) => (truth::TRUE, "", format!("Working towards {release}")),
+        (false, true) => (truth::FALSE, "", format!("Error while reconciling {release}")),
+        (false, false) => (
+            truth::FALSE,
+            reasons::AS_EXPECTED,
+            format!("Cluster version is {release}"),
+        ),
+    };
+    new(condition::PROGRESSING, holds, reason, &message, now)
+}
+
+fn degraded(
+    before: &ClusterOperatorStatus,
+    situation: &Situation<'_>,
+    now: &Time,
+) -> ClusterOperatorCondition {
+    let failures: Vec<(Step, &str)> = situation.progress.failures().collect();
+    let Some((first, _)) = failures.first() else {
+        return new(condition::DEGRADED, truth::FALSE, reasons::AS_EXPECTED, "", now);
+    };
+    let release = situation.release;
+    let all: Vec<&str> = failures.iter().map(|(_, why)| *why).collect();
+    let all = all.join("; ");
+    let message = if deployed(before) == Some(release) {
+        format!("Failed to resync {release} because: {all}")
+    } else {
+        format!("Unable to apply {release}: {all}")
+    };
+    new(
+        condition::DEGRADED,
+        truth::TRUE,
+        &reason::failed(first.name()),
+        &message,
+        now,
+    )
+}
+
+fn upgradeable(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition {
+    let (holds, reason, message) = if situation.pools.iter().any(pools::is_degraded) {
+        (truth::FALSE, reason::DEGRADED_POOL, RESOLVE_FIRST)
+    } else {
+        (truth::TRUE, reasons::AS_EXPECTED, "")
+    };
+    new(condition::UPGRADEABLE, holds, reason, message, now)
+}
+
+/// One line per pool, and what the required pools still lack.
+fn extension(situation: &Situation<'_>) -> Value {
+    let mut lines: Map<String, Value> = situation
+        .pools
+        .iter()
+        .map(|pool| {
+            let name = pool.metadata.name.clone().unwrap_or_default();
+            (name, Value::String(status_line(pool)))
+        })
+        .collect();
+    if let Some(Outcome::Waiting(what) | Outcome::Failed(what)) = situation.progress.of(Step::RequiredPools) {
+        lines.insert(LAST_SYNC_ERROR.to_owned(), Value::String(what.clone()));
+    }
+    Value::Object(lines)
+}
+
+fn new(type_: &str, holds: &str, reason: &str, message: &str, now: &Time) -> ClusterOperatorCondition {
+    ClusterOperatorCondition {
+        last_transition_time: Some(now.clone()),
+        message: message.to_owned(),
+        reason: reason.to_owned(),
+        status: holds.to_owned(),
+        type_: type_.to_owned(),
+        ..ClusterOperatorCondition::default()
+    }
+}
+
+fn holds(status: &ClusterOperatorStatus, type_: &str) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|one| one.type_ == type_ && one.status == truth::TRUE)
+}
+
+/// Puts a condition in the place of the one of its type. While the status is the same, so is the time it is from.
+fn set(conditions: &mut Vec<ClusterOperatorCondition>, mut new: ClusterOperatorCondition) {
+    match conditions.iter_mut().find(|one| one.type_ == new.type_) {
+        Some(old) => {
+            if old.status == new.status {
+                new.last_transition_time.clone_from(&old.last_transition_time);
+            }
+            *old = new;
+        }
+        None => conditions.push(new),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! How the pools are, in the words of the ClusterOperator.
+
+use mco_api::MachineConfigPool;
+use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPoolStatus};
+use mco_api::vocabulary::conditions::pool as condition;
+use mco_api::vocabulary::labels;
+
+use crate::progress::Settled;
+
+/// Whether the pools let an upgrade pass: none is broken, and those it depends on have arrived.
+pub fn required(pools: &[MachineConfigPool]) -> Result<Settled, String> {
+    let mut failing: Vec<String> = pools
+        .iter()
+        .filter(|pool| is_degraded(pool))
+        .map(broken)
+        .collect();
+    let mut missing = Vec::new();
+    let arriving = pools
+        .iter()
+        .filter(|pool| is_required(pool) && !is_degraded(pool) && !has_arrived(pool));
+    for pool in arriving {
+        let name = name(pool);
+        let updated = condition::holds(&status(pool).conditions, condition::UPDATED);
+        if pool.spec.configuration.reference.name.is_none() {
+            missing.push(format!(
+                "MachineConfigPool {name} has not progressed to latest configuration: configuration spec for pool {name} is empty, retrying"
+            ));
+        } else if pool.spec.paused && updated {
+            failing.push(format!(
+                "the required MachineConfigPool {name} was paused with no pending updates; no further syncing will occur until it is unpaused"
+            ));
+        } else if pool.spec.paused {
+            failing.push(format!(
+                "required MachineConfigPool {name} is paused and cannot sync until it is unpaused"
+            ));
+        } else {
+            missing.push(under_way(pool));
+        }
+    }
+    let told = |all: &[String]| {
+        let all: Vec<String> = all.iter().map(|one| format!("error {one}")).collect();
+        format!(
+            "error during syncRequiredMachineConfigPools: [{}]",
+            all.join(", ")
+        )
+    };
+    if !failing.is_empty() {
+        return Err(told(&failing));
+    }
+    Ok(if missing.is_empty() {
+        Settled::Yes
+    } else {
+        Settled::NotYet(told(&missing))
+    })
+}
+
+/// Whether something about the pool needs a person.
+pub fn is_degraded(pool: &MachineConfigPool) -> bool {
+    degradation(&status(pool)).is_some()
+}
+
+/// One line about a pool.
+pub fn status_line(pool: &MachineConfigPool) -> String {
+    let status = status(pool);
+    let conditions = &status.conditions;
+    let target = pool
+        .spec
+        .configuration
+        .reference
+        .name
+        .as_deref()
+        .unwrap_or_default();
+    let holding = |type_: &str| condition::find(conditions, type_).filter(|one| one.status == "True");
+    if let Some(render) = holding(condition::RENDER_DEGRADED) {
+        return format!(
+            "pool is degraded because rendering fails with {:?}: {:?}",
+            render.reason, render.message
+        );
+    }
+    if let Some(nodes) = holding(condition::NODE_DEGRADED) {
+        return format!(
+            "pool is degraded because nodes fail with {:?}: {:?}",
+            nodes.reason, nodes.message
+        );
+    }
+    if let Some(images) = holding(condition::PINNED_IMAGE_SETS_DEGRADED) {
+        return format!(
+            "pool is degraded because pinned image sets failed with {:?}: {:?}",
+            images.reason, images.message
+        );
+    }
+    if holding(condition::UPDATED).is_some() {
+        return format!(
+            "all {} nodes are at latest configuration {target}",
+            status.machine_count
+        );
+    }
+    if holding(condition::UPDATING).is_some() {
+        return format!(
+            "{} (ready {}) out of {} nodes are updating to latest configuration {target}",
+            status.updated_machine_count, status.ready_machine_count, status.machine_count
+        );
+    }
+    "<unknown>".to_owned()
+}
+
+fn name(pool: &MachineConfigPool) -> &str {
+    pool.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn status(pool: &MachineConfigPool) -> MachineConfigPoolStatus {
+    pool.status.clone().unwrap_or_default()
+}
+
+fn is_required(pool: &MachineConfigPool) -> bool {
+    let labels = pool.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.contains_key(labels::REQUIRED_FOR_UPGRADE))
+}
+
+fn has_arrived(pool: &MachineConfigPool) -> bool {
+    let status = status(pool);
+    pool.metadata.generation.unwrap_or_default() <= status.observed_generation
+        && condition::holds(&status.conditions, condition::UPDATED)
+}
+
+/// The condition that says best what is wrong: the cause where there is one, else the sum.
+fn degradation(status: &MachineConfigPoolStatus) -> Option<&MachineConfigPoolCondition> {
+    let causes = [
+        condition::NODE_DEGRADED,
+        condition::RENDER_DEGRADED,
+        condition::IMAGE_BUILD_DEGRADED,
+        condition::DEGRADED,
+    ];
+    let mut holding = causes
+        .iter()
+        .filter(|type_| condition::holds(&status.conditions, type_))
+        .filter_map(|type_| condition::find(&status.conditions, type_));
+    holding.next()
+}
+
+fn broken(pool: &MachineConfigPool) -> String {
+    let status = status(pool);
+    let reason = degradation(&status).map(|condition| condition.message.clone());
+    format!(
+        "MachineConfigPool {} is not ready, retrying. Status: (pool degraded: true total: {}, ready {}, updated: {}, unavailable: {}, reason: {})",
+        name(pool),
+        status.machine_count,
+        status.ready_machine_count,
+        status.updated_machine_count,
+        status.unavailable_machine_count,
+        reason.unwrap_or_default()
+    )
+}
+
+fn under_way(pool: &MachineConfigPool) -> String {
+    let status = status(pool);
+    format!(
+        "required MachineConfigPool {} is not ready, retrying. Status: (total: {}, ready {}, updated: {}, unavailable: {}, degraded: {})",
+        name(pool),
+        status.machine_count,
+        status.ready_machine_count,
+        status.updated_machine_count,
+        status.unavailable_machine_count,
+        status.degraded_machine_count
+    )
+}

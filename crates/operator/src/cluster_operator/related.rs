@@ -1,0 +1,37 @@
+//! The objects that somebody who looks into our troubles will want to see.
+
+use mco_api::foreign::cluster_operator::RelatedObject;
+use mco_api::vocabulary::names;
+
+const OWN_GROUP: &str = "machineconfiguration.openshift.io";
+
+pub fn related_objects() -> Vec<RelatedObject> {
+    let related = |group: &str, resource: &str, name: &str| RelatedObject {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        name: name.to_owned(),
+        ..RelatedObject::default()
+    };
+    let mut all = vec![related("", "namespaces", names::NAMESPACE)];
+    let own = [
+        "machineconfigpools",
+        "controllerconfigs",
+        "kubeletconfigs",
+        "containerruntimeconfigs",
+        "machineconfigs",
+        "machineconfignodes",
+    ];
+    all.extend(own.map(|resource| related(OWN_GROUP, resource, "")));
+    all.push(related("operator.openshift.io", "machineconfigurations", ""));
+    all.push(related("", "nodes", ""));
+    let platforms = [
+        "kni",
+        "openstack",
+        "ovirt",
+        "vsphere",
+        "nutanix",
+        "cloud-platform",
+    ];
+    all.extend(platforms.map(|platform| related("", "namespaces", &format!("openshift-{platform}-infra"))));
+    all
+}

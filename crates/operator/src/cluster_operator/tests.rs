@@ -1,0 +1,374 @@
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn at(second: i64) -> Time {
+    Time(Timestamp::from_second(second).unwrap())
+}
+
+fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> MachineConfigPool {
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .map(|(type_, reason, message)| json!({"type": type_, "status": "True", "reason": reason, "message": message}))
+        .collect();
+    let [total, ready, updated, unavailable] = counts;
+    let mut pool: MachineConfigPool = serde_json::from_value(json!({
+        "metadata": {"name": name, "generation": 2},
+        "spec": {"configuration": {"name": format!("rendered-{name}-1")}},
+        "status": {
+            "observedGeneration": 2, "conditions": conditions, "machineCount": total, "readyMachineCount": ready,
+            "updatedMachineCount": updated, "unavailableMachineCount": unavailable,
+        },
+    }))
+    .unwrap();
+    if name == "master" {
+        pool.metadata.labels = mco_core::offline::built_in_pool(name).metadata.labels;
+    }
+    pool
+}
+
+fn updated(name: &str) -> MachineConfigPool {
+    pool(name, [3, 3, 3, 0], &[("Updated", "", "")])
+}
+
+fn degraded_worker() -> MachineConfigPool {
+    let message = "Node worker-3 is reporting: \"content mismatch for file \\\"/etc/a\\\"\"";
+    pool(
+        "worker",
+        [11, 0, 0, 11],
+        &[
+            ("Updating", "", ""),
+            (
+                "NodeDegraded",
+                "1 nodes are reporting degraded status on sync",
+                message,
+            ),
+            ("Degraded", "", message),
+        ],
+    )
+}
+
+fn progress(outcomes: &[(Step, Outcome)]) -> Progress {
+    let mut progress = Progress::default();
+    for step in [
+        Step::CustomResourceDefinitions,
+        Step::MachineConfigPools,
+        Step::MachineConfigController,
+    ] {
+        progress.set(step, Outcome::Done);
+    }
+    for (step, outcome) in outcomes {
+        progress.set(*step, outcome.clone());
+    }
+    progress
+}
+
+fn with_pools(pools: &[MachineConfigPool]) -> Progress {
+    let outcome = match required(pools) {
+        Ok(Settled::NotYet(what)) => Outcome::Waiting(what),
+        Ok(_) => Outcome::Done,
+        Err(why) => Outcome::Failed(why),
+    };
+    progress(&[(Step::RequiredPools, outcome)])
+}
+
+use crate::progress::Settled;
+
+fn told(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> (ClusterOperatorStatus, Vec<String>) {
+    let after = report(before, situation, &at(100));
+    let lines = after.conditions.iter().map(|one| {
+        format!("{}={} {} {}", one.type_, one.status, one.reason, one.message)
+            .trim_end()
+            .to_owned()
+    });
+    let lines = lines.filter(|line| !line.starts_with("Evaluation")).collect();
+    (after, lines)
+}
+
+fn running(release: &str) -> ClusterOperatorStatus {
+    let mut status = initial(&at(1));
+    status.versions = vec![OperandVersion {
+        name: OPERATOR.to_owned(),
+        version: release.to_owned(),
+        ..OperandVersion::default()
+    }];
+    set(
+        &mut status.conditions,
+        new(condition::AVAILABLE, truth::TRUE, "AsExpected", "", &at(1)),
+    );
+    status
+}
+
+fn situation<'a>(progress: &'a Progress, pools: &'a [MachineConfigPool]) -> Situation<'a> {
+    Situation {
+        release: "4.14.0",
+        image: "registry.example.com/mco:1",
+        bringup: false,
+        progress,
+        pools,
+    }
+}
+
+const DEPLOYED: &str = "Available=True AsExpected Cluster has deployed [{operator 4.14.0} {operator-image registry.example.com/mco:1}]";
+const BEFORE: &str = "Available=True AsExpected Cluster has deployed [{operator 4.14.0}]";
+const UPGRADEABLE: &str = "Upgradeable=True AsExpected";
+
+#[test]
+fn a_healthy_cluster_says_so() {
+    let pools = [updated("master"), updated("worker")];
+    let progress = with_pools(&pools);
+    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    assert_eq!(
+        lines,
+        [
+            DEPLOYED,
+            "Progressing=False AsExpected Cluster version is 4.14.0",
+            "Degraded=False AsExpected",
+            UPGRADEABLE
+        ]
+    );
+    assert_eq!(
+        status.extension,
+        Some(json!({
+            "master": "all 3 nodes are at latest configuration rendered-master-1",
+            "worker": "all 3 nodes are at latest configuration rendered-worker-1",
+        }))
+    );
+    let again = report(&status, &situation(&progress, &pools), &at(200));
+    assert_eq!(again, status, "nothing new is nothing to write");
+}
+
+#[test]
+fn a_degraded_pool_is_named_with_its_node_and_reason() {
+    let pools = [updated("master"), degraded_worker()];
+    let progress = with_pools(&pools);
+    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    let cause = r#"error during syncRequiredMachineConfigPools: [error MachineConfigPool worker is not ready, retrying. Status: (pool degraded: true total: 11, ready 0, updated: 0, unavailable: 11, reason: Node worker-3 is reporting: "content mismatch for file \"/etc/a\"")]"#;
+    assert_eq!(
+        lines,
+        [
+            BEFORE,
+            "Progressing=False  Error while reconciling 4.14.0",
+            &format!("Degraded=True RequiredPoolsFailed Failed to resync 4.14.0 because: {cause}"),
+            "Upgradeable=False DegradedPool One or more machine config pools are degraded, please see `oc get mcp` for further details and resolve before upgrading",
+        ]
+    );
+    let extension = status.extension.as_ref().unwrap();
+    assert_eq!(
+        extension["worker"],
+        r#"pool is degraded because nodes fail with "1 nodes are reporting degraded status on sync": "Node worker-3 is reporting: \"content mismatch for file \\\"/etc/a\\\"\"""#
+    );
+    assert_eq!(extension["lastSyncError"], cause);
+    assert_eq!(
+        degradation(&status).map(|(reason, _)| reason),
+        Some("RequiredPoolsFailed")
+    );
+
+    let pools = [updated("master"), updated("worker")];
+    let (recovered, _) = told(&status, &situation(&with_pools(&pools), &pools));
+    assert_eq!(
+        degradation(&recovered),
+        None,
+        "it clears with the next good round"
+    );
+    assert_eq!(recovered.extension.unwrap().get("lastSyncError"), None);
+}
+
+#[test]
+fn what_is_under_way_is_neither_degraded_nor_unavailable() {
+    let pools = [
+        pool("master", [3, 1, 1, 1], &[("Updating", "", "")]),
+        updated("worker"),
+    ];
+    let progress = with_pools(&pools);
+    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    assert_eq!(
+        lines,
+        [
+            BEFORE,
+            "Progressing=False AsExpected Cluster version is 4.14.0",
+            "Degraded=False AsExpected",
+            UPGRADEABLE
+        ]
+    );
+    let extension = status.extension.unwrap();
+    assert_eq!(
+        extension["master"],
+        "1 (ready 1) out of 3 nodes are updating to latest configuration rendered-master-1"
+    );
+    assert_eq!(
+        extension["lastSyncError"],
+        "error during syncRequiredMachineConfigPools: [error required MachineConfigPool master is not ready, retrying. Status: (total: 3, ready 1, updated: 1, unavailable: 1, degraded: 0)]"
+    );
+}
+
+#[test]
+fn a_new_release_is_reported_when_the_required_pools_have_it() {
+    let moving = [
+        pool("master", [3, 1, 1, 1], &[("Updating", "", "")]),
+        updated("worker"),
+    ];
+    let progress = with_pools(&moving);
+    let (status, lines) = told(&running("4.13.0"), &situation(&progress, &moving));
+    assert_eq!(lines[1], "Progressing=True  Working towards 4.14.0");
+    assert_eq!(deployed(&status), Some("4.13.0"));
+
+    let broken = [updated("master"), degraded_worker()];
+    let progress = with_pools(&broken);
+    let (status, lines) = told(&status, &situation(&progress, &broken));
+    assert_eq!(lines[1], "Progressing=True  Unable to apply 4.14.0");
+    assert!(lines[2].starts_with("Degraded=True RequiredPoolsFailed Unable to apply 4.14.0: error during"));
+    assert_eq!(deployed(&status), Some("4.13.0"), "not while something fails");
+
+    let done = [
+        updated("master"),
+        pool("worker", [3, 1, 1, 1], &[("Updating", "", "")]),
+    ];
+    let (status, lines) = told(&status, &situation(&with_pools(&done), &done));
+    assert_eq!(lines[1], "Progressing=False AsExpected Cluster version is 4.14.0");
+    assert_eq!(deployed(&status), Some("4.14.0"), "workers may follow later");
+}
+
+#[test]
+fn a_cluster_that_starts_is_bootstrapping_and_not_yet_available() {
+    let waiting = progress(&[(
+        Step::MachineConfigController,
+        Outcome::Waiting("ControllerConfig has not completed".to_owned()),
+    )]);
+    let starting = Situation {
+        bringup: true,
+        ..situation(&waiting, &[])
+    };
+    let (_, lines) = told(&initial(&at(1)), &starting);
+    assert_eq!(
+        lines[..2],
+        [
+            "Available=False MachineConfigControllerNotReady ControllerConfig has not completed",
+            "Progressing=True  Cluster is bootstrapping 4.14.0",
+        ]
+    );
+    let (_, lines) = told(&running("4.14.0"), &situation(&waiting, &[]));
+    assert!(
+        lines[0].starts_with("Available=True"),
+        "{}: a change under way is no outage",
+        lines[0]
+    );
+}
+
+#[test]
+fn it_is_not_available_when_nothing_works() {
+    for (name, outcome, expected) in [
+        (
+            "a step that machines depend on fails",
+            (
+                Step::MachineConfigController,
+                Outcome::Failed("no platform".to_owned()),
+            ),
+            "Available=False MachineConfigControllerFailed no platform",
+        ),
+        (
+            "the server is down",
+            (
+                Step::MachineConfigServer,
+                Outcome::NotRunning("daemonset machine-config-server is not ready".to_owned()),
+            ),
+            "Available=False MachineConfigServerNotReady daemonset machine-config-server is not ready",
+        ),
+        (
+            "something beside the machines fails",
+            (Step::NetworkPolicies, Outcome::Failed("forbidden".to_owned())),
+            BEFORE,
+        ),
+    ] {
+        let progress = progress(&[outcome]);
+        let (_, lines) = told(&running("4.14.0"), &situation(&progress, &[]));
+        assert_eq!(lines[0], expected, "{name}");
+    }
+}
+
+#[test]
+fn every_failure_is_told_and_the_first_gives_the_reason() {
+    let progress = progress(&[
+        (Step::NetworkPolicies, Outcome::Failed("first".to_owned())),
+        (Step::MachineConfigDaemon, Outcome::Failed("second".to_owned())),
+    ]);
+    let (_, lines) = told(&running("4.14.0"), &situation(&progress, &[]));
+    assert_eq!(
+        lines[2],
+        "Degraded=True NetworkPoliciesFailed Failed to resync 4.14.0 because: first; second"
+    );
+}
+
+#[test]
+fn required_pools_hold_an_upgrade_and_others_do_not() {
+    let paused = |conditions: &[(&str, &str, &str)], generation: i64| {
+        let mut pool = pool("master", [3, 0, 0, 0], conditions);
+        pool.spec.paused = true;
+        pool.metadata.generation = Some(generation);
+        pool
+    };
+    let told = |text: &str| format!("error during syncRequiredMachineConfigPools: [error {text}]");
+    let mut fresh = updated("master");
+    fresh.status = None;
+    fresh.spec.configuration.reference.name = None;
+    for (name, pools, expected) in [
+        ("no pools", vec![], Ok(Settled::Yes)),
+        (
+            "all updated",
+            vec![updated("master"), updated("worker")],
+            Ok(Settled::Yes),
+        ),
+        (
+            "a worker pool lags",
+            vec![
+                updated("master"),
+                pool("worker", [3, 0, 0, 0], &[("Updating", "", "")]),
+            ],
+            Ok(Settled::Yes),
+        ),
+        (
+            "nothing was rendered yet",
+            vec![fresh],
+            Ok(Settled::NotYet(told(
+                "MachineConfigPool master has not progressed to latest configuration: configuration spec for pool master is empty, retrying",
+            ))),
+        ),
+        (
+            "paused with work left",
+            vec![paused(&[("Updating", "", "")], 2)],
+            Err(told(
+                "required MachineConfigPool master is paused and cannot sync until it is unpaused",
+            )),
+        ),
+        (
+            "paused without work",
+            vec![paused(&[("Updated", "", "")], 3)],
+            Err(told(
+                "the required MachineConfigPool master was paused with no pending updates; no further syncing will occur until it is unpaused",
+            )),
+        ),
+        (
+            "paused and known to be up to date",
+            vec![paused(&[("Updated", "", "")], 2)],
+            Ok(Settled::Yes),
+        ),
+        (
+            "rendering fails",
+            vec![pool(
+                "worker",
+                [1, 1, 1, 0],
+                &[(
+                    "RenderDegraded",
+                    "",
+                    "Failed to render configuration for pool worker: x",
+                )],
+            )],
+            Err(told(
+                "MachineConfigPool worker is not ready, retrying. Status: (pool degraded: true total: 1, ready 1, updated: 1, unavailable: 0, reason: Failed to render configuration for pool worker: x)",
+            )),
+        ),
+    ] {
+        assert_eq!(required(&pools), expected, "{name}");
+    }
+}

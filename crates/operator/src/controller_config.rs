@@ -1,0 +1,555 @@
+//! The ControllerConfig: what the cluster says about itself, in the form that rendering takes.
+//!
+//! Pure. A cluster that says nothing gets what the offline render assumes, so that both render the same; what an
+//! existing ControllerConfig says and we cannot find out ourselves is kept, so that nothing rolls out because of us.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ObjectReference;
+use mco_api::ControllerConfig;
+use mco_api::controller_config::{ControllerConfigSpec, ImageRegistryBundle, NetworkInfo};
+use mco_api::foreign::dns::DNS;
+use mco_api::foreign::infrastructure::{Infrastructure, InfrastructureStatus, OnPremisesStatus};
+use mco_api::foreign::network::Network;
+use mco_api::foreign::proxy::ProxyStatus;
+use mco_api::vocabulary::{annotations, names};
+use mco_core::bootstrap::default_controller_config;
+use serde_json::Value;
+
+use crate::facts::Facts;
+use crate::options::Options;
+
+/// Which address of the service network is the DNS service's.
+const DNS_HOST: u128 = 10;
+const DNS_HOST_V4: u32 = 10;
+
+/// The ControllerConfig that the facts ask for. `authorities` are what machines trust the config server by.
+pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) -> ControllerConfig {
+    let existing = facts.existing.as_ref().map(|existing| &existing.spec);
+    let mut config = default_controller_config();
+    let defaults = std::mem::take(&mut config.spec);
+    let infrastructure = infrastructure(facts, &defaults, options);
+    let status = infrastructure.status.clone().unwrap_or_default();
+    let networks = service_networks(facts.network.as_ref());
+    let service = facts.dns_service.as_deref();
+    config.spec = ControllerConfigSpec {
+        additional_trust_bundle: bytes(&facts.trust_bundle),
+        base_os_container_image: known(&facts.os_images, "baseOSContainerImage", existing, |spec| {
+            &spec.base_os_container_image
+        }),
+        base_os_extensions_container_image: known(
+            &facts.os_images,
+            "baseOSExtensionsContainerImage",
+            existing,
+            |spec| &spec.base_os_extensions_container_image,
+        ),
+        cloud_provider_ca_data: bytes(&facts.cloud_authorities),
+        cloud_provider_config: facts.cloud_config.clone(),
+        cluster_dns_ip: dns_address(&networks)
+            .or_else(|| service.map(str::to_owned))
+            .unwrap_or(defaults.cluster_dns_ip),
+        dns: facts.dns.as_ref().map(identity_of_dns).or(defaults.dns),
+        etcd_discovery_domain: status.etcd_discovery_domain.clone(),
+        image_registry_bundle_data: bundles(&facts.registry_authorities),
+        image_registry_bundle_user_data: bundles(&facts.user_registry_authorities),
+        images: images(facts, existing, options),
+        ip_families: families(&networks, service).unwrap_or(defaults.ip_families),
+        kube_api_server_serving_ca_data: client_authorities(facts),
+        network: mtu_migration(facts.network.as_ref()),
+        network_type: network_type(facts.network.as_ref()),
+        os_image_url: known(&facts.os_images, "osImageURL", existing, |spec| {
+            &spec.os_image_url
+        }),
+        platform: status.platform.clone(),
+        proxy: facts
+            .proxy
+            .as_ref()
+            .and_then(|proxy| in_use(proxy.status.as_ref())),
+        pull_secret: facts.has_pull_secret.then(pull_secret),
+        release_image: release_image(facts, existing),
+        root_ca_data: ByteString(authorities.as_bytes().to_vec()),
+        infra: Some(infrastructure),
+        internal_registry_pull_secret: None,
+    };
+    config.metadata.annotations = Some(annotations_of(facts, options));
+    config
+}
+
+/// The manifest to apply: whatever is not ours to say is not in it.
+pub fn manifest(config: &ControllerConfig) -> Result<Value, serde_json::Error> {
+    let mut manifest = serde_json::to_value(config)?;
+    if let Some(spec) = manifest.get_mut("spec").and_then(Value::as_object_mut)
+        && spec.get("internalRegistryPullSecret").is_some_and(Value::is_null)
+    {
+        spec.remove("internalRegistryPullSecret");
+    }
+    Ok(manifest)
+}
+
+/// The release that the cluster runs.
+pub fn release_version(facts: Option<&Facts>, options: &Options) -> String {
+    let desired = facts
+        .and_then(|facts| facts.cluster_version.as_ref())
+        .and_then(|version| version.status.as_ref())
+        .map(|status| status.desired.version.clone())
+        .filter(|version| !version.is_empty());
+    let chosen = options.release_version.clone().or(desired);
+    chosen.unwrap_or_else(|| options.version.clone())
+}
+
+/// Where machines reach the config server: a host or an address, perhaps with a port.
+pub fn config_server(infrastructure: Option<&Infrastructure>, options: &Options) -> Option<String> {
+    if let Some(server) = &options.config_server {
+        return Some(server.clone());
+    }
+    let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref())?;
+    let addresses = addresses(status);
+    // On these platforms names are resolved by what the machine is about to fetch.
+    let by_address = match platform(status) {
+        "BareMetal" | "OpenStack" | "oVirt" | "VSphere" => addresses.into_iter().next(),
+        _ => None,
+    };
+    by_address.or_else(|| host_of(&status.api_server_internal_uri))
+}
+
+/// Every name and address by which machines may reach the config server.
+pub fn server_hosts(infrastructure: Option<&Infrastructure>, options: &Options) -> Vec<String> {
+    let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref());
+    let mut hosts: Vec<String> = options
+        .config_server
+        .as_deref()
+        .and_then(|server| host_of(&format!("https://{server}")))
+        .into_iter()
+        .collect();
+    if let Some(status) = status {
+        hosts.extend(host_of(&status.api_server_internal_uri));
+        hosts.extend(addresses(status));
+    }
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
+}
+
+fn annotations_of(facts: &Facts, options: &Options) -> BTreeMap<String, String> {
+    let existing = facts.existing.as_ref();
+    let rotated = existing
+        .and_then(|config| {
+            config
+                .metadata
+                .annotations
+                .as_ref()?
+                .get(annotations::SERVICE_CA_ROTATE)
+        })
+        .map_or("false", String::as_str);
+    let all = [
+        (annotations::GENERATED_BY_VERSION, options.version.as_str()),
+        (annotations::SERVICE_CA_ROTATE, rotated),
+    ];
+    let mut all: BTreeMap<String, String> = all
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    all.insert(
+        annotations::RELEASE_IMAGE_VERSION.to_owned(),
+        release_version(Some(facts), options),
+    );
+    all
+}
+
+/// The cluster's own description, or the assumed one with what is known of a plain cluster.
+fn infrastructure(facts: &Facts, defaults: &ControllerConfigSpec, options: &Options) -> Infrastructure {
+    if let Some(found) = &facts.infrastructure {
+        let mut infrastructure = found.clone();
+        infrastructure.metadata = kube::api::ObjectMeta {
+            name: found.metadata.name.clone(),
+            ..kube::api::ObjectMeta::default()
+        };
+        return infrastructure;
+    }
+    let mut infrastructure = defaults.infra.clone().unwrap_or_default();
+    let known = options
+        .api_server_url
+        .clone()
+        .or_else(|| facts.published_api_server.clone());
+    if let Some(url) = known {
+        let status = infrastructure.status.get_or_insert_default();
+        status.api_server_internal_uri.clone_from(&url);
+        status.api_server_url = url;
+    }
+    infrastructure
+}
+
+fn identity_of_dns(found: &DNS) -> DNS {
+    let mut dns = found.clone();
+    dns.metadata = kube::api::ObjectMeta {
+        name: found.metadata.name.clone(),
+        ..kube::api::ObjectMeta::default()
+    };
+    dns
+}
+
+fn bytes(found: &[u8]) -> Option<ByteString> {
+    (!found.is_empty()).then(|| ByteString(found.to_vec()))
+}
+
+/// What the release says, else what is in force.
+fn known(
+    found: &BTreeMap<String, String>,
+    key: &str,
+    existing: Option<&ControllerConfigSpec>,
+    field: impl Fn(&ControllerConfigSpec) -> &String,
+) -> String {
+    found
+        .get(key)
+        .or_else(|| existing.map(field))
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn images(
+    facts: &Facts,
+    existing: Option<&ControllerConfigSpec>,
+    options: &Options,
+) -> BTreeMap<String, String> {
+    if !facts.images.is_empty() {
+        return facts.images.clone();
+    }
+    let mut images = existing.map(|spec| spec.images.clone()).unwrap_or_default();
+    if !options.image.is_empty() {
+        images.insert("machineConfigOperator".to_owned(), options.image.clone());
+    }
+    images
+}
+
+fn release_image(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> String {
+    let status = facts
+        .cluster_version
+        .as_ref()
+        .and_then(|version| version.status.as_ref());
+    let desired = status.map(|status| status.desired.image.clone());
+    desired
+        .or_else(|| existing.map(|spec| spec.release_image.clone()))
+        .unwrap_or_default()
+}
+
+/// The installer's certificate stays trusted beside those that came later.
+fn client_authorities(facts: &Facts) -> ByteString {
+    let (initial, current) = (&facts.initial_client_authorities, &facts.client_authorities);
+    if current.is_empty() {
+        return ByteString(initial.clone());
+    }
+    let current_text = String::from_utf8_lossy(current);
+    let initial_text = String::from_utf8_lossy(initial);
+    if initial.is_empty() || current_text.contains(initial_text.trim()) {
+        return ByteString(current.clone());
+    }
+    ByteString(format!("{}\n{}\n", initial_text.trim(), current_text.trim()).into_bytes())
+}
+
+fn pull_secret() -> ObjectReference {
+    ObjectReference {
+        namespace: Some(names::CONFIG_NAMESPACE.to_owned()),
+        name: Some(names::secret::PULL_SECRET.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn bundles(found: &BTreeMap<String, Vec<u8>>) -> Vec<ImageRegistryBundle> {
+    let bundles = found.iter();
+    bundles
+        .map(|(file, data)| ImageRegistryBundle {
+            file: file.clone(),
+            data: ByteString(data.clone()),
+        })
+        .collect()
+}
+
+fn in_use(status: Option<&ProxyStatus>) -> Option<ProxyStatus> {
+    status
+        .filter(|status| **status != ProxyStatus::default())
+        .cloned()
+}
+
+fn service_networks(network: Option<&Network>) -> Vec<String> {
+    let Some(network) = network else {
+        return Vec::new();
+    };
+    let status = network.status.as_ref().map(|status| &status.service_network);
+    let current = status.filter(|networks| !networks.is_empty());
+    current.unwrap_or(&network.spec.service_network).clone()
+}
+
+fn network_type(network: Option<&Network>) -> String {
+    let Some(network) = network else {
+        return String::new();
+    };
+    let status = network.status.clone().unwrap_or_default();
+    let migration = status.migration.map(|migration| migration.network_type);
+    [migration.unwrap_or_default(), status.network_type]
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| network.spec.network_type.clone())
+}
+
+fn mtu_migration(network: Option<&Network>) -> Option<NetworkInfo> {
+    let migration = network?.status.as_ref()?.migration.as_ref()?.mtu.clone()?;
+    Some(NetworkInfo {
+        mtu_migration: Some(migration),
+    })
+}
+
+/// The tenth host of the first service network.
+fn dns_address(networks: &[String]) -> Option<String> {
+    let address = networks.first()?.split('/').next()?.parse::<IpAddr>().ok()?;
+    Some(match address {
+        IpAddr::V4(base) => Ipv4Addr::from(u32::from(base).wrapping_add(DNS_HOST_V4)).to_string(),
+        IpAddr::V6(base) => Ipv6Addr::from(u128::from(base).wrapping_add(DNS_HOST)).to_string(),
+    })
+}
+
+fn families(networks: &[String], dns_service: Option<&str>) -> Option<String> {
+    let is_v6 = |text: &str| {
+        let address = text.split('/').next().unwrap_or_default().parse::<IpAddr>();
+        address.is_ok_and(|address| address.is_ipv6())
+    };
+    let families: Vec<bool> = networks.iter().map(|network| is_v6(network)).collect();
+    let name = match families.as_slice() {
+        [] => return dns_service.map(|address| if is_v6(address) { "IPv6" } else { "IPv4" }.to_owned()),
+        [first, rest @ ..] if rest.iter().all(|other| other == first) => {
+            if *first {
+                "IPv6"
+            } else {
+                "IPv4"
+            }
+        }
+        [true, ..] => "DualStackIPv6Primary",
+        [false, ..] => "DualStack",
+    };
+    Some(name.to_owned())
+}
+
+fn platform(status: &InfrastructureStatus) -> &str {
+    let current = status
+        .platform_status
+        .as_ref()
+        .map(|status| status.type_.as_str());
+    current
+        .filter(|name| !name.is_empty())
+        .unwrap_or(&status.platform)
+}
+
+/// The addresses of the API server inside the cluster's own network, where the platform has some.
+fn addresses(status: &InfrastructureStatus) -> Vec<String> {
+    let Some(platform) = &status.platform_status else {
+        return Vec::new();
+    };
+    let on_premises = [
+        &platform.baremetal,
+        &platform.openstack,
+        &platform.ovirt,
+        &platform.vsphere,
+        &platform.nutanix,
+    ];
+    let all = |status: &OnPremisesStatus| {
+        if status.api_server_internal_ips.is_empty() {
+            vec![status.api_server_internal_ip.clone()]
+        } else {
+            status.api_server_internal_ips.clone()
+        }
+    };
+    let found = on_premises.into_iter().flatten().flat_map(all);
+    found.filter(|address| !address.is_empty()).collect()
+}
+
+/// The host of a URL, without brackets and port.
+pub(crate) fn host_of(url: &str) -> Option<String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next()?,
+        None if authority.parse::<Ipv6Addr>().is_ok() => authority,
+        None => authority.split(':').next()?,
+    };
+    (!host.is_empty()).then(|| host.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn options() -> Options {
+        Options::new("0.1.0")
+    }
+
+    fn network(value: Value) -> Network {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_cluster_that_says_nothing_gets_what_the_offline_render_assumes() {
+        let config = controller_config(&Facts::default(), "", &options());
+        assert_eq!(config.spec, default_controller_config().spec);
+        let annotations = config.metadata.annotations.unwrap();
+        assert_eq!(annotations[annotations::GENERATED_BY_VERSION], "0.1.0");
+        assert_eq!(annotations[annotations::RELEASE_IMAGE_VERSION], "0.1.0");
+    }
+
+    #[test]
+    fn a_plain_cluster_is_asked_for_its_addresses() {
+        let facts = Facts {
+            dns_service: Some("fd00::a".to_owned()),
+            published_api_server: Some("https://k8s.example.com:6443".to_owned()),
+            ..Facts::default()
+        };
+        let spec = controller_config(&facts, "PEM", &options()).spec;
+        assert_eq!(
+            (spec.cluster_dns_ip.as_str(), spec.ip_families.as_str()),
+            ("fd00::a", "IPv6")
+        );
+        let infra = spec.infra.unwrap();
+        assert_eq!(
+            infra.status.as_ref().unwrap().api_server_internal_uri,
+            "https://k8s.example.com:6443"
+        );
+        assert_eq!(spec.root_ca_data, ByteString(b"PEM".to_vec()));
+        assert_eq!(
+            config_server(Some(&infra), &options()).as_deref(),
+            Some("k8s.example.com")
+        );
+    }
+
+    #[test]
+    fn the_service_network_gives_the_dns_address_and_the_families() {
+        for (networks, address, families) in [
+            (vec!["172.30.0.0/16"], "172.30.0.10", "IPv4"),
+            (vec!["fd02::/112"], "fd02::a", "IPv6"),
+            (vec!["172.30.0.0/16", "fd02::/112"], "172.30.0.10", "DualStack"),
+            (
+                vec!["fd02::/112", "172.30.0.0/16"],
+                "fd02::a",
+                "DualStackIPv6Primary",
+            ),
+        ] {
+            let found = network(json!({"status": {"serviceNetwork": networks, "networkType": "OVN"}}));
+            let facts = Facts {
+                network: Some(found),
+                ..Facts::default()
+            };
+            let spec = controller_config(&facts, "", &options()).spec;
+            assert_eq!(
+                (spec.cluster_dns_ip.as_str(), spec.ip_families.as_str()),
+                (address, families)
+            );
+            assert_eq!(spec.network_type, "OVN");
+        }
+    }
+
+    #[test]
+    fn a_network_that_changes_is_described_as_it_will_be() {
+        let found = network(json!({
+            "spec": {"networkType": "Old"},
+            "status": {"networkType": "Old", "migration": {"networkType": "New", "mtu": {"machine": {"to": 9000}}}},
+        }));
+        assert_eq!(network_type(Some(&found)), "New");
+        let migration = mtu_migration(Some(&found)).unwrap().mtu_migration.unwrap();
+        assert_eq!(migration.machine.unwrap().to, Some(9000));
+        assert_eq!(
+            network_type(Some(&network(json!({"spec": {"networkType": "Old"}})))),
+            "Old"
+        );
+    }
+
+    #[test]
+    fn what_is_in_force_and_cannot_be_found_out_is_kept() {
+        let existing = ControllerConfig::new(
+            "machine-config-controller",
+            ControllerConfigSpec {
+                base_os_container_image: "os".to_owned(),
+                release_image: "release".to_owned(),
+                images: BTreeMap::from([("keepalivedImage".to_owned(), "k".to_owned())]),
+                ..ControllerConfigSpec::default()
+            },
+        );
+        let facts = Facts {
+            existing: Some(existing),
+            ..Facts::default()
+        };
+        let config = controller_config(&facts, "", &options());
+        assert_eq!(config.spec.base_os_container_image, "os");
+        assert_eq!(config.spec.release_image, "release");
+        assert_eq!(config.spec.images["keepalivedImage"], "k");
+        let manifest = manifest(&config).unwrap();
+        assert_eq!(
+            manifest["spec"].get("internalRegistryPullSecret"),
+            None,
+            "not ours to remove"
+        );
+        assert_eq!(manifest["spec"]["proxy"], Value::Null, "ours to say");
+    }
+
+    #[test]
+    fn machines_that_cannot_resolve_names_are_given_an_address() {
+        let infrastructure = |platform: &str, member: &str, addresses: &[&str]| -> Infrastructure {
+            serde_json::from_value(json!({"metadata": {"name": "cluster"}, "status": {
+                "apiServerInternalURI": "https://api-int.example.com:6443",
+                "platformStatus": {"type": platform, member: {"apiServerInternalIPs": addresses}},
+            }}))
+            .unwrap()
+        };
+        for (name, found, expected) in [
+            (
+                "bare metal",
+                infrastructure("BareMetal", "baremetal", &["fd00::5"]),
+                "fd00::5",
+            ),
+            (
+                "vSphere with addresses",
+                infrastructure("VSphere", "vsphere", &["192.0.2.5"]),
+                "192.0.2.5",
+            ),
+            (
+                "vSphere without",
+                infrastructure("VSphere", "vsphere", &[]),
+                "api-int.example.com",
+            ),
+            (
+                "a cloud",
+                infrastructure("AWS", "nutanix", &["192.0.2.5"]),
+                "api-int.example.com",
+            ),
+        ] {
+            assert_eq!(
+                config_server(Some(&found), &options()).as_deref(),
+                Some(expected),
+                "{name}"
+            );
+        }
+        let hosts = server_hosts(
+            Some(&infrastructure(
+                "BareMetal",
+                "baremetal",
+                &["192.0.2.5", "fd00::5"],
+            )),
+            &options(),
+        );
+        assert_eq!(hosts, ["192.0.2.5", "api-int.example.com", "fd00::5"]);
+    }
+
+    #[test]
+    fn hosts_are_found_in_every_form_of_a_url() {
+        for (url, expected) in [
+            ("https://api-int.example.com:6443", Some("api-int.example.com")),
+            ("https://[fd00::1]:6443/x", Some("fd00::1")),
+            ("https://fd00::1", Some("fd00::1")),
+            ("https://192.0.2.1", Some("192.0.2.1")),
+            ("https://192.0.2.1:22623", Some("192.0.2.1")),
+            ("", None),
+        ] {
+            assert_eq!(host_of(url).as_deref(), expected, "{url}");
+        }
+    }
+}

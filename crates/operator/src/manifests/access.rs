@@ -1,0 +1,445 @@
+//! Who may do what: one service account per component, with no more than it needs.
+//!
+//! A role cannot say "only your own node"; [`super::guards`] does.
+
+use mco_api::vocabulary::names::{self, component};
+use serde_json::{Value, json};
+
+use super::metadata;
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const OWN_GROUP: &str = "machineconfiguration.openshift.io";
+const CONFIG_GROUP: &str = "config.openshift.io";
+const OPERATOR_GROUP: &str = "operator.openshift.io";
+/// The account that new machines introduce themselves with.
+const BOOTSTRAPPER: &str = "node-bootstrapper";
+
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["create", "update", "patch"];
+
+/// All accounts, roles and bindings.
+pub fn access() -> Vec<Value> {
+    let mut all = vec![service_account(component::OPERATOR)];
+    all.extend(pair(
+        component::OPERATOR,
+        &operator_everywhere(),
+        &operator_at_home(),
+    ));
+    all.extend(user_data_access());
+    all.extend(operands_access());
+    all
+}
+
+/// Those that the operator keeps in force. Its own are not among them: nobody should be able to give himself more.
+pub fn operands_access() -> Vec<Value> {
+    let mut all = [
+        component::CONTROLLER,
+        component::DAEMON,
+        component::SERVER,
+        BOOTSTRAPPER,
+    ]
+    .map(service_account)
+    .to_vec();
+    all.extend(pair(
+        component::CONTROLLER,
+        &controller_everywhere(),
+        &controller_at_home(),
+    ));
+    all.extend(pair(component::DAEMON, &daemon_everywhere(), &daemon_at_home()));
+    all.extend(pair(component::SERVER, &server_everywhere(), &server_at_home()));
+    all.extend(bootstrapper());
+    all
+}
+
+fn service_account(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name)})
+}
+
+/// A component's roles in the cluster and in our namespace, with their bindings.
+fn pair(component: &str, everywhere: &[Value], at_home: &[Value]) -> Vec<Value> {
+    vec![
+        json!({
+            "apiVersion": RBAC,
+            "kind": "ClusterRole",
+            "metadata": {"name": component},
+            "rules": everywhere,
+        }),
+        json!({
+            "apiVersion": RBAC,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": component},
+            "roleRef": role_ref("ClusterRole", component),
+            "subjects": [account(component)],
+        }),
+        json!({
+            "apiVersion": RBAC,
+            "kind": "Role",
+            "metadata": metadata(component, component),
+            "rules": at_home,
+        }),
+        json!({
+            "apiVersion": RBAC,
+            "kind": "RoleBinding",
+            "metadata": metadata(component, component),
+            "roleRef": role_ref("Role", component),
+            "subjects": [account(component)],
+        }),
+    ]
+}
+
+fn role_ref(kind: &str, name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+}
+
+fn account(name: &str) -> Value {
+    json!({"kind": "ServiceAccount", "name": name, "namespace": names::NAMESPACE})
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&[&str]]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs.concat()})
+}
+
+fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&[&str]]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs.concat()})
+}
+
+fn events() -> Vec<Value> {
+    vec![
+        rule("", &["events"], &[WRITE]),
+        rule("events.k8s.io", &["events"], &[WRITE]),
+    ]
+}
+
+fn operator_everywhere() -> Vec<Value> {
+    [
+        operator_installs(),
+        operator_guards(),
+        operator_writes(),
+        operator_reads(),
+    ]
+    .concat()
+}
+
+/// Definitions, and the accounts of the other components. Roles are given away by name only; without `escalate` and
+/// `bind` one cannot give what one does not have.
+fn operator_installs() -> Vec<Value> {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let components = [component::CONTROLLER, component::DAEMON, component::SERVER];
+    let bindings = [&components[..], &["system-bootstrap-node-bootstrapper"]].concat();
+    vec![
+        rule("", &["namespaces"], &[&["get", "create"]]),
+        named(
+            "",
+            &["namespaces"],
+            &[names::NAMESPACE, names::MACHINE_API_NAMESPACE],
+            &[&["patch"]],
+        ),
+        rule(
+            "apiextensions.k8s.io",
+            &["customresourcedefinitions"],
+            &[READ, &["create", "patch"]],
+        ),
+        rule(GROUP, &["clusterroles", "clusterrolebindings"], &[&["create"]]),
+        named(
+            GROUP,
+            &["clusterroles"],
+            &components,
+            &[&["get", "patch", "escalate", "bind"]],
+        ),
+        named(
+            GROUP,
+            &["clusterroles"],
+            &["system:node-bootstrapper"],
+            &[&["bind"]],
+        ),
+        named(GROUP, &["clusterrolebindings"], &bindings, &[&["get", "patch"]]),
+    ]
+}
+
+fn operator_guards() -> Vec<Value> {
+    const GROUP: &str = "admissionregistration.k8s.io";
+    let kinds = [
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    ];
+    let ours = [super::guards::DAEMON_GUARD, super::guards::WEBHOOK];
+    vec![
+        rule(GROUP, &kinds, &[&["create"]]),
+        named(GROUP, &kinds, &ours, &[&["get", "patch"]]),
+    ]
+}
+
+fn operator_writes() -> Vec<Value> {
+    vec![
+        rule(
+            OWN_GROUP,
+            &["controllerconfigs", "machineconfigpools"],
+            &[READ, WRITE],
+        ),
+        rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ, WRITE]),
+        rule(
+            CONFIG_GROUP,
+            &["clusteroperators", "clusteroperators/status"],
+            &[READ, WRITE],
+        ),
+    ]
+}
+
+/// What clusters publish about themselves, much of it in one object of a known name.
+fn operator_reads() -> Vec<Value> {
+    vec![
+        rule("", &["nodes"], &[READ]),
+        rule(
+            CONFIG_GROUP,
+            &[
+                "infrastructures",
+                "networks",
+                "proxies",
+                "dnses",
+                "clusterversions",
+                "images",
+            ],
+            &[READ],
+        ),
+        named(
+            "",
+            &["configmaps"],
+            &[
+                "cluster-info",
+                "extension-apiserver-authentication",
+                "image-registry-ca",
+                "initial-kube-apiserver-server-ca",
+                "kube-apiserver-client-ca",
+                names::config_map::KUBE_API_SERVER_CA,
+                "kube-cloud-config",
+                "root-ca",
+                "user-ca-bundle",
+            ],
+            &[&["get"]],
+        ),
+        named("", &["secrets"], &[names::secret::PULL_SECRET], &[&["get"]]),
+        named("", &["services"], &["kube-dns"], &[&["get"]]),
+    ]
+}
+
+fn operator_at_home() -> Vec<Value> {
+    let mut rules = vec![
+        rule("", &["configmaps", "secrets"], &[READ, WRITE, &["delete"]]),
+        rule("", &["serviceaccounts", "services"], &[READ, WRITE]),
+        rule("apps", &["deployments", "daemonsets"], &[READ, WRITE]),
+        rule("policy", &["poddisruptionbudgets"], &[READ, WRITE]),
+        rule("networking.k8s.io", &["networkpolicies"], &[READ, WRITE]),
+        rule(
+            "rbac.authorization.k8s.io",
+            &["roles", "rolebindings"],
+            &[&["create"]],
+        ),
+        named(
+            "rbac.authorization.k8s.io",
+            &["roles", "rolebindings"],
+            &[component::CONTROLLER, component::DAEMON, component::SERVER],
+            &[&["get", "patch", "escalate", "bind"]],
+        ),
+    ];
+    rules.extend(lease());
+    rules.extend(events());
+    rules
+}
+
+/// A leader holds a lease.
+fn lease() -> Vec<Value> {
+    vec![rule(
+        "coordination.k8s.io",
+        &["leases"],
+        &[&["get", "list", "watch"], WRITE],
+    )]
+}
+
+/// What renders, rolls out and drains.
+fn controller_everywhere() -> Vec<Value> {
+    let mut rules = vec![
+        rule(
+            OWN_GROUP,
+            &[
+                "machineconfigs",
+                "machineconfigpools",
+                "machineconfigpools/status",
+                "machineconfignodes",
+                "machineconfignodes/status",
+                "controllerconfigs/status",
+                "kubeletconfigs",
+                "kubeletconfigs/status",
+                "kubeletconfigs/finalizers",
+                "containerruntimeconfigs",
+                "containerruntimeconfigs/status",
+                "containerruntimeconfigs/finalizers",
+                "pinnedimagesets",
+            ],
+            &[READ, WRITE],
+        ),
+        rule(
+            OWN_GROUP,
+            &["machineconfigs", "machineconfignodes"],
+            &[&["delete"]],
+        ),
+        rule(
+            OWN_GROUP,
+            &[
+                "controllerconfigs",
+                "machineosconfigs",
+                "machineosbuilds",
+                "osimagestreams",
+            ],
+            &[READ],
+        ),
+        rule(
+            OPERATOR_GROUP,
+            &["machineconfigurations", "imagecontentsourcepolicies"],
+            &[READ],
+        ),
+        rule(
+            CONFIG_GROUP,
+            &[
+                "apiservers",
+                "clusterimagepolicies",
+                "featuregates",
+                "imagedigestmirrorsets",
+                "imagepolicies",
+                "images",
+                "imagetagmirrorsets",
+                "infrastructures",
+                "nodes",
+                "schedulers",
+                "clusterversions",
+            ],
+            &[READ],
+        ),
+        rule(
+            CONFIG_GROUP,
+            &["imagepolicies/status", "clusterimagepolicies/status"],
+            &[&["update", "patch"]],
+        ),
+        rule("", &["nodes"], &[READ, &["update", "patch"]]),
+        rule("", &["pods"], &[&["get", "list", "delete"]]),
+        rule("", &["pods/eviction"], &[&["create"]]),
+        rule("apps", &["daemonsets"], &[&["get"]]),
+        rule("policy", &["poddisruptionbudgets"], &[&["get", "list"]]),
+        named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
+    ];
+    // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
+    rules.extend(events());
+    rules
+}
+
+fn controller_at_home() -> Vec<Value> {
+    let mut rules = vec![rule("", &["configmaps", "secrets"], &[&["get"]])];
+    rules.extend(lease());
+    rules.extend(events());
+    rules
+}
+
+/// What changes one machine. It may read any Node but write only its own, which the guard sees to.
+fn daemon_everywhere() -> Vec<Value> {
+    let mut rules = vec![
+        rule("", &["nodes"], &[READ, &["patch", "update"]]),
+        rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
+        rule(
+            OWN_GROUP,
+            &["controllerconfigs", "machineconfigpools", "pinnedimagesets"],
+            &[READ],
+        ),
+        rule(
+            OWN_GROUP,
+            &["machineconfignodes", "machineconfignodes/status"],
+            &[READ, WRITE],
+        ),
+        rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
+    ];
+    rules.extend(events());
+    rules
+}
+
+fn daemon_at_home() -> Vec<Value> {
+    vec![named(
+        "",
+        &["configmaps"],
+        &[names::config_map::KUBECONFIG_DATA],
+        &[READ],
+    )]
+}
+
+/// What serves first configurations. Never writes.
+fn server_everywhere() -> Vec<Value> {
+    vec![
+        rule(
+            OWN_GROUP,
+            &[
+                "machineconfigs",
+                "machineconfigpools",
+                "controllerconfigs",
+                "machineosconfigs",
+                "machineosbuilds",
+            ],
+            &[READ],
+        ),
+        rule(CONFIG_GROUP, &["apiservers"], &[READ]),
+        rule("route.openshift.io", &["routes"], &[READ]),
+        rule("", &["services"], &[READ]),
+    ]
+}
+
+fn server_at_home() -> Vec<Value> {
+    vec![rule("", &["configmaps"], &[READ])]
+}
+
+/// The operator writes user data into the namespace of the machines.
+fn user_data_access() -> Vec<Value> {
+    let metadata = json!({
+        "name": component::OPERATOR,
+        "namespace": names::MACHINE_API_NAMESPACE,
+        "labels": {"k8s-app": component::OPERATOR},
+    });
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::MACHINE_API_NAMESPACE}}),
+        json!({
+            "apiVersion": RBAC,
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [
+                rule("", &["secrets"], &[READ, WRITE]),
+                rule("", &["configmaps"], &[READ]),
+            ],
+        }),
+        json!({
+            "apiVersion": RBAC,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": role_ref("Role", component::OPERATOR),
+            "subjects": [account(component::OPERATOR)],
+        }),
+    ]
+}
+
+/// New machines ask for a certificate with this account's token.
+fn bootstrapper() -> Vec<Value> {
+    vec![
+        json!({
+            "apiVersion": RBAC,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "system-bootstrap-node-bootstrapper"},
+            "roleRef": role_ref("ClusterRole", "system:node-bootstrapper"),
+            "subjects": [account(BOOTSTRAPPER)],
+        }),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": names::secret::NODE_BOOTSTRAPPER_TOKEN,
+                "namespace": names::NAMESPACE,
+                "annotations": {"kubernetes.io/service-account.name": BOOTSTRAPPER},
+            },
+            "type": "kubernetes.io/service-account-token",
+        }),
+    ]
+}

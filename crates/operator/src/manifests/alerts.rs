@@ -1,0 +1,172 @@
+//! What should wake somebody, and what Prometheus has to scrape for it.
+
+use mco_api::vocabulary::labels;
+use mco_api::vocabulary::names::{self, component};
+use serde_json::{Value, json};
+
+use super::metadata;
+
+/// For clusters with the Prometheus operator: which endpoints to scrape, and the alerts.
+pub fn alerts() -> Vec<Value> {
+    let mut all: Vec<Value> = [component::CONTROLLER, component::DAEMON, component::SERVER]
+        .map(monitor)
+        .into();
+    all.push(json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": metadata(component::OPERATOR, component::OPERATOR),
+        "spec": {"groups": [
+            {"name": "machine-config-pools", "rules": pools()},
+            {"name": "machine-config-controller", "rules": controller()},
+            {"name": "machine-config-daemon", "rules": daemon()},
+            {"name": "machine-config-server", "rules": server()},
+        ]},
+    }));
+    all
+}
+
+fn monitor(name: &str) -> Value {
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": metadata(name, name),
+        "spec": {
+            "namespaceSelector": {"matchNames": [names::NAMESPACE]},
+            "selector": {"matchLabels": {labels::APP: name}},
+            // The scraped pod's own node is another one than the metric's.
+            "endpoints": [{"port": "metrics", "interval": "30s", "honorLabels": true}],
+        },
+    })
+}
+
+struct Alert {
+    name: &'static str,
+    expression: &'static str,
+    lasts: &'static str,
+    severity: &'static str,
+    summary: &'static str,
+    description: &'static str,
+}
+
+impl From<Alert> for Value {
+    fn from(alert: Alert) -> Self {
+        json!({
+            "alert": alert.name,
+            "expr": alert.expression,
+            "for": alert.lasts,
+            "labels": {"namespace": names::NAMESPACE, "severity": alert.severity},
+            "annotations": {"summary": alert.summary, "description": alert.description},
+        })
+    }
+}
+
+fn pools() -> Vec<Value> {
+    vec![
+        Alert {
+            name: "MachineConfigPoolDegraded",
+            expression: "mco_degraded_machine_count > 0",
+            lasts: "15m",
+            severity: "warning",
+            summary: "Machines of a pool cannot reach their configuration.",
+            description: "{{ $value }} machines of pool {{ $labels.pool }} report a failure. See `kubectl describe machineconfigpool {{ $labels.pool }}` for which and why.",
+        }
+        .into(),
+        Alert {
+            name: "MachineConfigPoolStuck",
+            expression: "mco_updated_machine_count < mco_machine_count and changes(mco_updated_machine_count[2h]) == 0 and mco_pool_paused == 0",
+            lasts: "2h",
+            severity: "warning",
+            summary: "A rollout makes no progress.",
+            description: "No machine of pool {{ $labels.pool }} has been updated for two hours although some are left. See `mco status` for what it waits for.",
+        }
+        .into(),
+        Alert {
+            name: "MachineConfigPoolPausedLong",
+            expression: "mco_updated_machine_count < mco_machine_count and mco_pool_paused == 1",
+            lasts: "24h",
+            severity: "info",
+            summary: "A paused pool misses changes.",
+            description: "Pool {{ $labels.pool }} has been paused for a day with changes waiting, renewed certificates perhaps among them.",
+        }
+        .into(),
+    ]
+}
+
+fn controller() -> Vec<Value> {
+    vec![
+        Alert {
+            name: "MCCDrainError",
+            expression: "mcc_drain_err > 0",
+            lasts: "0s",
+            severity: "warning",
+            summary: "A node cannot be drained.",
+            description: "Draining node {{ $labels.node }} has taken more than an hour. The node's reason annotation and its events name the pods and budgets that block it.",
+        }
+        .into(),
+        Alert {
+            name: "MCCPoolAlert",
+            expression: "mcc_pool_alert > 0",
+            lasts: "0s",
+            severity: "warning",
+            summary: "A control-plane node is selected by a custom pool.",
+            description: "Node {{ $labels.node }} belongs to the master pool; what the custom pool has for it is ignored.",
+        }
+        .into(),
+        json!({"record": "os_image_url_override:sum", "expr": "sum(os_image_url_override)"}),
+    ]
+}
+
+fn daemon() -> Vec<Value> {
+    vec![
+        Alert {
+            name: "MCDRebootError",
+            expression: "mcd_reboots_failed_total > 0",
+            lasts: "5m",
+            severity: "critical",
+            summary: "A machine does not reboot.",
+            description: "Reboots of node {{ $labels.node }} have failed; its update cannot finish.",
+        }
+        .into(),
+        Alert {
+            name: "MCDPivotError",
+            expression: "mcd_pivot_errors_total > 0",
+            lasts: "2m",
+            severity: "warning",
+            summary: "An operating system image cannot be applied.",
+            description: "Node {{ $labels.node }} cannot switch to its new operating system image.",
+        }
+        .into(),
+        Alert {
+            name: "MachineConfigDrift",
+            expression: "mcd_config_drift > 0",
+            lasts: "0s",
+            severity: "warning",
+            summary: "Somebody changed a machine behind our back.",
+            description: "Files of node {{ $labels.node }} differ from its configuration. The node's reason annotation names them.",
+        }
+        .into(),
+    ]
+}
+
+fn server() -> Vec<Value> {
+    vec![
+        Alert {
+            name: "MachineConfigServerNotReady",
+            expression: "max(mco_server_ready) == 0",
+            lasts: "10m",
+            severity: "warning",
+            summary: "New machines cannot fetch their configuration.",
+            description: "No config server has had anything to serve for ten minutes. Machines that boot for the first time wait.",
+        }
+        .into(),
+        Alert {
+            name: "MachineConfigServerTokenFailures",
+            expression: "sum(increase(mco_server_token_failures_total[10m])) > 20",
+            lasts: "0s",
+            severity: "warning",
+            summary: "Somebody asks for configurations without a valid token.",
+            description: "{{ $value }} requests within ten minutes had a missing, wrong or expired token.",
+        }
+        .into(),
+    ]
+}

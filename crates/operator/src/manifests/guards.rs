@@ -1,0 +1,136 @@
+//! What the API server itself refuses or asks about.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use mco_api::vocabulary::names::{self, component};
+use serde_json::{Value, json};
+
+use super::user;
+
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+pub(super) const DAEMON_GUARD: &str = "machine-config-daemon-writes-its-own-node";
+pub(super) const WEBHOOK: &str = "machine-config-operator";
+/// The claim by which a pod's token names the node it runs on.
+const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
+
+/// What the API server refuses by itself.
+pub fn guards() -> Vec<Value> {
+    vec![daemon_guard(), daemon_guard_binding()]
+}
+
+/// A daemon is root on its own machine; this keeps it from becoming so on others.
+fn daemon_guard() -> Value {
+    let own = format!("request.userInfo.extra['{NODE_CLAIM}'][0]");
+    json!({
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": DAEMON_GUARD},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["nodes", "nodes/status"],
+                },
+                {
+                    "apiGroups": ["machineconfiguration.openshift.io"],
+                    "apiVersions": ["*"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["machineconfignodes", "machineconfignodes/status"],
+                },
+            ]},
+            "matchConditions": [{
+                "name": "by-a-daemon",
+                "expression": format!("request.userInfo.username == '{}'", user(component::DAEMON)),
+            }],
+            "validations": [
+                {
+                    "expression": format!("'{NODE_CLAIM}' in request.userInfo.extra"),
+                    "message": "the token of a machine-config-daemon must name the node it runs on",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": format!("!('{NODE_CLAIM}' in request.userInfo.extra) || request.name == {own}"),
+                    "messageExpression": format!(
+                        "'the machine-config-daemon of node ' + ('{NODE_CLAIM}' in request.userInfo.extra ? {own} : '') + \
+                         ' may not change ' + request.name"
+                    ),
+                    "reason": "Forbidden",
+                },
+            ],
+        },
+    })
+}
+
+fn daemon_guard_binding() -> Value {
+    json!({
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": DAEMON_GUARD},
+        "spec": {"policyName": DAEMON_GUARD, "validationActions": ["Deny"]},
+    })
+}
+
+/// Where the API server finds the webhook.
+#[derive(Clone, Debug)]
+pub enum Endpoint<'a> {
+    /// The operator's own Service.
+    Service { path: &'a str },
+    /// A URL, for an operator outside of the cluster.
+    Url(String),
+}
+
+/// Bad objects are refused when they are written. An operator that is away must not keep anybody from working, least of
+/// all the controllers: everything is checked again when it is rendered.
+pub fn webhook_configuration(endpoint: &Endpoint<'_>, authorities: &str) -> Value {
+    let bundle = BASE64.encode(authorities);
+    let client = match endpoint {
+        Endpoint::Service { path } => json!({
+            "caBundle": bundle,
+            "service": {"name": component::OPERATOR, "namespace": names::NAMESPACE, "path": path, "port": 443},
+        }),
+        Endpoint::Url(url) => json!({"caBundle": bundle, "url": url}),
+    };
+    json!({
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOK},
+        "webhooks": [{
+            "name": "validation.machineconfiguration.openshift.io",
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": client,
+            "failurePolicy": "Ignore",
+            "sideEffects": "None",
+            "timeoutSeconds": 5,
+            "matchConditions": [{
+                "name": "not-by-the-controller",
+                "expression": format!("request.userInfo.username != '{}'", user(component::CONTROLLER)),
+            }],
+            "rules": [
+                {
+                    "apiGroups": ["machineconfiguration.openshift.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["machineconfigs", "machineconfigpools", "kubeletconfigs", "containerruntimeconfigs"],
+                    "scope": "Cluster",
+                },
+                {
+                    "apiGroups": ["machineconfiguration.openshift.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["DELETE"],
+                    "resources": ["machineconfigs"],
+                    "scope": "Cluster",
+                },
+                {
+                    "apiGroups": ["operator.openshift.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["machineconfigurations"],
+                    "scope": "Cluster",
+                },
+            ],
+        }],
+    })
+}

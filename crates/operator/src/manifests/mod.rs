@@ -1,0 +1,109 @@
+//! The objects that an installation consists of, in the order they are applied: one description for `mco install` and for
+//! the operator, which puts right what was changed.
+
+mod access;
+mod alerts;
+mod guards;
+mod network;
+mod workloads;
+
+use std::fmt::Write as _;
+
+use mco_api::vocabulary::{labels, names};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+pub use access::{access, operands_access};
+pub use alerts::alerts;
+pub use guards::{Endpoint, guards, webhook_configuration};
+pub use network::network_policies;
+pub use workloads::{controller, daemon, operator, server};
+
+/// What can be chosen about an installation.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The image with the `mco` binary.
+    pub image: String,
+    /// The address by which new machines reach the API server; found out by the operator where it is not given.
+    pub api_server_url: String,
+}
+
+#[derive(Debug, Error)]
+#[error("cannot write {object} as YAML: {source}")]
+pub struct PrintError {
+    pub object: String,
+    #[source]
+    pub source: serde_saphyr::SerializeError,
+}
+
+/// Everything but the definitions and the alerts.
+pub fn installation(settings: &Settings) -> Vec<Value> {
+    let mut all = vec![namespace()];
+    all.extend(access());
+    all.extend(guards());
+    all.extend(network_policies());
+    all.extend(operator(settings));
+    all.extend(controller(settings));
+    all.extend(daemon(settings));
+    all.extend(server(settings));
+    all
+}
+
+/// Objects as a stream of YAML documents.
+pub fn to_yaml(objects: &[Value]) -> Result<String, PrintError> {
+    let mut text = String::new();
+    for (index, object) in objects.iter().enumerate() {
+        if index > 0 {
+            text.push_str("---\n");
+        }
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        let document = serde_saphyr::to_string_with_options(object, options);
+        let document = document.map_err(|source| PrintError {
+            object: described(object),
+            source,
+        })?;
+        let _ = write!(text, "{document}");
+    }
+    Ok(text)
+}
+
+fn described(object: &Value) -> String {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    format!("{} {}", text("/kind"), text("/metadata/name"))
+}
+
+/// The namespace of everything.
+pub fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": names::NAMESPACE,
+            "labels": {
+                "name": names::NAMESPACE,
+                "openshift.io/run-level": "",
+                "openshift.io/cluster-monitoring": "true",
+                // The daemon changes its host; nothing less than this lets it.
+                "pod-security.kubernetes.io/enforce": "privileged",
+                "pod-security.kubernetes.io/audit": "privileged",
+                "pod-security.kubernetes.io/warn": "privileged",
+            },
+            "annotations": {"openshift.io/node-selector": ""},
+        },
+    })
+}
+
+/// The metadata of an object of a component.
+fn metadata(component: &str, name: &str) -> Value {
+    json!({"name": name, "namespace": names::NAMESPACE, "labels": {labels::APP: component}})
+}
+
+/// The user name of a component's service account.
+fn user(component: &str) -> String {
+    format!("system:serviceaccount:{}:{component}", names::NAMESPACE)
+}

@@ -1,0 +1,277 @@
+//! What runs: the operator and the controller on the control plane, the servers beside it, a daemon everywhere.
+
+use mco_api::vocabulary::labels;
+use mco_api::vocabulary::names::{self, component};
+use serde_json::{Value, json};
+
+use super::{Settings, metadata};
+
+/// Where metrics are scraped. 9001 is taken by nothing else in the cluster.
+pub(super) const METRICS_PORT: u16 = 9001;
+pub(super) const WEBHOOK_PORT: u16 = 9443;
+const SERVER_PORT: u16 = 22623;
+/// The daemons and servers share their host's ports.
+const DAEMON_METRICS_PORT: u16 = 9101;
+const SERVER_METRICS_PORT: u16 = 22627;
+/// Longer than every graceful stop of ours takes.
+const GRACE_SECONDS: u32 = 10;
+/// A daemon in the middle of a change is let finish it.
+const DAEMON_GRACE_SECONDS: u32 = 600;
+
+/// The operator, with its Service for admission and metrics.
+pub fn operator(settings: &Settings) -> Vec<Value> {
+    let mut arguments = vec![
+        "operator".to_owned(),
+        "--deploy".to_owned(),
+        format!("--image={}", settings.image),
+        format!("--webhook-listen=0.0.0.0:{WEBHOOK_PORT}"),
+    ];
+    if !settings.api_server_url.is_empty() {
+        arguments.push(format!("--apiserver-url={}", settings.api_server_url));
+    }
+    let container = container(
+        component::OPERATOR,
+        settings,
+        &arguments,
+        &json!([{"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}]),
+    );
+    let mut pod = control_plane_pod(component::OPERATOR, &container);
+    // Whoever notices first that a node is gone should be the one who repairs.
+    pod["tolerations"] = json!([
+        {"key": labels::node::ROLE_MASTER, "operator": "Exists", "effect": "NoSchedule"},
+        {"key": labels::node::ROLE_CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 120},
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 120},
+    ]);
+    vec![
+        deployment(component::OPERATOR, 1, &json!({"type": "Recreate"}), &pod),
+        service(
+            component::OPERATOR,
+            &json!([{"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"}]),
+        ),
+    ]
+}
+
+/// The controllers: two replicas of which one leads, so that a lost node costs seconds and not minutes.
+pub fn controller(settings: &Settings) -> Vec<Value> {
+    let arguments = [
+        "controller".to_owned(),
+        format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
+    ];
+    let container = container(
+        component::CONTROLLER,
+        settings,
+        &arguments,
+        &json!([{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]),
+    );
+    let mut pod = control_plane_pod(component::CONTROLLER, &container);
+    pod["affinity"]["podAntiAffinity"] = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 100,
+        "podAffinityTerm": {
+            "labelSelector": {"matchLabels": {labels::APP: component::CONTROLLER}},
+            "topologyKey": "kubernetes.io/hostname",
+        },
+    }]});
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+    vec![
+        deployment(component::CONTROLLER, 2, &rolling, &pod),
+        service(
+            component::CONTROLLER,
+            &json!([{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}]),
+        ),
+        json!({
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata(component::CONTROLLER, component::CONTROLLER),
+            "spec": {
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": {labels::APP: component::CONTROLLER}},
+                // A pod that does not run keeps nobody from draining its node.
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        }),
+    ]
+}
+
+/// The daemons: root on their machines, which is what they are for.
+pub fn daemon(settings: &Settings) -> Vec<Value> {
+    let arguments = [
+        "daemon".to_owned(),
+        "start".to_owned(),
+        "--root=/rootfs".to_owned(),
+        format!("--listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
+    ];
+    let mut container = container(
+        component::DAEMON,
+        settings,
+        &arguments,
+        &json!([{"name": "metrics", "containerPort": DAEMON_METRICS_PORT, "protocol": "TCP"}]),
+    );
+    container["securityContext"] = json!({"privileged": true, "runAsUser": 0});
+    container["env"] =
+        json!([{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);
+    container["volumeMounts"] =
+        json!([{"name": "rootfs", "mountPath": "/rootfs", "mountPropagation": "HostToContainer"}]);
+    container["livenessProbe"] = json!({"httpGet": {"path": "/livez", "port": "metrics"}, "periodSeconds": 30, "failureThreshold": 10});
+    let pod = json!({
+        "serviceAccountName": component::DAEMON,
+        "hostNetwork": true,
+        "hostPID": true,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "priorityClassName": "system-node-critical",
+        "terminationGracePeriodSeconds": DAEMON_GRACE_SECONDS,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+        "volumes": [{"name": "rootfs", "hostPath": {"path": "/"}}],
+    });
+    vec![
+        daemon_set(component::DAEMON, "10%", &pod),
+        headless_service(
+            component::DAEMON,
+            &json!([{"name": "metrics", "port": DAEMON_METRICS_PORT, "protocol": "TCP"}]),
+        ),
+    ]
+}
+
+/// The servers of first configurations, on the control plane's own addresses.
+pub fn server(settings: &Settings) -> Vec<Value> {
+    let mut arguments = vec![
+        "server".to_owned(),
+        format!("--secure-port={SERVER_PORT}"),
+        format!("--metrics-port={SERVER_METRICS_PORT}"),
+        "--cert=/etc/ssl/mcs/tls.crt".to_owned(),
+        "--key=/etc/ssl/mcs/tls.key".to_owned(),
+        "--bootstrap-token-dir=/etc/mcs/bootstrap-token".to_owned(),
+    ];
+    if !settings.api_server_url.is_empty() {
+        arguments.push(format!("--apiserver-url={}", settings.api_server_url));
+    }
+    let mut container = container(
+        component::SERVER,
+        settings,
+        &arguments,
+        &json!([
+            {"name": "ignition", "containerPort": SERVER_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": SERVER_METRICS_PORT, "protocol": "TCP"},
+        ]),
+    );
+    container["volumeMounts"] = json!([
+        {"name": "certs", "mountPath": "/etc/ssl/mcs", "readOnly": true},
+        {"name": "node-bootstrap-token", "mountPath": "/etc/mcs/bootstrap-token", "readOnly": true},
+    ]);
+    container["readinessProbe"] = json!({
+        "httpGet": {"path": "/readyz", "port": "metrics"},
+        "periodSeconds": 5,
+    });
+    let mut pod = control_plane_pod(component::SERVER, &container);
+    pod["hostNetwork"] = json!(true);
+    pod["dnsPolicy"] = json!("ClusterFirstWithHostNet");
+    pod["terminationGracePeriodSeconds"] = json!(60);
+    pod["volumes"] = json!([
+        {"name": "certs", "secret": {"secretName": names::secret::SERVER_TLS}},
+        {"name": "node-bootstrap-token", "secret": {"secretName": names::secret::NODE_BOOTSTRAPPER_TOKEN}},
+    ]);
+    vec![
+        daemon_set(component::SERVER, "1", &pod),
+        headless_service(
+            component::SERVER,
+            &json!([
+                {"name": "ignition", "port": SERVER_PORT, "protocol": "TCP"},
+                {"name": "metrics", "port": SERVER_METRICS_PORT, "protocol": "TCP"},
+            ]),
+        ),
+    ]
+}
+
+fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Value) -> Value {
+    json!({
+        "name": name,
+        "image": settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": arguments,
+        "ports": ports,
+        "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "runAsUser": 65534,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    })
+}
+
+/// A pod on the control plane.
+fn control_plane_pod(name: &str, container: &Value) -> Value {
+    json!({
+        "serviceAccountName": name,
+        "priorityClassName": "system-cluster-critical",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": labels::node::ROLE_CONTROL_PLANE, "operator": "Exists"}]},
+        ]}}},
+        "tolerations": [
+            {"key": labels::node::ROLE_MASTER, "operator": "Exists", "effect": "NoSchedule"},
+            {"key": labels::node::ROLE_CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
+        ],
+        "containers": [container],
+    })
+}
+
+fn deployment(name: &str, replicas: u32, strategy: &Value, pod: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(name, name),
+        "spec": {
+            "replicas": replicas,
+            "strategy": strategy,
+            "selector": {"matchLabels": {labels::APP: name}},
+            "template": template(name, pod),
+        },
+    })
+}
+
+fn daemon_set(name: &str, max_unavailable: &str, pod: &Value) -> Value {
+    let max_unavailable = max_unavailable
+        .parse::<u32>()
+        .map_or_else(|_| json!(max_unavailable), |count| json!(count));
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(name, name),
+        "spec": {
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}},
+            "selector": {"matchLabels": {labels::APP: name}},
+            "template": template(name, pod),
+        },
+    })
+}
+
+fn template(name: &str, pod: &Value) -> Value {
+    json!({
+        "metadata": {
+            "labels": {labels::APP: name},
+            "annotations": {"kubectl.kubernetes.io/default-container": name},
+        },
+        "spec": pod,
+    })
+}
+
+fn service(name: &str, ports: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(name, name),
+        "spec": {"selector": {labels::APP: name}, "ports": ports},
+    })
+}
+
+fn headless_service(name: &str, ports: &Value) -> Value {
+    let mut service = service(name, ports);
+    service["spec"]["clusterIP"] = json!("None");
+    service
+}

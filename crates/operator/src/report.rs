@@ -1,0 +1,179 @@
+//! Writes the ClusterOperator, and events when it has something new to say.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Resource as _;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use mco_api::MachineConfigPool;
+use mco_api::foreign::cluster_operator::{ClusterOperator, ClusterOperatorSpec, ClusterOperatorStatus};
+use mco_api::vocabulary::{events, names};
+use serde_json::json;
+use tracing::{info, warn};
+
+use crate::cluster::{Cluster, ClusterError, failed, written_by_us};
+use crate::cluster_operator::{self, Situation};
+use crate::options::Options;
+use crate::progress::Progress;
+
+/// How events name us.
+const REPORTER: &str = "machineconfigoperator";
+
+/// What is told, beside what the cluster knows itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Story<'a> {
+    pub release: &'a str,
+    pub bringup: bool,
+    pub progress: &'a Progress,
+    pub pools: &'a [MachineConfigPool],
+}
+
+/// Creates the ClusterOperator if there is none, so that a cluster that starts can be followed.
+pub(crate) async fn announce(cluster: &Cluster) -> Result<(), ClusterError> {
+    if cluster
+        .find::<ClusterOperator>(names::CLUSTER_OPERATOR)
+        .await?
+        .is_none()
+    {
+        let created = create(cluster).await?;
+        write(cluster, &created, cluster_operator::initial(&now())).await?;
+    }
+    Ok(())
+}
+
+/// Tells how things are. Nothing is written when there is nothing new.
+pub(crate) async fn report(
+    cluster: &Cluster,
+    options: &Options,
+    story: &Story<'_>,
+) -> Result<(), ClusterError> {
+    let object = match cluster.find::<ClusterOperator>(names::CLUSTER_OPERATOR).await? {
+        Some(found) => found,
+        None => create(cluster).await?,
+    };
+    let before = object
+        .status
+        .clone()
+        .unwrap_or_else(|| cluster_operator::initial(&now()));
+    let situation = Situation {
+        release: story.release,
+        image: &options.image,
+        bringup: story.bringup,
+        progress: story.progress,
+        pools: story.pools,
+    };
+    let after = cluster_operator::report(&before, &situation, &now());
+    if object.status.as_ref() == Some(&after) {
+        return Ok(());
+    }
+    write(cluster, &object, after.clone()).await?;
+    tell(cluster, &object, &before, &after).await;
+    Ok(())
+}
+
+async fn create(cluster: &Cluster) -> Result<ClusterOperator, ClusterError> {
+    let object = ClusterOperator::new(names::CLUSTER_OPERATOR, ClusterOperatorSpec::default());
+    let answer = cluster.all().create(&written_by_us(), &object).await;
+    answer.map_err(failed("creating", described))
+}
+
+/// The whole status is ours, but somebody may have written it meanwhile; then the next round starts from theirs.
+async fn write(
+    cluster: &Cluster,
+    object: &ClusterOperator,
+    status: ClusterOperatorStatus,
+) -> Result<(), ClusterError> {
+    let patch = json!({
+        "metadata": {"resourceVersion": object.metadata.resource_version},
+        "status": status,
+    });
+    let manager = PatchParams {
+        field_manager: written_by_us().field_manager,
+        ..PatchParams::default()
+    };
+    let api = cluster.all::<ClusterOperator>();
+    let answer = api
+        .patch_status(names::CLUSTER_OPERATOR, &manager, &Patch::Merge(patch))
+        .await;
+    answer.map(|_| ()).map_err(failed("updating", described))
+}
+
+fn described() -> String {
+    format!("ClusterOperator {}", names::CLUSTER_OPERATOR)
+}
+
+/// Events are for people; that one cannot be written is no reason to fail.
+async fn tell(
+    cluster: &Cluster,
+    object: &ClusterOperator,
+    before: &ClusterOperatorStatus,
+    after: &ClusterOperatorStatus,
+) {
+    let mut news = Vec::new();
+    let (old, new) = (
+        cluster_operator::deployed(before),
+        cluster_operator::deployed(after),
+    );
+    if let Some(new) = new.filter(|new| old != Some(*new)) {
+        info!("the cluster now runs {new}");
+        news.push(Event {
+            type_: EventType::Normal,
+            reason: events::operator::OPERATOR_VERSION_CHANGED.to_owned(),
+            note: Some(format!(
+                "clusteroperator/machine-config version changed from {} to {new}",
+                old.unwrap_or("none")
+            )),
+            action: "Report".to_owned(),
+            secondary: None,
+        });
+    }
+    let (old, new) = (
+        cluster_operator::degradation(before),
+        cluster_operator::degradation(after),
+    );
+    if let Some((reason, message)) = new.filter(|_| old != new) {
+        warn!("degraded: {message}");
+        news.push(Event {
+            type_: EventType::Warning,
+            reason: format!("OperatorDegraded: {reason}"),
+            note: Some(shortened(message)),
+            action: "Report".to_owned(),
+            secondary: None,
+        });
+    } else if old.is_some() && new.is_none() {
+        info!("no longer degraded");
+    }
+    let recorder = Recorder::new(
+        cluster.client(),
+        Reporter {
+            controller: REPORTER.to_owned(),
+            instance: None,
+        },
+    );
+    let about = ObjectReference {
+        // Events about what has no namespace belong into ours, and the API wants both to agree.
+        namespace: Some(names::NAMESPACE.to_owned()),
+        ..object.object_ref(&())
+    };
+    for event in news {
+        if let Err(error) = recorder.publish(&event, &about).await {
+            warn!("cannot write an event: {error}");
+        }
+    }
+}
+
+/// The API takes notes up to one kilobyte.
+fn shortened(message: &str) -> String {
+    const LONGEST: usize = 1000;
+    match message.char_indices().find(|(index, _)| *index >= LONGEST) {
+        Some((index, _)) => format!("{}...", &message[..index]),
+        None => message.to_owned(),
+    }
+}
+
+fn now() -> Time {
+    // The API keeps whole seconds; what it would drop must not look like a change.
+    let second = Timestamp::now().as_second();
+    Time(Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH))
+}

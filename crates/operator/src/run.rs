@@ -1,0 +1,275 @@
+//! The operator's life: look, do what is to be done, tell, wait for a change.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use mco_api::MachineConfigPool;
+use mco_api::crd::CustomResourceDefinition;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::admission::InUse;
+use crate::admission::webhook::{self, Certificate};
+use crate::cluster::{Cluster, ClusterError};
+use crate::cluster_operator;
+use crate::controller_config::release_version;
+use crate::facts::{self, Facts};
+use crate::manifests::{self, Settings};
+use crate::options::{Options, Workloads};
+use crate::progress::{Outcome, Progress, Settled, Step};
+use crate::report::{self, Story};
+use crate::steps::rendering::RenderingError;
+use crate::steps::{definitions, machine_configuration, pools, rendering, serving, user_data, workloads};
+use crate::watches::{Watches, Work};
+
+/// Changes come in groups; one round for all of them is enough.
+const SETTLE: Duration = Duration::from_millis(100);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// Its absence tells that this cluster is new to us.
+const TELLTALE: &str = "controllerconfigs.machineconfiguration.openshift.io";
+
+#[derive(Debug, Error)]
+pub enum OperatorError {
+    #[error("cannot listen for admission requests on {address}: {source}")]
+    Listen {
+        address: std::net::SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Looks after the cluster until `stop`.
+pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), OperatorError> {
+    let ending = stop.child_token();
+    let mut tasks = JoinSet::new();
+    let mut operator = Operator::new(client.clone(), options);
+    if let Some(webhook) = &operator.options.webhook {
+        let address = webhook.listen;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| OperatorError::Listen { address, source })?;
+        let in_use = Arc::new(InUse::default());
+        let certificate = Arc::clone(&operator.certificate);
+        let (following, stopping) = (Arc::clone(&in_use), ending.clone());
+        tasks.spawn(async move { following.follow(client, stopping).await });
+        let serving = webhook::serve(listener, certificate, in_use, ending.clone());
+        tasks.spawn(async move {
+            if let Err(error) = serving.await {
+                warn!("no admission requests are answered: {error}");
+            }
+        });
+    }
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = operator.live() => {}
+    }
+    ending.cancel();
+    while tasks.join_next().await.is_some() {}
+    info!("the operator stops");
+    Ok(())
+}
+
+/// Makes the namespace, for whatever has to be in it before the operator runs.
+pub async fn prepare(client: Client) -> Result<(), ClusterError> {
+    Cluster::new(client)
+        .create_if_absent(&manifests::namespace())
+        .await
+}
+
+struct Operator {
+    cluster: Cluster,
+    options: Options,
+    watches: Watches,
+    /// Unknown until the cluster could be asked.
+    bringup: Option<bool>,
+    progress: Progress,
+    facts: Option<Facts>,
+    /// The webhook's.
+    certificate: Arc<Certificate>,
+}
+
+impl Operator {
+    fn new(client: Client, options: Options) -> Self {
+        Self {
+            watches: Watches::new(client.clone()),
+            cluster: Cluster::new(client),
+            options,
+            bringup: None,
+            progress: Progress::default(),
+            facts: None,
+            certificate: Arc::default(),
+        }
+    }
+
+    async fn live(&mut self) {
+        let mut work = Work::Everything;
+        let mut retry = FIRST_RETRY;
+        loop {
+            let told = Box::pin(self.round(work)).await;
+            if let Err(error) = &told {
+                warn!("cannot report: {error}");
+            }
+            let is_well = told.is_ok() && !self.progress.has_failed();
+            let pause = if is_well { self.options.resync } else { retry };
+            retry = if is_well {
+                FIRST_RETRY
+            } else {
+                (retry * 2).min(LAST_RETRY)
+            };
+            work = tokio::select! {
+                work = self.watches.changed() => {
+                    tokio::time::sleep(SETTLE).await;
+                    if self.watches.taken() == Work::Everything { Work::Everything } else { work }
+                }
+                () = tokio::time::sleep(pause) => Work::Everything,
+            };
+        }
+    }
+
+    async fn round(&mut self, work: Work) -> Result<(), ClusterError> {
+        if work == Work::Everything {
+            Box::pin(self.steps()).await;
+        }
+        let pools = self.required_pools().await;
+        let release = release_version(self.facts.as_ref(), &self.options);
+        let story = Story {
+            release: &release,
+            bringup: self.bringup.unwrap_or_default(),
+            progress: &self.progress,
+            pools: &pools,
+        };
+        report::report(&self.cluster, &self.options, &story).await?;
+        if self.progress.is_complete() {
+            self.bringup = Some(false);
+        }
+        Ok(())
+    }
+
+    /// Does all steps but the last, which depends on others' progress.
+    async fn steps(&mut self) {
+        self.bringup = match self.bringup {
+            None => self.is_new().await,
+            known => known,
+        };
+        let (cluster, options) = (&self.cluster, &self.options);
+        let mut progress = Progress::default();
+        progress
+            .run(Step::Namespace, definitions::namespaces(cluster))
+            .await;
+        progress
+            .run(Step::CustomResourceDefinitions, definitions::definitions(cluster))
+            .await;
+        if progress.of(Step::CustomResourceDefinitions) == Some(&Outcome::Done) {
+            if let Err(error) = report::announce(cluster).await {
+                warn!("cannot report: {error}");
+            }
+            self.watches.follow_own();
+        }
+        let facts = progress.find(Step::RenderConfig, facts::gather(cluster)).await;
+        let known = facts.clone().unwrap_or_default();
+        self.watches.follow_kinds(known.kinds());
+        let certificates = serving::config_server(cluster, &known, options, Timestamp::now());
+        progress.run(Step::Certificates, certificates).await;
+        let settings = machine_configuration::machine_configuration(cluster);
+        progress.run(Step::MachineConfiguration, settings).await;
+        let required = pools::required(cluster, facts.as_ref());
+        progress.run(Step::MachineConfigPools, required).await;
+        let user_data = async {
+            let pools = pools::all(cluster).await?;
+            user_data::user_data(cluster, &pools, &known, options).await
+        };
+        progress.run(Step::UserData, user_data).await;
+        if let Some(webhook) = &options.webhook {
+            let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
+            progress.run(Step::Admission, admission).await;
+        }
+        let config = rendering::controller_config(cluster, &known, options);
+        match options.workloads {
+            Workloads::Elsewhere => {
+                progress.settle(Step::MachineConfigController, config).await;
+                progress
+                    .run(Step::AccessControl, workloads::access(cluster))
+                    .await;
+            }
+            Workloads::Deployed => {
+                progress
+                    .run(Step::AccessControl, workloads::access(cluster))
+                    .await;
+                let settings = deployment_settings(&known, options);
+                self.deploy(&mut progress, &settings, config).await;
+            }
+        }
+        for (step, why) in progress.failures() {
+            warn!("{} failed: {why}", step.name());
+        }
+        self.progress = progress;
+        self.facts = facts.or_else(|| self.facts.take());
+    }
+
+    /// The steps that make sense only where the cluster runs our components.
+    async fn deploy(
+        &self,
+        progress: &mut Progress,
+        settings: &Settings,
+        config: impl Future<Output = Result<Settled, RenderingError>> + Send,
+    ) {
+        let cluster = &self.cluster;
+        let network = async {
+            workloads::network_policies(cluster).await?;
+            workloads::guards(cluster).await
+        };
+        progress.run(Step::NetworkPolicies, network).await;
+        let daemon = workloads::daemon(cluster, settings);
+        progress.settle(Step::MachineConfigDaemon, daemon).await;
+        // The ControllerConfig is written even if the Deployment cannot be, so that certificates keep rotating.
+        let controller = async {
+            let (config, deployed) = (config.await, workloads::controller(cluster, settings).await);
+            match (config?, deployed?) {
+                (_, Settled::NotRunning(what)) => Ok::<_, RenderingError>(Settled::NotRunning(what)),
+                (Settled::Yes, deployed) => Ok(deployed),
+                (config, _) => Ok(config),
+            }
+        };
+        progress.settle(Step::MachineConfigController, controller).await;
+        let server = workloads::server(cluster, settings);
+        progress.settle(Step::MachineConfigServer, server).await;
+    }
+
+    /// Asks the pools how they are.
+    async fn required_pools(&mut self) -> Vec<MachineConfigPool> {
+        self.progress.forget(Step::RequiredPools);
+        let mut found = Vec::new();
+        let work = async {
+            found = pools::all(&self.cluster)
+                .await
+                .map_err(|error| error.to_string())?;
+            cluster_operator::required(&found)
+        };
+        self.progress.settle(Step::RequiredPools, work).await;
+        found
+    }
+
+    async fn is_new(&self) -> Option<bool> {
+        let found = self.cluster.find::<CustomResourceDefinition>(TELLTALE).await;
+        found.ok().map(|found| found.is_none())
+    }
+}
+
+/// What the workloads are told: the API server's address as the ControllerConfig has it.
+fn deployment_settings(facts: &Facts, options: &Options) -> Settings {
+    let infrastructure = serving::effective_infrastructure(facts, options);
+    let status = infrastructure.and_then(|infrastructure| infrastructure.status);
+    Settings {
+        image: options.image.clone(),
+        api_server_url: status
+            .map(|status| status.api_server_internal_uri)
+            .unwrap_or_default(),
+    }
+}

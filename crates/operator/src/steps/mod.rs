@@ -1,0 +1,9 @@
+//! One module per thing the operator looks after. Each reads, decides with a pure function, and writes what differs.
+
+pub(crate) mod definitions;
+pub(crate) mod machine_configuration;
+pub(crate) mod pools;
+pub(crate) mod rendering;
+pub(crate) mod serving;
+pub(crate) mod user_data;
+pub(crate) mod workloads;

@@ -1,0 +1,76 @@
+//! The pools that every cluster has.
+
+use std::collections::BTreeMap;
+
+use kube::api::{ListParams, Patch, PatchParams};
+use mco_api::MachineConfigPool;
+use mco_api::vocabulary::topology;
+use mco_core::{offline, pools};
+use serde_json::json;
+
+use crate::cluster::{Cluster, ClusterError, failed};
+use crate::facts::Facts;
+
+/// Creates the pools that are missing. Of those that exist only the labels are ours: the rest is the user's.
+pub async fn required(cluster: &Cluster, facts: Option<&Facts>) -> Result<(), ClusterError> {
+    for name in names(facts) {
+        let wanted = offline::built_in_pool(name);
+        let Some(found) = cluster.find::<MachineConfigPool>(name).await? else {
+            cluster.create_if_absent(&wanted).await?;
+            continue;
+        };
+        let missing = missing_labels(&found, &wanted);
+        if !missing.is_empty() {
+            let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
+            let api = cluster.all::<MachineConfigPool>();
+            let answer = api.patch(name, &PatchParams::default(), &patch).await;
+            answer.map_err(failed("updating", || format!("MachineConfigPool {name}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// All pools, by name.
+pub async fn all(cluster: &Cluster) -> Result<Vec<MachineConfigPool>, ClusterError> {
+    let pools = cluster
+        .all::<MachineConfigPool>()
+        .list(&ListParams::default())
+        .await;
+    let mut pools = pools
+        .map_err(failed("listing", || "MachineConfigPools".to_owned()))?
+        .items;
+    pools.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    Ok(pools)
+}
+
+fn names(facts: Option<&Facts>) -> Vec<&'static str> {
+    let mut names = vec![pools::MASTER, pools::WORKER];
+    if facts.is_some_and(has_arbiters) {
+        names.push(pools::ARBITER);
+    }
+    names
+}
+
+/// A cluster has arbiters if its description says so, or if its nodes do.
+fn has_arbiters(facts: &Facts) -> bool {
+    let infrastructure = facts.infrastructure.as_ref();
+    let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref());
+    let declared =
+        status.is_some_and(|status| status.control_plane_topology == topology::HIGHLY_AVAILABLE_ARBITER);
+    declared || facts.has_arbiters
+}
+
+fn missing_labels<'a>(
+    found: &MachineConfigPool,
+    wanted: &'a MachineConfigPool,
+) -> BTreeMap<&'a str, &'a str> {
+    let has = |key: &str| {
+        let labels = found.metadata.labels.as_ref();
+        labels.is_some_and(|labels| labels.contains_key(key))
+    };
+    let wanted = wanted.metadata.labels.iter().flatten();
+    wanted
+        .filter(|(key, _)| !has(key))
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect()
+}

@@ -1,0 +1,143 @@
+//! The ControllerConfig: written as the facts ask for it, then read for what the template controller made of it.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use mco_api::ControllerConfig;
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::vocabulary::conditions::{controller_config as condition, status};
+use mco_api::vocabulary::names;
+use thiserror::Error;
+
+use crate::cluster::{Cluster, ClusterError, metadata};
+use crate::controller_config;
+use crate::facts::Facts;
+use crate::options::Options;
+use crate::progress::Settled;
+use crate::steps::serving;
+
+const CA_BUNDLE: &str = "ca-bundle.crt";
+
+#[derive(Debug, Error)]
+pub enum RenderingError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("ControllerConfig {CONTROLLER_CONFIG_NAME} cannot be written as JSON: {0}")]
+    Encode(#[from] serde_json::Error),
+    #[error("{0}")]
+    Templates(String),
+}
+
+/// Writes the ControllerConfig and says whether the base configuration follows it.
+pub async fn controller_config(
+    cluster: &Cluster,
+    facts: &Facts,
+    options: &Options,
+) -> Result<Settled, RenderingError> {
+    publish_api_server_authorities(cluster).await?;
+    let authorities = serving::authorities(cluster, facts).await?;
+    let wanted = controller_config::controller_config(facts, &authorities, options);
+    let applied = cluster.apply(&controller_config::manifest(&wanted)?).await?;
+    let applied: ControllerConfig = serde_json::from_value(serde_json::to_value(&applied)?)?;
+    followed(&applied)
+}
+
+/// What the template controller says about a ControllerConfig.
+fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
+    let reported = config.status.clone().unwrap_or_default();
+    let find = |type_: &str| {
+        let mut found = reported.conditions.iter().filter(|one| one.type_ == type_);
+        found.next()
+    };
+    let holds = |type_: &str| find(type_).is_some_and(|one| one.status == status::TRUE);
+    let generation = config.metadata.generation.unwrap_or_default();
+    if reported.observed_generation < generation {
+        return Ok(Settled::NotYet(format!(
+            "status for ControllerConfig {CONTROLLER_CONFIG_NAME} is being reported for {}, expecting it for {generation}",
+            reported.observed_generation
+        )));
+    }
+    if holds(condition::TEMPLATE_CONTROLLER_FAILING) {
+        let message = find(condition::TEMPLATE_CONTROLLER_FAILING).map(|one| one.message.clone());
+        return Err(RenderingError::Templates(message.unwrap_or_default()));
+    }
+    if holds(condition::TEMPLATE_CONTROLLER_COMPLETED) {
+        return Ok(Settled::Yes);
+    }
+    Ok(Settled::NotYet(format!(
+        "ControllerConfig has not completed: completed(false) running({}) failing(false)",
+        holds(condition::TEMPLATE_CONTROLLER_RUNNING)
+    )))
+}
+
+/// New machines check the API server with these. A cluster that does not publish them gives them with its tokens.
+async fn publish_api_server_authorities(cluster: &Cluster) -> Result<(), ClusterError> {
+    let source = cluster
+        .config_map(
+            names::CONFIG_MANAGED_NAMESPACE,
+            names::config_map::KUBE_API_SERVER_CA,
+        )
+        .await?;
+    let Some(bundle) = source.and_then(|source| source.data?.remove(CA_BUNDLE)) else {
+        return Ok(());
+    };
+    let published = ConfigMap {
+        metadata: metadata(Some(names::NAMESPACE), names::config_map::KUBECONFIG_DATA),
+        binary_data: Some([(CA_BUNDLE.to_owned(), ByteString(bundle.into_bytes()))].into()),
+        ..ConfigMap::default()
+    };
+    cluster.apply(&published).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_template_controllers_verdict_is_told_in_words() {
+        let config = |observed: i64, conditions: serde_json::Value| -> ControllerConfig {
+            serde_json::from_value(json!({
+                "metadata": {"name": "machine-config-controller", "generation": 2},
+                "status": {"observedGeneration": observed, "conditions": conditions},
+            }))
+            .unwrap()
+        };
+        let condition =
+            |type_: &str, status: &str| json!({"type": type_, "status": status, "message": "no such key"});
+        let waiting = |text: &str| Ok(Settled::NotYet(text.to_owned()));
+        for (name, (observed, conditions), expected) in [
+            (
+                "an older one is described",
+                (1, json!([condition("TemplateControllerCompleted", "True")])),
+                waiting(
+                    "status for ControllerConfig machine-config-controller is being reported for 1, expecting it for 2",
+                ),
+            ),
+            (
+                "work goes on",
+                (2, json!([condition("TemplateControllerRunning", "True")])),
+                waiting("ControllerConfig has not completed: completed(false) running(true) failing(false)"),
+            ),
+            (
+                "it failed",
+                (2, json!([condition("TemplateControllerFailing", "True")])),
+                Err("no such key".to_owned()),
+            ),
+            (
+                "all is well",
+                (
+                    2,
+                    json!([
+                        condition("TemplateControllerCompleted", "True"),
+                        condition("TemplateControllerFailing", "False")
+                    ]),
+                ),
+                Ok(Settled::Yes),
+            ),
+        ] {
+            let found = followed(&config(observed, conditions)).map_err(|error| error.to_string());
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}

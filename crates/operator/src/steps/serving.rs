@@ -1,0 +1,185 @@
+//! The config server's certificates, kept in the cluster: authority, bundle and serving certificate.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::DeleteParams;
+use mco_api::foreign::infrastructure::Infrastructure;
+use mco_api::vocabulary::annotations::certificate as annotation;
+use mco_api::vocabulary::names;
+use thiserror::Error;
+
+use crate::certificates::{self, CertificateError, Existing, KeyedCertificate, Summary, Wanted};
+use crate::cluster::{Cluster, ClusterError, failed, metadata};
+use crate::controller_config::{self, server_hosts};
+use crate::facts::Facts;
+use crate::options::Options;
+
+const BUNDLE_KEY: &str = "ca-bundle.crt";
+const CERTIFICATE_KEY: &str = "tls.crt";
+const KEY_KEY: &str = "tls.key";
+const TLS_TYPE: &str = "kubernetes.io/tls";
+
+#[derive(Debug, Error)]
+pub enum ServingError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("the certificates of {name}: {source}")]
+    Certificates {
+        name: String,
+        #[source]
+        source: CertificateError,
+    },
+}
+
+/// Where a set of certificates is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    /// Both the Secret with the authority and the ConfigMap with the bundle.
+    pub authority: &'static str,
+    pub serving: &'static str,
+}
+
+pub const CONFIG_SERVER: Names = Names {
+    authority: names::secret::SERVER_CA,
+    serving: names::secret::SERVER_TLS,
+};
+
+/// Makes the config server's certificates what they should be now.
+pub async fn config_server(
+    cluster: &Cluster,
+    facts: &Facts,
+    options: &Options,
+    now: Timestamp,
+) -> Result<(), ServingError> {
+    let infrastructure = effective_infrastructure(facts, options);
+    let hosts = server_hosts(infrastructure.as_ref(), options);
+    renew(cluster, CONFIG_SERVER, &facts.installer_authority, &hosts, now)
+        .await
+        .map(|_| ())
+}
+
+/// What machines trust the config server by: our bundle, or what the installer signed with.
+pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, ClusterError> {
+    let bundle = bundle(cluster, names::config_map::SERVER_CA).await?;
+    Ok(if bundle.is_empty() {
+        facts.installer_authority.clone()
+    } else {
+        bundle
+    })
+}
+
+/// The infrastructure that the ControllerConfig describes, found or assumed.
+pub fn effective_infrastructure(facts: &Facts, options: &Options) -> Option<Infrastructure> {
+    controller_config::controller_config(facts, "", options)
+        .spec
+        .infra
+}
+
+/// Renews one set of certificates and returns what is in force.
+pub async fn renew(
+    cluster: &Cluster,
+    names: Names,
+    trusted_before: &str,
+    hosts: &[String],
+    now: Timestamp,
+) -> Result<Wanted, ServingError> {
+    let existing = read(cluster, names, trusted_before).await?;
+    let wanted = certificates::renew(existing.clone(), names.authority, hosts, now);
+    let wanted = wanted.map_err(|source| ServingError::Certificates {
+        name: names.serving.to_owned(),
+        source,
+    })?;
+    // Who checks comes before who is checked, so that nobody meets a certificate that cannot be trusted yet.
+    if wanted.authority != existing.authority
+        && let Some(authority) = &wanted.authority
+    {
+        write_pair(cluster, names.authority, authority).await?;
+    }
+    if wanted.authority.is_some() && wanted.bundle != existing.bundle {
+        let bundle = ConfigMap {
+            metadata: metadata(Some(names::NAMESPACE), names.authority),
+            data: Some([(BUNDLE_KEY.to_owned(), wanted.bundle.clone())].into()),
+            ..ConfigMap::default()
+        };
+        cluster.apply(&bundle).await?;
+    }
+    if Some(&wanted.serving) != existing.serving.as_ref() {
+        write_pair(cluster, names.serving, &wanted.serving).await?;
+    }
+    Ok(wanted)
+}
+
+async fn read(cluster: &Cluster, names: Names, trusted_before: &str) -> Result<Existing, ClusterError> {
+    let authority = cluster.secret(names::NAMESPACE, names.authority).await?;
+    let serving = cluster.secret(names::NAMESPACE, names.serving).await?;
+    let bundle = bundle(cluster, names.authority).await?;
+    Ok(Existing {
+        authority: authority.as_ref().and_then(pair),
+        bundle: if bundle.is_empty() {
+            trusted_before.to_owned()
+        } else {
+            bundle
+        },
+        serving: serving.as_ref().and_then(pair),
+    })
+}
+
+async fn bundle(cluster: &Cluster, name: &str) -> Result<String, ClusterError> {
+    let found = cluster.config_map(names::NAMESPACE, name).await?;
+    let found = found.and_then(|found| found.data?.remove(BUNDLE_KEY));
+    Ok(found.unwrap_or_default())
+}
+
+fn pair(secret: &Secret) -> Option<KeyedCertificate> {
+    let text = |key: &str| {
+        let bytes = &secret.data.as_ref()?.get(key)?.0;
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    };
+    Some(KeyedCertificate {
+        certificate: text(CERTIFICATE_KEY)?,
+        key: text(KEY_KEY)?,
+    })
+}
+
+async fn write_pair(cluster: &Cluster, name: &str, pair: &KeyedCertificate) -> Result<(), ClusterError> {
+    let secrets = cluster.within::<Secret>(names::NAMESPACE);
+    let found = cluster.secret(names::NAMESPACE, name).await?;
+    // A secret's type cannot be changed, only chosen when it is made.
+    if found.is_some_and(|found| found.type_.as_deref() != Some(TLS_TYPE)) {
+        let answer = secrets.delete(name, &DeleteParams::default()).await;
+        answer.map_err(failed("replacing", || {
+            format!("Secret {}/{name}", names::NAMESPACE)
+        }))?;
+    }
+    let mut secret = Secret {
+        metadata: metadata(Some(names::NAMESPACE), name),
+        type_: Some(TLS_TYPE.to_owned()),
+        data: Some(BTreeMap::from([
+            (
+                CERTIFICATE_KEY.to_owned(),
+                ByteString(pair.certificate.clone().into_bytes()),
+            ),
+            (KEY_KEY.to_owned(), ByteString(pair.key.clone().into_bytes())),
+        ])),
+        ..Secret::default()
+    };
+    if let Ok(facts) = certificates::summary(&pair.certificate) {
+        secret.metadata.annotations = Some(described(&facts));
+    }
+    cluster.apply(&secret).await.map(|_| ())
+}
+
+fn described(facts: &Summary) -> BTreeMap<String, String> {
+    let mut described = BTreeMap::from([
+        (annotation::NOT_BEFORE.to_owned(), facts.not_before.to_string()),
+        (annotation::NOT_AFTER.to_owned(), facts.not_after.to_string()),
+        (annotation::ISSUER.to_owned(), facts.issuer.clone()),
+    ]);
+    if !facts.hosts.is_empty() {
+        described.insert(annotation::HOSTNAMES.to_owned(), facts.hosts.join(","));
+    }
+    described
+}

@@ -1,0 +1,235 @@
+//! Access, network policies, guards, and what runs.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use mco_api::vocabulary::names::{self, component};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::admission::webhook::{self, Certificate};
+use crate::cluster::{Cluster, ClusterError, failed};
+use crate::manifests::{self, Endpoint, Settings};
+use crate::options::Webhook;
+use crate::progress::Settled;
+use crate::steps::serving::{self, Names, ServingError};
+
+const WEBHOOK: Names = Names {
+    authority: "machine-config-operator-webhook-ca",
+    serving: "machine-config-operator-webhook-tls",
+};
+
+#[derive(Debug, Error)]
+pub enum AdmissionError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Serving(#[from] ServingError),
+    #[error("the webhook's certificate cannot be used: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The accounts, roles and bindings of the other components.
+pub async fn access(cluster: &Cluster) -> Result<(), ClusterError> {
+    apply(cluster, &manifests::operands_access()).await
+}
+
+pub async fn network_policies(cluster: &Cluster) -> Result<(), ClusterError> {
+    apply(cluster, &manifests::network_policies()).await
+}
+
+/// The guards that the API server applies by itself.
+pub async fn guards(cluster: &Cluster) -> Result<(), ClusterError> {
+    apply(cluster, &manifests::guards()).await
+}
+
+/// The webhook's certificate, and the configuration by which the API server finds and trusts it.
+pub async fn webhook(
+    cluster: &Cluster,
+    options: &Webhook,
+    certificate: &Arc<Certificate>,
+    now: Timestamp,
+) -> Result<(), AdmissionError> {
+    let service = format!("{}.{}.svc", component::OPERATOR, names::NAMESPACE);
+    let (endpoint, host) = match &options.url {
+        Some(url) => {
+            let host = crate::controller_config::host_of(url).unwrap_or_else(|| "localhost".to_owned());
+            (
+                Endpoint::Url(format!("{}{}", url.trim_end_matches('/'), webhook::PATH)),
+                host,
+            )
+        }
+        None => (Endpoint::Service { path: webhook::PATH }, service),
+    };
+    let pair = serving::renew(cluster, WEBHOOK, "", &[host], now).await?;
+    certificate.set(&pair.serving)?;
+    let configuration = manifests::webhook_configuration(&endpoint, &pair.bundle);
+    cluster.apply(&configuration).await?;
+    Ok(())
+}
+
+/// The controller's Deployment.
+pub async fn controller(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
+    apply(cluster, &manifests::controller(settings)).await?;
+    let name = component::CONTROLLER;
+    let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
+    let found = found.map_err(failed("reading", || {
+        format!("Deployment {}/{name}", names::NAMESPACE)
+    }))?;
+    Ok(deployment_state(&found))
+}
+
+/// The daemons' DaemonSet. That a dead node's daemon is away is no news, so only the update counts.
+pub async fn daemon(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
+    apply(cluster, &manifests::daemon(settings)).await?;
+    let found = daemon_set(cluster, component::DAEMON).await?;
+    Ok(match daemon_set_state(&found) {
+        Settled::NotRunning(what) => Settled::NotYet(what),
+        state => state,
+    })
+}
+
+/// The servers' DaemonSet.
+pub async fn server(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
+    apply(cluster, &manifests::server(settings)).await?;
+    let found = daemon_set(cluster, component::SERVER).await?;
+    Ok(daemon_set_state(&found))
+}
+
+async fn daemon_set(cluster: &Cluster, name: &str) -> Result<DaemonSet, ClusterError> {
+    let found = cluster.within::<DaemonSet>(names::NAMESPACE).get(name).await;
+    found.map_err(failed("reading", || {
+        format!("DaemonSet {}/{name}", names::NAMESPACE)
+    }))
+}
+
+/// Applies everything that can be applied; the first problem is reported.
+async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError> {
+    let mut result = Ok(());
+    for object in objects {
+        if let Err(error) = cluster.apply(object).await
+            && result.is_ok()
+        {
+            result = Err(error);
+        }
+    }
+    result
+}
+
+fn deployment_state(found: &Deployment) -> Settled {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    let status = found.status.clone().unwrap_or_default();
+    let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let count = |count: Option<i32>| count.unwrap_or_default();
+    let told = format!(
+        "deployment {name} is not ready. status: (replicas: {}, updated: {}, ready: {}, unavailable: {})",
+        count(status.replicas),
+        count(status.updated_replicas),
+        count(status.ready_replicas),
+        count(status.unavailable_replicas)
+    );
+    let is_observed = status.observed_generation >= found.metadata.generation;
+    if wanted > 0 && count(status.available_replicas) == 0 {
+        Settled::NotRunning(told)
+    } else if is_observed && count(status.updated_replicas) >= wanted {
+        Settled::Yes
+    } else {
+        Settled::NotYet(told)
+    }
+}
+
+fn daemon_set_state(found: &DaemonSet) -> Settled {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    let status = found.status.clone().unwrap_or_default();
+    let count = |count: Option<i32>| count.unwrap_or_default();
+    let told = format!(
+        "daemonset {name} is not ready. status: (desired: {}, updated: {}, ready: {}, unavailable: {})",
+        status.desired_number_scheduled,
+        count(status.updated_number_scheduled),
+        status.number_ready,
+        count(status.number_unavailable)
+    );
+    let is_observed = status.observed_generation >= found.metadata.generation;
+    if status.number_ready == 0 && (status.desired_number_scheduled > 0 || !is_observed) {
+        Settled::NotRunning(told)
+    } else if is_observed && count(status.updated_number_scheduled) >= status.desired_number_scheduled {
+        Settled::Yes
+    } else {
+        Settled::NotYet(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_deployment_runs_while_one_pod_does() {
+        let deployment = |status: Value| -> Deployment {
+            serde_json::from_value(json!({
+                "metadata": {"name": "machine-config-controller", "generation": 2},
+                "spec": {"replicas": 2, "selector": {}, "template": {}},
+                "status": status,
+            }))
+            .unwrap()
+        };
+        let told =
+            |numbers: &str| format!("deployment machine-config-controller is not ready. status: ({numbers})");
+        for (name, status, expected) in [
+            (
+                "no pod",
+                json!({"observedGeneration": 2, "replicas": 2, "unavailableReplicas": 2}),
+                Settled::NotRunning(told("replicas: 2, updated: 0, ready: 0, unavailable: 2")),
+            ),
+            (
+                "an update under way",
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": 1}),
+                Settled::NotYet(told("replicas: 2, updated: 1, ready: 1, unavailable: 1")),
+            ),
+            (
+                "one node is gone",
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": 1}),
+                Settled::Yes,
+            ),
+            (
+                "an older one is described",
+                json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}),
+                Settled::NotYet(told("replicas: 2, updated: 2, ready: 2, unavailable: 0")),
+            ),
+        ] {
+            assert_eq!(deployment_state(&deployment(status)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_dead_node_does_not_stop_a_daemon_set() {
+        let daemons = |status: Value| -> DaemonSet {
+            serde_json::from_value(json!({
+                "metadata": {"name": "machine-config-daemon", "generation": 1},
+                "spec": {"selector": {}, "template": {}},
+                "status": status,
+            }))
+            .unwrap()
+        };
+        let counts = |desired: i32, updated: i32, ready: i32| {
+            json!({
+                "observedGeneration": 1, "desiredNumberScheduled": desired, "updatedNumberScheduled": updated,
+                "numberReady": ready, "numberUnavailable": desired - ready, "currentNumberScheduled": desired,
+                "numberMisscheduled": 0,
+            })
+        };
+        assert_eq!(daemon_set_state(&daemons(counts(3, 3, 2))), Settled::Yes);
+        assert_eq!(daemon_set_state(&daemons(counts(0, 0, 0))), Settled::Yes);
+        assert!(matches!(
+            daemon_set_state(&daemons(counts(3, 1, 3))),
+            Settled::NotYet(_)
+        ));
+        assert_eq!(
+            daemon_set_state(&daemons(counts(3, 3, 0))),
+            Settled::NotRunning("daemonset machine-config-daemon is not ready. status: (desired: 3, updated: 3, ready: 0, unavailable: 3)".to_owned())
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! An operator on a control plane of its own.
+#![allow(dead_code, reason = "every test file uses its own part of this")]
+
+use std::future::Future;
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use mco_api::{ControllerConfig, MachineConfigPool};
+use mco_apiserver::{Options as ServerOptions, Server};
+use mco_operator::Options;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// No wait in a test lasts longer.
+pub const DEADLINE: Duration = Duration::from_mins(1);
+/// As soon as `stop` is given, this much is allowed.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+pub struct Running {
+    pub server: Server,
+    stop: CancellationToken,
+    operator: JoinHandle<()>,
+    _directory: tempfile::TempDir,
+}
+
+impl Running {
+    pub async fn start() -> Self {
+        Self::with(Options::new("0.1.0")).await
+    }
+
+    pub async fn with(options: Options) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::open(directory.path(), ServerOptions::default())
+            .await
+            .unwrap();
+        let client = kube::Client::new(server.service(), "default");
+        let stop = CancellationToken::new();
+        let stopping = stop.clone();
+        let operator = tokio::spawn(async move {
+            mco_operator::run(client, options, stopping).await.unwrap();
+        });
+        Self {
+            server,
+            stop,
+            operator,
+            _directory: directory,
+        }
+    }
+
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.server.service(), "default")
+    }
+
+    /// Stops the operator and checks that it does so in time.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        tokio::time::timeout(STOP_WITHIN, self.operator)
+            .await
+            .expect("the operator stops in time")
+            .unwrap();
+        self.server.shutdown().await;
+    }
+
+    /// What controllers report when all is well.
+    pub async fn play_controllers(&self) {
+        let configs: Api<ControllerConfig> = Api::all(self.client());
+        let config = eventually("the ControllerConfig", || async {
+            configs.get_opt("machine-config-controller").await.ok().flatten()
+        })
+        .await;
+        let status = json!({"status": {
+            "observedGeneration": config.metadata.generation,
+            "conditions": [{"type": "TemplateControllerCompleted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        }});
+        configs
+            .patch_status(
+                "machine-config-controller",
+                &PatchParams::default(),
+                &Patch::Merge(status),
+            )
+            .await
+            .unwrap();
+        for name in ["master", "worker"] {
+            let pools: Api<MachineConfigPool> = Api::all(self.client());
+            eventually(name, || async { pools.get_opt(name).await.ok().flatten() }).await;
+            let target = json!({"spec": {"configuration": {"name": format!("rendered-{name}-1")}}});
+            let pool = pools
+                .patch(name, &PatchParams::default(), &Patch::Merge(target))
+                .await
+                .unwrap();
+            let status = json!({"status": {
+                "observedGeneration": pool.metadata.generation,
+                "machineCount": 3, "readyMachineCount": 3, "updatedMachineCount": 3, "unavailableMachineCount": 0,
+                "conditions": [{"type": "Updated", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            }});
+            self.patch_pool_status(name, status).await;
+        }
+    }
+
+    pub async fn patch_pool_status(&self, name: &str, status: Value) {
+        let pools: Api<MachineConfigPool> = Api::all(self.client());
+        pools
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+    }
+}
+
+/// Asks until there is an answer.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let answer = tokio::time::timeout(DEADLINE, asking).await;
+    answer.unwrap_or_else(|_| panic!("waited in vain for: {what}"))
+}

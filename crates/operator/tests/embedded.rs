@@ -1,0 +1,186 @@
+//! The operator on the embedded control plane: from nothing to all that controllers need.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Running, eventually};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use mco_api::foreign::cluster_operator::ClusterOperator;
+use mco_api::vocabulary::annotations;
+use mco_api::{ControllerConfig, MachineConfigPool, MachineConfiguration};
+use mco_core::bootstrap::default_controller_config;
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_bare_cluster_gets_everything_that_rendering_needs() {
+    let running = Running::start().await;
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    let config = eventually("the ControllerConfig", || async {
+        configs.get_opt("machine-config-controller").await.ok().flatten()
+    })
+    .await;
+    let mut spec = config.spec.clone();
+    let authority = String::from_utf8(std::mem::take(&mut spec.root_ca_data.0)).unwrap();
+    assert_eq!(
+        spec,
+        default_controller_config().spec,
+        "beside the certificates, what the offline render assumes"
+    );
+    assert_eq!(
+        config.metadata.annotations.unwrap()[annotations::GENERATED_BY_VERSION],
+        "0.1.0"
+    );
+
+    let pools: Api<MachineConfigPool> = Api::all(running.client());
+    let names = || async {
+        let found = pools.list(&ListParams::default()).await.ok()?;
+        let names: Vec<String> = found
+            .items
+            .into_iter()
+            .filter_map(|pool| pool.metadata.name)
+            .collect();
+        (names == ["master", "worker"]).then_some(())
+    };
+    eventually("both pools", names).await;
+
+    let machines: Api<Secret> = Api::namespaced(running.client(), "openshift-machine-api");
+    for name in ["master", "worker"] {
+        for secret in [format!("{name}-user-data-managed"), format!("{name}-user-data")] {
+            let secret = eventually(&secret, || async {
+                machines.get_opt(&secret).await.ok().flatten()
+            })
+            .await;
+            let document: Value = serde_json::from_slice(&secret.data.unwrap()["userData"].0).unwrap();
+            assert_eq!(
+                document["ignition"]["config"]["merge"][0]["source"],
+                format!("https://api-int.cluster.local:22623/config/{name}")
+            );
+        }
+    }
+    let own: Api<Secret> = Api::namespaced(running.client(), "openshift-machine-config-operator");
+    let tls = own.get("machine-config-server-tls").await.unwrap();
+    assert_eq!(tls.type_.as_deref(), Some("kubernetes.io/tls"));
+    let maps: Api<ConfigMap> = Api::namespaced(running.client(), "openshift-machine-config-operator");
+    let bundle = maps.get("machine-config-server-ca").await.unwrap().data.unwrap();
+    assert_eq!(bundle["ca-bundle.crt"], authority, "machines trust who signs");
+
+    let settings: Api<MachineConfiguration> = Api::all(running.client());
+    let settings = eventually("the settings", || async {
+        settings.get_opt("cluster").await.ok().flatten()
+    })
+    .await;
+    assert_eq!(settings.spec.management_state, "Managed");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_somebody_changes_is_put_right_and_the_users_part_stays() {
+    let running = Running::start().await;
+    let pools: Api<MachineConfigPool> = Api::all(running.client());
+    eventually("the worker pool", || async {
+        pools.get_opt("worker").await.ok().flatten()
+    })
+    .await;
+    let patch = json!({"spec": {"maxUnavailable": 3}, "metadata": {"labels": {"custom-kubelet": "sysctl"}}});
+    pools
+        .patch("worker", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    eventually("the ControllerConfig", || async {
+        configs.get_opt("machine-config-controller").await.ok().flatten()
+    })
+    .await;
+    let patch = json!({"spec": {"clusterDNSIP": "192.0.2.1"}});
+    configs
+        .patch(
+            "machine-config-controller",
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+        .unwrap();
+    eventually("the right DNS address", || async {
+        let config = configs.get("machine-config-controller").await.unwrap();
+        (config.spec.cluster_dns_ip == "10.96.0.10").then_some(())
+    })
+    .await;
+    let worker = pools.get("worker").await.unwrap();
+    assert!(worker.spec.max_unavailable.is_some());
+    assert!(worker.metadata.labels.unwrap().contains_key("custom-kubelet"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_cluster_operator_follows_the_pools() {
+    let running = Running::start().await;
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let condition = |type_: &'static str| {
+        let operators = operators.clone();
+        async move {
+            let found = operators.get_opt("machine-config").await.ok().flatten()?;
+            let conditions = found.status?.conditions;
+            let condition = conditions.into_iter().find(|one| one.type_ == type_)?;
+            Some((condition.status, condition.message))
+        }
+    };
+    eventually("a cluster that starts", || async {
+        let (status, message) = condition("Progressing").await?;
+        (status == "True" && message == "Cluster is bootstrapping 0.1.0").then_some(())
+    })
+    .await;
+    running.play_controllers().await;
+    eventually("a cluster that runs", || async {
+        let (status, message) = condition("Available").await?;
+        (status == "True" && message == "Cluster has deployed [{operator 0.1.0}]").then_some(())
+    })
+    .await;
+    eventually("and is not on its way", || async {
+        (condition("Progressing").await? == ("False".to_owned(), "Cluster version is 0.1.0".to_owned()))
+            .then_some(())
+    })
+    .await;
+    let failing = json!({"status": {"conditions": [
+        {"type": "NodeDegraded", "status": "True", "reason": "1 nodes are reporting degraded status on sync",
+         "message": "Node worker-1 is reporting: \"disk is full\"", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ]}});
+    running.patch_pool_status("worker", failing).await;
+    let message = eventually("Degraded", || async {
+        let (status, message) = condition("Degraded").await?;
+        (status == "True").then_some(message)
+    })
+    .await;
+    for part in [
+        "Failed to resync 0.1.0 because:",
+        "MachineConfigPool worker",
+        "worker-1",
+        "disk is full",
+    ] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    running.play_controllers().await;
+    eventually("no longer degraded", || async {
+        (condition("Degraded").await?.0 == "False").then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_written_when_nothing_changes() {
+    let running = Running::start().await;
+    running.play_controllers().await;
+    let revision = || running.server.registry().store.revision();
+    let mut quiet = 0;
+    let mut last = revision();
+    eventually("quiet", || {
+        let now = revision();
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+        std::future::ready((quiet > 40).then_some(()))
+    })
+    .await;
+    running.stop().await;
+}
