@@ -32,7 +32,11 @@ struct Report {
 pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
     let edits = edits(arguments)?;
     let report = match &arguments.manifests {
-        Some(directory) => offline(input::manifests(&[directory.clone()])?.read, &edits, arguments)?,
+        Some(directory) => offline(
+            input::manifests(std::slice::from_ref(directory))?.read,
+            &edits,
+            arguments,
+        )?,
         None => runtime::ask(online(&edits, arguments))?,
     };
     match arguments.output {
