@@ -299,6 +299,11 @@ fn controller_everywhere() -> Vec<Value> {
             &[READ],
         ),
         rule(
+            OPERATOR_GROUP,
+            &["machineconfigurations/status"],
+            &[&["update", "patch"]],
+        ),
+        rule(
             CONFIG_GROUP,
             &[
                 "apiservers",
