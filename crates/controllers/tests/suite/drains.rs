@@ -101,14 +101,6 @@ async fn a_budget_that_says_no_is_named_and_others_go_on_and_it_ends_when_the_bu
         Api::namespaced(cluster.client.clone(), mco_api::vocabulary::names::NAMESPACE);
     eventually("an event names pod and budget", || async {
         let events = events.list(&kube::api::ListParams::default()).await.unwrap();
-        eprintln!(
-            "{:#?}",
-            events
-                .items
-                .iter()
-                .map(|e| (&e.reason, &e.note))
-                .collect::<Vec<_>>()
-        );
         events
             .items
             .into_iter()

@@ -49,7 +49,7 @@ async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
         1 << 20,
     )
     .unwrap();
-    String::from_utf8(bytes.to_vec()).unwrap()
+    String::from_utf8(bytes).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
