@@ -325,7 +325,7 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
         config.status.unwrap().conditions[0].message,
         format!("sync completed towards (1) generation using controller version {VERSION}")
     );
-    let mut offline = mco_core::bootstrap::default_controller_config();
+    let mut offline = mco_api::ControllerConfig::new("machine-config-controller", config.spec);
     offline.metadata.annotations = config.metadata.annotations;
     let mut manifest = serde_json::to_value(&offline).unwrap();
     manifest["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
