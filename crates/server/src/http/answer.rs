@@ -1,29 +1,24 @@
 //! From a request to a response.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
-    CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, USER_AGENT, VARY, WWW_AUTHENTICATE,
+    ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, RETRY_AFTER, USER_AGENT, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use jiff::Timestamp;
 use tracing::{error, info, warn};
 
+use super::guard::TokenGuard;
 use super::path::Target;
 use crate::metrics::{self, Metrics};
 use crate::negotiate;
 use crate::prepared::{Body, Encoding, Store, Trouble};
-use crate::tokens::{Failures, Tokens, TokensError};
-
-/// How often a token file is looked at: how long a revoked token may still work.
-const TOKENS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Everything a request needs.
 #[derive(Debug, Default)]
@@ -34,74 +29,9 @@ pub struct App {
     draining: AtomicBool,
 }
 
-/// The tokens that are asked for.
-#[derive(Debug)]
-pub struct TokenGuard {
-    path: PathBuf,
-    current: RwLock<Tokens>,
-    failures: Failures,
-}
-
-impl TokenGuard {
-    /// Reads the tokens for the first time, which must succeed.
-    pub fn load(path: &Path) -> Result<Self, TokensError> {
-        Ok(Self {
-            path: path.to_owned(),
-            current: RwLock::new(Tokens::read(path)?),
-            failures: Failures::default(),
-        })
-    }
-
-    /// Looks at the file for ever. A file that cannot be used is ignored and said once.
-    pub async fn follow(&self) {
-        let mut complaint = String::new();
-        loop {
-            tokio::time::sleep(TOKENS_INTERVAL).await;
-            // A few kilobytes from a local file do not delay anybody.
-            match Tokens::read(&self.path) {
-                Ok(tokens) => {
-                    complaint.clear();
-                    *self.current.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-                }
-                Err(problem) => {
-                    let problem = problem.to_string();
-                    if problem != complaint {
-                        error!("keeping the old tokens: {problem}");
-                        complaint = problem;
-                    }
-                }
-            }
-        }
-    }
-
-    fn check(
-        &self,
-        headers: &HeaderMap,
-        pool: &str,
-        client: IpAddr,
-        metrics: &Metrics,
-    ) -> Result<(), Refusal> {
-        let now = Instant::now();
-        if self.failures.is_blocked(client, now) {
-            metrics.token_failures.inc();
-            return Err(Refusal::TooManyFailures);
-        }
-        let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        current
-            .check(authorization, pool, Timestamp::now())
-            .map_err(|denied| {
-                warn!(%client, pool, "token refused: {denied:?}");
-                metrics.token_failures.inc();
-                self.failures.record(client, now);
-                Refusal::Token
-            })
-    }
-}
-
 /// Why a request gets no configuration.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
+pub(super) enum Refusal {
     Method,
     Nothing,
     Version,

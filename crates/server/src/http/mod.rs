@@ -5,10 +5,12 @@
 //! body would let it boot without any configuration.
 
 mod answer;
+mod guard;
 mod listen;
 mod path;
 mod stall;
 
-pub use answer::{App, TokenGuard};
+pub use answer::App;
+pub use guard::TokenGuard;
 pub use listen::{Limits, Listener, Transport, bind, serve, serve_metrics};
 pub use path::is_pool_name;
