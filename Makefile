@@ -7,8 +7,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## Show where everything in the example's infra pool comes from
-	$(CARGO) run --quiet --package mco -- explain --manifests examples/quickstart --pool infra
+run: ## Run the whole system in one process, with local nodes
+	$(CARGO) run --package mco -- up
 
 .PHONY: test
 test: ## Run all tests that need nothing but Rust
@@ -17,6 +17,7 @@ test: ## Run all tests that need nothing but Rust
 .PHONY: e2e
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
+	e2e/rollout/run
 	e2e/firstboot/run
 	e2e/node/run
 

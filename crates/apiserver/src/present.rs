@@ -218,6 +218,8 @@ impl Pieces {
         self.open.extend_from_slice(bytes);
         if self.open.len() >= PIECE {
             self.close();
+            // Whoever filled one piece with small parts fills the next: growing into it would copy everything twice.
+            self.open.reserve(PIECE + SHARE_FROM);
         }
     }
 

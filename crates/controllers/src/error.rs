@@ -72,9 +72,10 @@ impl fmt::Display for Described<'_> {
     }
 }
 
-/// Whether the API server said that there is no such object.
+/// Whether the API server said that there is no such object, or no such kind: about an unknown kind it says so in plain
+/// text, and kube's own question looks for a reason there.
 pub(crate) fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// Whether the API server said that there is such an object already.

@@ -28,7 +28,7 @@ struct Node {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
+struct PoolState {
     node: String,
     pool: String,
     state: String,
@@ -54,9 +54,9 @@ struct Inner {
     degraded: Family<Pool, Gauge>,
     unavailable: Family<Pool, Gauge>,
     paused: Family<Pool, Gauge>,
-    state: Family<State, Seconds>,
+    state: Family<PoolState, Seconds>,
     /// The series of each pool in `state`, so that it never has two.
-    states: Mutex<std::collections::HashMap<String, State>>,
+    states: Mutex<std::collections::HashMap<String, PoolState>>,
     drain_error: Family<Node, Gauge>,
     drain_blockers: Family<Node, Gauge>,
     pool_alert: Family<Node, Gauge>,
@@ -69,7 +69,6 @@ struct Inner {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::default();
         let inner = Inner {
             machines: Family::default(),
             updated: Family::default(),
@@ -88,75 +87,86 @@ impl Default for Metrics {
             drain_seconds: Histogram::new([1.0, 10.0, 60.0, 600.0, 3_600.0]),
             registry: Registry::default(),
         };
-        let pools = [
-            ("mco_machine_count", "Machines in the pool", &inner.machines),
+        let mut registry = Registry::default();
+        inner.register_pools(&mut registry);
+        inner.register_nodes(&mut registry);
+        Self(Arc::new(Inner { registry, ..inner }))
+    }
+}
+
+impl Inner {
+    fn register_pools(&self, registry: &mut Registry) {
+        let counts = [
+            ("mco_machine_count", "Machines in the pool", &self.machines),
             (
                 "mco_updated_machine_count",
                 "Machines of the pool that run its target",
-                &inner.updated,
+                &self.updated,
             ),
             (
                 "mco_degraded_machine_count",
                 "Machines of the pool that report a failure",
-                &inner.degraded,
+                &self.degraded,
             ),
             (
                 "mco_unavailable_machine_count",
                 "Machines of the pool that do not take work or are being changed",
-                &inner.unavailable,
+                &self.unavailable,
             ),
-            ("mco_pool_paused", "1 while the pool is paused", &inner.paused),
+            ("mco_pool_paused", "1 while the pool is paused", &self.paused),
             (
                 "os_image_url_override",
                 "1 if a MachineConfig replaces the pool's default operating system image",
-                &inner.image_override,
+                &self.image_override,
             ),
         ];
-        for (name, help, family) in pools {
+        for (name, help, family) in counts {
             registry.register(name, help, family.clone());
         }
+        registry.register(
+            "mco_state",
+            "When the pool was last looked at, with its newest condition that holds",
+            self.state.clone(),
+        );
+        registry.register("mcc_renders", "Renders of the pool", self.renders.clone());
+        registry.register(
+            "mcc_render_seconds",
+            "Time to render a pool",
+            self.render_seconds.clone(),
+        );
+        registry.register(
+            "mcc_sub_controller_state",
+            "When a generator last acted",
+            self.sub_controller.clone(),
+        );
+    }
+
+    fn register_nodes(&self, registry: &mut Registry) {
         let nodes = [
             (
                 "mcc_drain_err",
                 "1 while the node's drain takes longer than an hour",
-                &inner.drain_error,
+                &self.drain_error,
             ),
             (
                 "mcc_drain_blocking_pods",
                 "Pods that disruption budgets keep on a node that is being drained",
-                &inner.drain_blockers,
+                &self.drain_blockers,
             ),
             (
                 "mcc_pool_alert",
                 "1 for a control-plane node that a custom pool selects as well",
-                &inner.pool_alert,
+                &self.pool_alert,
             ),
         ];
         for (name, help, family) in nodes {
             registry.register(name, help, family.clone());
         }
         registry.register(
-            "mco_state",
-            "When the pool was last looked at, with its newest condition that holds",
-            inner.state.clone(),
-        );
-        registry.register(
-            "mcc_sub_controller_state",
-            "When a generator last acted",
-            inner.sub_controller.clone(),
-        );
-        registry.register("mcc_renders", "Renders of the pool", inner.renders.clone());
-        registry.register(
-            "mcc_render_seconds",
-            "Time to render a pool",
-            inner.render_seconds.clone(),
-        );
-        registry.register(
             "mcc_drain_seconds",
             "Time from the start of a drain to its end",
-            inner.drain_seconds.clone(),
+            self.drain_seconds.clone(),
         );
-        Self(Arc::new(Inner { registry, ..inner }))
     }
 }
 
@@ -188,7 +198,7 @@ impl Metrics {
             .iter()
             .filter(|condition| condition.status == status::TRUE)
             .max_by_key(|condition| condition.last_transition_time.as_ref().map(|time| time.0));
-        let series = State {
+        let series = PoolState {
             node: String::new(),
             pool: name.to_owned(),
             state: newest

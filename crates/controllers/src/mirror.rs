@@ -72,7 +72,7 @@ where
     /// Copies of all objects, by name.
     pub fn sorted(&self) -> Vec<K> {
         let mut all: Vec<K> = self.all().iter().map(|object| K::clone(object)).collect();
-        all.sort_by(|a, b| key_of(a).cmp(&key_of(b)));
+        all.sort_by_cached_key(key_of);
         all
     }
 

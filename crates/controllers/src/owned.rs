@@ -105,15 +105,14 @@ pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Shar
 
 /// Looks at one config that the API server has or had, and puts it back if it is a generator's.
 pub(crate) async fn keep(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
-    match cluster.owned.get(&name) {
-        Some(config) => write(&cluster, &config, Reason::Edited).await?,
-        None => {
-            let metadata = cluster.config_metadata.get(&name);
-            let keeper = metadata.and_then(|metadata| generated::keeper(&metadata.metadata));
-            if keeper.is_some_and(|generator| cluster.owned.has(generator)) {
-                delete(&cluster, &name).await?;
-            }
-        }
+    if let Some(config) = cluster.owned.get(&name) {
+        write(&cluster, &config, Reason::Edited).await?;
+        return Ok(Again::OnChange);
+    }
+    let metadata = cluster.config_metadata.get(&name);
+    let keeper = metadata.and_then(|metadata| generated::keeper(&metadata.metadata));
+    if keeper.is_some_and(|generator| cluster.owned.has(generator)) {
+        delete(&cluster, &name).await?;
     }
     Ok(Again::OnChange)
 }

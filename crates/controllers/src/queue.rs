@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(queue.next().await, "worker");
         assert_eq!(milliseconds(start), 600);
         queue.done(&"worker".to_owned(), Again::OnChange);
-        let more = tokio::time::timeout(Duration::from_secs(60), queue.next()).await;
+        let more = tokio::time::timeout(Duration::from_mins(1), queue.next()).await;
         assert!(more.is_err(), "nothing more happened");
     }
 

@@ -49,10 +49,10 @@ fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Vec<Generated>, Re
     let (digest_mirrors, tag_mirrors) = (cluster.digest_mirrors.sorted(), cluster.tag_mirrors.sorted());
     let (content_policies, cluster_policies, policies) = (
         cluster.content_policies.sorted(),
-        cluster.cluster_policies.sorted(),
+        cluster.wide_image_policies.sorted(),
         cluster.image_policies.sorted(),
     );
-    let version = cluster.cluster_versions.get(names::CLUSTER_VERSION);
+    let version = cluster.releases.get(names::CLUSTER_VERSION);
     let running = version.as_ref().and_then(|version| version.status.as_ref());
     let release_image = running.map(|status| status.desired.image.as_str());
     let sources = RegistrySources {

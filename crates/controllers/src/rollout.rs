@@ -42,7 +42,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         return Ok(Again::OnChange);
     };
     known.operator_node = operator_node(&cluster, &known).await;
-    let Some(plan) = known.view(|view, pool| plan_pool(view, pool)) else {
+    let Some(plan) = known.view(plan_pool) else {
         return Ok(Again::OnChange);
     };
     if let Some(problem) = &plan.problem {
@@ -312,9 +312,14 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
     {
         return Ok(Again::After(wait));
     }
+    // The first report is written whole: a count of zero is a fact, and people's columns show it.
+    let reported = pool
+        .status
+        .as_ref()
+        .filter(|status| status.observed_generation != 0);
     let patch = json!({
         "metadata": {"resourceVersion": pool.metadata.resource_version},
-        "status": patches::between(&before, &status),
+        "status": patches::between(&reported, &status),
     });
     let written = cluster
         .api::<MachineConfigPool>()

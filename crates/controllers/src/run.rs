@@ -108,9 +108,9 @@ fn follow(cluster: &Arc<Cluster>, tasks: &mut JoinSet<&'static str>) {
         digest_mirrors: all(),
         tag_mirrors: all(),
         content_policies: all(),
-        cluster_policies: all(),
+        wide_image_policies: all(),
         image_policies: all(),
-        cluster_versions: one(names::CLUSTER_VERSION),
+        releases: one(names::CLUSTER_VERSION),
         feature_gates: one(names::SINGLETON),
         node_settings: one(names::SINGLETON),
         api_servers: one(names::SINGLETON),
@@ -161,7 +161,7 @@ async fn everything_known(cluster: &Cluster) {
     wait! {
         pools nodes config_metadata machine_config_nodes controller_configs kubelet_configs runtime_configs
         machine_configurations os_configs os_builds os_streams images digest_mirrors tag_mirrors content_policies
-        cluster_policies image_policies cluster_versions feature_gates node_settings api_servers schedulers pull_secrets
+        wide_image_policies image_policies releases feature_gates node_settings api_servers schedulers pull_secrets
     }
 }
 

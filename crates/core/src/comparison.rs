@@ -21,7 +21,7 @@ pub struct Entry {
 
 impl Entry {
     pub fn new(config: MachineConfig) -> Result<Self, InvalidObject> {
-        let ignition = validate::check(&config)?.ignition.unwrap_or_default();
+        let ignition = validate::check_applicable(&config)?;
         Ok(Self {
             name: config.metadata.name.clone().unwrap_or_default(),
             config,

@@ -181,9 +181,10 @@ fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfig
     let reason = held.map(|held| &held.reason);
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
-        (Some(HeldReason::InProgress), Some(step)) => {
-            (step.message.clone(), Some(step.last_transition_time.0))
-        }
+        (Some(HeldReason::InProgress), Some(step)) => (
+            sentence(node.name, &step.message),
+            Some(step.last_transition_time.0),
+        ),
         (Some(reason), step) => (
             reason.to_string(),
             step.filter(|_| *reason == HeldReason::UpToDate)
@@ -200,6 +201,15 @@ fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfig
         cordoned: node.is_unschedulable(),
         doing,
         since,
+    }
+}
+
+/// A step's message as the rest of a sentence that starts with the node.
+fn sentence(node: &str, message: &str) -> String {
+    let message = message.trim_end_matches('.');
+    match message.strip_prefix(&format!("Node {node} ")) {
+        Some(rest) => rest.to_owned(),
+        None => format!("says: {message}"),
     }
 }
 
@@ -323,7 +333,10 @@ mod tests {
         assert_eq!(worker.state, PoolState::Updating);
         assert_eq!((worker.updated, worker.total), (1, 3));
         let doing: Vec<_> = worker.nodes.iter().map(|node| node.doing.as_str()).collect();
-        assert_eq!(doing, ["is up to date", "Draining Node", "waits for its turn"]);
+        assert_eq!(
+            doing,
+            ["is up to date", "says: Draining Node", "waits for its turn"]
+        );
         assert_eq!(
             worker.expected,
             Some("2026-01-01T00:06:00Z".parse().unwrap()),

@@ -92,10 +92,9 @@ pub fn steps<'a>(
             let step = match (used.contains(name), leaving) {
                 // A finalizer cannot be added to what is being deleted.
                 (true, false) if !protected => Step::Protect,
-                (true, _) => continue,
                 (false, true) if protected => Step::Release,
                 (false, false) if place >= kept => Step::Delete,
-                (false, _) => continue,
+                _ => continue,
             };
             steps.push((name, step));
         }

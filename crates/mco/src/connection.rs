@@ -42,6 +42,19 @@ impl Connection {
         Ok(config)
     }
 
+    /// For a component, which may run in a pod and reads for as long as it lives.
+    pub async fn component_config(&self) -> anyhow::Result<Config> {
+        if self.kubeconfig.is_none() && self.context.is_none() && self.read().is_err() {
+            return Config::incluster().map_err(|error| {
+                anyhow!("no kubeconfig, and not inside a pod: {error}; choose one with --kubeconfig")
+            });
+        }
+        let mut config = self.config().await?;
+        let ordinary = Config::new(config.cluster_url.clone());
+        config.read_timeout = ordinary.read_timeout;
+        Ok(config)
+    }
+
     fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
         match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),

@@ -110,7 +110,7 @@ fn pull_secret(path: &Path) -> anyhow::Result<String> {
     Ok(bootstrap::pull_secret(&path.display().to_string(), &bytes)?)
 }
 
-fn template_tree(root: &Path) -> anyhow::Result<TemplateTree> {
+pub fn template_tree(root: &Path) -> anyhow::Result<TemplateTree> {
     let mut tree = TemplateTree::default();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {

@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod connection;
 mod input;
+mod leader;
 mod output;
 mod runtime;
 mod table;

@@ -22,4 +22,4 @@ pub use cluster::ClusterError;
 pub use facts::Facts;
 pub use options::{Options, Webhook, Workloads};
 pub use progress::{Outcome, Progress, Settled, Step};
-pub use run::{OperatorError, run};
+pub use run::{OperatorError, prepare, run};

@@ -20,7 +20,7 @@ use crate::cluster::{Cluster, ClusterError};
 use crate::cluster_operator;
 use crate::controller_config::release_version;
 use crate::facts::{self, Facts};
-use crate::manifests::Settings;
+use crate::manifests::{self, Settings};
 use crate::options::{Options, Workloads};
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
@@ -74,6 +74,13 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     while tasks.join_next().await.is_some() {}
     info!("the operator stops");
     Ok(())
+}
+
+/// Makes the namespace, for whatever has to be in it before the operator runs.
+pub async fn prepare(client: Client) -> Result<(), ClusterError> {
+    Cluster::new(client)
+        .create_if_absent(&manifests::namespace())
+        .await
 }
 
 struct Operator {

@@ -1,6 +1,6 @@
 //! The rules of `x-kubernetes-validations`: compiled with the schema, evaluated on every write.
 
-use super::cel::{Budget, Evaluation, Place, Program};
+use super::cel::{Budget, Evaluation, Place, Program, with_room};
 use super::correlate::{old_item, old_member};
 use super::model::{Additional, JsonType, Node, Schema};
 use crate::field_error::{FieldError, FieldReason};
@@ -107,7 +107,7 @@ pub fn validate_rules(schema: &Schema, object: &Value, old: Option<&Value>) -> V
         own: old,
         parent: None,
     };
-    walk.visit(schema.root(), object, old, unchanged, "");
+    with_room(|| walk.visit(schema.root(), object, old, unchanged, ""));
     walk.errors
 }
 

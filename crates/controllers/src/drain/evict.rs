@@ -1,6 +1,7 @@
 //! One attempt to empty a node: asks for evictions, asks again where a budget says no, and waits for pods to leave.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -11,7 +12,6 @@ use kube::{Api, Client};
 use mco_core::drain::pods::full_name;
 use mco_core::drain::{Blocker, Budgets, DrainRecord, Eviction, Policy};
 use mco_core::node_progress::Phase;
-use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -42,10 +42,18 @@ pub(super) struct Attempt<'a> {
     node: &'a str,
     record: DrainRecord,
     deadline: Instant,
-    /// When each pod may be asked for again.
-    asked: HashMap<String, Instant>,
+    /// What became of each pod that was asked for.
+    asked: HashMap<String, Asked>,
     /// DaemonSets by `namespace/name`, and whether they exist.
     daemon_sets: HashMap<String, bool>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    /// It may take its whole grace period; asking again changes nothing.
+    Accepted,
+    /// A budget said no; it may be asked again from then on.
+    Refused { again: Instant },
 }
 
 enum Answer {
@@ -128,35 +136,32 @@ impl<'a> Attempt<'a> {
         let requests: Vec<_> = pods
             .iter()
             .copied()
-            .filter(|pod| self.asked.get(&full_name(pod)).is_none_or(|at| *at <= now))
-            .map(|pod| async move { (pod, evict(client, pod).await) })
+            .filter(|pod| match self.asked.get(&full_name(pod)) {
+                None => true,
+                Some(Asked::Accepted) => false,
+                Some(Asked::Refused { again }) => *again <= now,
+            })
+            .map(|pod| async move { (full_name(pod), evict(client, pod).await) })
             .collect();
-        let answers: Vec<(&Pod, Result<Answer, Error>)> = futures::stream::iter(requests)
+        let answers: Vec<(String, Result<Answer, Error>)> = futures::stream::iter(requests)
             .buffer_unordered(EVICTIONS)
             .collect()
             .await;
-        let mut refused: Vec<&Pod> = Vec::new();
-        let mut asked_now = HashSet::new();
         for (pod, answer) in answers {
-            asked_now.insert(full_name(pod));
-            let again = match answer? {
-                // It may take its whole grace period; asking again changes nothing.
-                Answer::Accepted | Answer::Gone => self.deadline,
-                Answer::Refused => {
-                    refused.push(pod);
-                    now + self.cluster.options.drain.eviction_retry
-                }
+            let asked = match answer? {
+                Answer::Accepted | Answer::Gone => Asked::Accepted,
+                Answer::Refused => Asked::Refused {
+                    again: now + self.cluster.options.drain.eviction_retry,
+                },
             };
-            self.asked.insert(full_name(pod), again);
+            self.asked.insert(pod, asked);
         }
-        // Whoever was refused a moment ago still is.
-        for pod in pods {
-            let name = full_name(pod);
-            if !asked_now.contains(&name) && self.asked.get(&name).is_some_and(|at| *at < self.deadline) {
-                refused.push(pod);
-            }
+        let refused = |pod: &&&Pod| matches!(self.asked.get(&full_name(pod)), Some(Asked::Refused { .. }));
+        let mut kept = Vec::new();
+        for pod in pods.iter().filter(refused) {
+            kept.push(*pod);
         }
-        Ok(refused)
+        Ok(kept)
     }
 
     async fn blockers(&self, refused: &[&Pod]) -> Result<Vec<Blocker>, Error> {

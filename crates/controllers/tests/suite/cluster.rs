@@ -3,11 +3,10 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use mco_api::vocabulary::conditions::pool as condition;
-use mco_api::vocabulary::{annotations, names};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
 use mco_apiserver::Server;
 use mco_controllers::{DrainTiming, Metrics, Options};
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 pub const VERSION: &str = "v-test";
 /// No wait in a test lasts longer.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 pub struct Cluster {
     pub client: Client,
@@ -59,29 +58,7 @@ impl Cluster {
             fleet: CancellationToken::new(),
             _directory: directory,
         };
-        for definition in mco_api::crds() {
-            cluster.create(&definition).await;
-        }
-        let mut namespace = Namespace::default();
-        namespace.metadata.name = Some(names::NAMESPACE.to_owned());
-        cluster.create(&namespace).await;
-        let established = || async {
-            let pools: Api<MachineConfigPool> = cluster.api();
-            pools.list(&kube::api::ListParams::default()).await.ok()
-        };
-        eventually("the kinds are served", established).await;
-        for pool in mco_core::offline::built_in_pools() {
-            cluster.create(&pool).await;
-        }
-        let mut config = mco_core::bootstrap::default_controller_config();
-        config.metadata.annotations = Some(
-            [
-                (annotations::GENERATED_BY_VERSION.to_owned(), VERSION.to_owned()),
-                (annotations::RELEASE_IMAGE_VERSION.to_owned(), "1.0".to_owned()),
-            ]
-            .into(),
-        );
-        cluster.create(&config).await;
+        fleet::setup::prepare(&cluster.client, VERSION).await.unwrap();
         cluster
     }
 

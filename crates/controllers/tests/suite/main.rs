@@ -1,5 +1,10 @@
 //! The controllers on the embedded control plane, with machines that exist only as Nodes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::too_many_lines, reason = "a story is told in one go")]
 
 mod cluster;
+mod drains;
+mod generated;
+mod observer;
 mod rollout;
+mod story;

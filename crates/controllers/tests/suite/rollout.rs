@@ -1,44 +1,22 @@
-//! A new MachineConfig reaches every machine of its pool, one after the other.
+//! How a new config reaches machines: how many at once, in which order, and what it costs in writes.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Node;
-use kube::runtime::watcher::{self, Event, watcher};
-use mco_testkit::fleet::Behaviour;
+use mco_api::MachineConfigPool;
+use mco_testkit::fleet::{Behaviour, Failure};
+use parking_lot::Mutex;
+use serde_json::json;
 
-use crate::cluster::{Cluster, file_config, target};
+use crate::cluster::{Cluster, eventually, file_config, holds, message, target};
+use crate::observer::Observer;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_config_rolls_out_node_by_node() {
+async fn a_new_config_rolls_out_node_by_node_with_the_fewest_writes() {
     let cluster = Cluster::start(3, Behaviour::default()).await;
     let before = cluster.pool("worker").await;
     let masters_before = cluster.pool("master").await;
-    // Follows all nodes and notes who is away at once.
-    let nodes = cluster.api::<Node>();
-    let watching = tokio::spawn(async move {
-        let mut cordoned: BTreeSet<String> = BTreeSet::new();
-        let mut worst = 0;
-        let mut ever: BTreeSet<String> = BTreeSet::new();
-        let mut events = watcher(nodes, watcher::Config::default()).boxed();
-        while let Some(Ok(event)) = events.next().await {
-            if let Event::Apply(node) | Event::InitApply(node) = event {
-                let name = node.metadata.name.clone().unwrap();
-                if node.spec.and_then(|spec| spec.unschedulable).unwrap_or_default() {
-                    ever.insert(name.clone());
-                    cordoned.insert(name);
-                } else {
-                    cordoned.remove(&name);
-                }
-                worst = worst.max(cordoned.len());
-            }
-            if cordoned.is_empty() && ever.len() == 3 {
-                break;
-            }
-        }
-        (worst, ever)
-    });
+    let observer = Observer::start(cluster.api());
     cluster.writes.reset();
     cluster
         .create_config(file_config("99-worker-test", "worker", "/etc/test", "hello"))
@@ -46,19 +24,229 @@ async fn a_new_config_rolls_out_node_by_node() {
     let new = cluster.retargeted("worker", &target(&before)).await;
     let after = cluster.updated("worker").await;
     assert_eq!(target(&after), new);
-    let (worst, ever) = tokio::time::timeout(Duration::from_secs(10), watching)
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(worst, 1, "one worker at a time");
-    let workers = ["worker-0", "worker-1", "worker-2"].map(str::to_owned);
-    assert_eq!(ever, workers.clone().into(), "and no control-plane node");
-    for worker in workers {
-        let node = cluster.node(&worker).await;
+    assert_eq!(observer.worst("worker"), 1, "one worker at a time");
+    assert_eq!(
+        observer.ever(),
+        ["worker-0", "worker-1", "worker-2"],
+        "and no control-plane node"
+    );
+    for worker in ["worker-0", "worker-1", "worker-2"] {
+        let node = cluster.node(worker).await;
         assert_eq!(Cluster::annotation(&node, "currentConfig"), new);
         assert_eq!(Cluster::annotation(&node, "desiredConfig"), new);
         assert_eq!(Cluster::annotation(&node, "state"), "Done");
+        assert_eq!(
+            Cluster::annotation(&node, "drain-record"),
+            "",
+            "nothing is left behind"
+        );
+        let spec = node.spec.unwrap_or_default();
+        assert_eq!(
+            (spec.unschedulable, spec.taints),
+            (None, None),
+            "nothing is left behind"
+        );
     }
     assert_eq!(target(&cluster.pool("master").await), target(&masters_before));
-    println!("{:#?}", cluster.writes.snapshot());
+    // Sending, cordoning, answering the drain and giving back are four; waiting nodes get their taint with a fifth.
+    let writes = cluster.writes.snapshot();
+    assert_eq!(cluster.writes.of("nodes"), 3 * 4 + 2, "{writes:#?}");
+    assert_eq!(cluster.writes.of("machineconfigs"), 1, "{writes:#?}");
+    assert_eq!(cluster.writes.of("machineconfigpools"), 1, "{writes:#?}");
+    assert_eq!(cluster.writes.of("machineconfignodes"), 3, "{writes:#?}");
+    assert!(cluster.writes.of("machineconfignodes/status") <= 6, "{writes:#?}");
+    // And when everything is done, nothing more.
+    cluster.writes.reset();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mut later = cluster.writes.snapshot();
+    later.remove("POST events");
+    assert_eq!(later, [].into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_are_away_as_the_pool_allows() {
+    let cluster = Cluster::start(4, Behaviour::default()).await;
+    for (index, limit) in [json!(2), json!("50%"), json!(1)].into_iter().enumerate() {
+        let before = target(&cluster.pool("worker").await);
+        let _: MachineConfigPool = cluster
+            .patch("worker", json!({"spec": {"maxUnavailable": limit}}))
+            .await;
+        let observer = Observer::start(cluster.api());
+        let name = format!("99-worker-{index}");
+        cluster
+            .create_config(file_config(&name, "worker", &format!("/etc/{index}"), "x"))
+            .await;
+        cluster.retargeted("worker", &before).await;
+        cluster.updated("worker").await;
+        let expected = if limit == json!(1) { 1 } else { 2 };
+        assert_eq!(observer.worst("worker"), expected, "{limit}");
+        assert_eq!(observer.ever().len(), 4, "{limit}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_pool_holds_and_an_isolated_change_is_rendered_at_once() {
+    let cluster = Cluster::start(2, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let observer = Observer::start(cluster.api());
+    let start = Instant::now();
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let new = cluster.retargeted("worker", &before).await;
+    let took = start.elapsed();
+    // 300 ms on a quiet machine; the tests of others run beside this one.
+    assert!(took < Duration::from_millis(1_200), "{took:?}");
+    let pool = cluster
+        .pool_where("worker", "says that it is paused", |pool| {
+            message(pool, "Updating").starts_with("Pool is paused")
+        })
+        .await;
+    assert_eq!(
+        message(&pool, "Updating"),
+        format!("Pool is paused; will not update to MachineConfig {new}")
+    );
+    assert!(!holds(&pool, "Updating") && !holds(&pool, "Updated"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(observer.ever(), [""; 0]);
+    assert_eq!(observer.sent("worker-0"), [before]);
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": false}})).await;
+    let pool = cluster.updated("worker").await;
+    assert_eq!(target(&pool), new);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_changes_is_rendered_every_two_seconds() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
+    let renders = || {
+        let text = cluster.metrics.encode().unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("mcc_renders_total{pool=\"worker\"}"))
+            .unwrap()
+            .to_owned();
+        line.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = renders();
+    let start = Instant::now();
+    let mut index = 0;
+    while start.elapsed() < Duration::from_secs(5) {
+        let name = format!("99-worker-storm-{index}");
+        cluster
+            .create_config(file_config(&name, "worker", &format!("/etc/{index}"), "x"))
+            .await;
+        index += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let rendered = renders() - before;
+    assert!(
+        (2..=5).contains(&rendered),
+        "{rendered} renders for {index} changes in 5 s"
+    );
+    let pool = cluster.pool("worker").await;
+    let last = format!("99-worker-storm-{}", index - 1);
+    let sources = pool.spec.configuration.source;
+    assert!(sources.iter().any(|source| source.name.as_ref() == Some(&last)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_fails_degrades_its_pool_and_a_better_config_repairs_it_outside_the_budget() {
+    let bad_config: Arc<Mutex<String>> = Arc::default();
+    let known = Arc::clone(&bad_config);
+    let behaviour = Behaviour {
+        fails: Some(Arc::new(move |node: &str, config: &str| {
+            let fails = node == "worker-0" && config == *known.lock();
+            fails.then(|| Failure::Late("disk is full".to_owned()))
+        })),
+        ..Behaviour::default()
+    };
+    let cluster = Cluster::start(2, behaviour).await;
+    let good = target(&cluster.pool("worker").await);
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
+    cluster
+        .create_config(file_config("99-worker-bad", "worker", "/etc/bad", "bad"))
+        .await;
+    let bad = cluster.retargeted("worker", &good).await;
+    *bad_config.lock() = bad;
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": false}})).await;
+    let pool = cluster
+        .pool_where("worker", "is degraded", |pool| holds(pool, "Degraded"))
+        .await;
+    assert!(
+        message(&pool, "NodeDegraded").contains("Node worker-0 is reporting: \"disk is full\""),
+        "{}",
+        message(&pool, "NodeDegraded")
+    );
+    assert!(!holds(&cluster.pool("master").await, "Degraded"));
+    // The failed node is cordoned and takes the whole budget; the way back must not wait for it.
+    cluster.delete_config("99-worker-bad").await;
+    let pool = cluster.updated("worker").await;
+    assert_eq!(target(&pool), good);
+    assert!(!holds(&pool, "Degraded"));
+    let node = cluster.node("worker-0").await;
+    assert_eq!(Cluster::annotation(&node, "state"), "Done");
+    assert_eq!(node.spec.unwrap_or_default().unschedulable, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cordon_that_a_person_made_keeps_a_node_back_and_is_never_lifted() {
+    let cluster = Cluster::start(2, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let _: k8s_openapi::api::core::v1::Node = cluster
+        .patch("worker-0", json!({"spec": {"unschedulable": true}}))
+        .await;
+    let _: MachineConfigPool = cluster
+        .patch("worker", json!({"spec": {"maxUnavailable": 2}}))
+        .await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let new = cluster.retargeted("worker", &before).await;
+    let pool = cluster
+        .pool_where(
+            "worker",
+            "has updated the other node and says what it waits for",
+            |pool| {
+                pool.status
+                    .as_ref()
+                    .is_some_and(|status| status.updated_machine_count == 1)
+                    && message(pool, "Updating").contains("Nothing moves")
+            },
+        )
+        .await;
+    assert_eq!(
+        message(&pool, "Updating"),
+        format!(
+            "All nodes are updating to MachineConfig {new}. Nothing moves: node worker-0 waits because somebody cordoned it"
+        )
+    );
+    let _: k8s_openapi::api::core::v1::Node = cluster
+        .patch("worker-0", json!({"spec": {"unschedulable": null}}))
+        .await;
+    cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_that_are_stopped_in_the_middle_go_on_where_they_were() {
+    let mut cluster = Cluster::start(4, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let new = cluster.retargeted("worker", &before).await;
+    eventually("the first node is cordoned", || async {
+        let node = cluster.node("worker-0").await;
+        node.spec.unwrap_or_default().unschedulable
+    })
+    .await;
+    cluster.stop_controllers().await;
+    let observer = Observer::start(cluster.api());
+    cluster.start_controllers();
+    let pool = cluster.updated("worker").await;
+    assert_eq!((target(&pool), observer.worst("worker")), (new, 1));
 }

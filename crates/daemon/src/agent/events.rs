@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, PostParams};
-use mco_api::vocabulary::names;
 use tokio::sync::mpsc;
 
+/// Nodes are in no namespace, and API servers accept events about such objects nowhere else.
+const NAMESPACE: &str = "default";
 const COMPONENT: &str = "machineconfigdaemon";
 /// An API server that does not answer must not make us collect events for ever.
 const WAITING: usize = 25;
@@ -59,7 +60,7 @@ impl Events {
 }
 
 async fn publish(client: kube::Client, node: String, mut told: mpsc::Receiver<Told>) {
-    let events: Api<Event> = Api::namespaced(client, names::NAMESPACE);
+    let events: Api<Event> = Api::namespaced(client, NAMESPACE);
     while let Some(one) = told.recv().await {
         let reason = one.reason;
         if let Err(error) = events.create(&PostParams::default(), &event(&node, one)).await {
@@ -73,7 +74,7 @@ fn event(node: &str, told: Told) -> Event {
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{node}.{:x}", told.at.as_nanosecond())),
-            namespace: Some(names::NAMESPACE.to_owned()),
+            namespace: Some(NAMESPACE.to_owned()),
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {

@@ -119,13 +119,15 @@ async fn the_force_file_overwrites_drains_and_boots() {
 async fn a_pool_that_heals_puts_files_back_a_bounded_number_of_times() {
     let (mut world, _) = idle_world().await;
     set_pool_policy(&world, "heal").await;
+    world.until_watching_again(0).await;
     for _ in 0..3 {
+        let watches = world.watches_started().await;
         world.write("/etc/a", "edited\n");
         world
             .eventually("put back", async |world: &World| world.read("/etc/a") == "1\n")
             .await;
         assert!(has(&world.annotations().await, annotation::STATE, "Done"));
-        world.until_watching().await;
+        world.until_watching_again(watches).await;
     }
     world.write("/etc/a", "edited\n");
     world.until_failing("Degraded", "/etc/a").await;

@@ -274,16 +274,15 @@ impl World {
         .await;
     }
 
-    /// Files are watched again after they were put back.
-    pub async fn until_watching(&self) {
-        let started = self.watches_started().await;
+    /// Files are watched again: this has begun more often than it had.
+    pub async fn until_watching_again(&self, before: usize) {
         self.eventually("watching", async |world: &Self| {
-            world.watches_started().await > started
+            world.watches_started().await > before
         })
         .await;
     }
 
-    async fn watches_started(&self) -> usize {
+    pub async fn watches_started(&self) -> usize {
         let reasons = self.event_reasons().await;
         reasons
             .iter()
@@ -299,7 +298,7 @@ impl World {
     }
 
     pub async fn event_reasons(&self) -> Vec<String> {
-        let events: Api<Event> = Api::namespaced(self.client(), names::NAMESPACE);
+        let events: Api<Event> = Api::namespaced(self.client(), "default");
         let events = events.list(&ListParams::default()).await.unwrap();
         events
             .items

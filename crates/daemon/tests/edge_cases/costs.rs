@@ -155,6 +155,7 @@ fn registries_drain(old: Option<&str>, new: Option<&str>) -> bool {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table reads better in one piece")]
 fn registries_disturb_running_work_only_when_images_could_come_from_elsewhere() {
     const EMPTY: &str = "unqualified-search-registries = [\"a\"]\n";
     let registry = |extra: &str, mirrors: &str| {

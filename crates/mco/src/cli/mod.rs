@@ -2,6 +2,7 @@
 
 mod client;
 pub mod daemon;
+mod operator;
 mod plan;
 mod server;
 mod up;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use client::{OnePool, Rollout, RolloutAction, Status, Wait};
+pub use operator::{Controller, Install, Operator};
 pub use plan::Plan;
 pub use server::{Pointer, Server};
 pub use up::Up;
@@ -38,6 +40,9 @@ pub enum Command {
     Diff(Diff),
     Explain(Explain),
     Daemon(daemon::Daemon),
+    Operator(Box<Operator>),
+    Controller(Controller),
+    Install(Install),
     Crds(Crds),
     Server(Box<Server>),
     Pointer(Pointer),

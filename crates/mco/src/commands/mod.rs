@@ -1,9 +1,12 @@
 //! One module per command: read, call the brain, print.
 
+mod controller;
 mod crds;
 mod daemon;
 mod diff;
 mod explain;
+mod install;
+mod operator;
 mod plan;
 mod pointer;
 mod render;
@@ -33,6 +36,9 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Operator(arguments) => operator::run(*arguments),
+        Command::Controller(arguments) => controller::run(arguments),
+        Command::Install(arguments) => install::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
         Command::Pointer(arguments) => pointer::run(&arguments),

@@ -19,21 +19,27 @@ const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// All accounts, roles and bindings.
 pub fn access() -> Vec<Value> {
-    let mut all = Vec::new();
-    for name in [
-        component::OPERATOR,
-        component::CONTROLLER,
-        component::DAEMON,
-        component::SERVER,
-        BOOTSTRAPPER,
-    ] {
-        all.push(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name)}));
-    }
+    let mut all = vec![service_account(component::OPERATOR)];
     all.extend(pair(
         component::OPERATOR,
         &operator_everywhere(),
         &operator_at_home(),
     ));
+    all.extend(user_data_access());
+    all.extend(operands_access());
+    all
+}
+
+/// Those that the operator keeps in force. Its own are not among them: nobody should be able to give himself more.
+pub fn operands_access() -> Vec<Value> {
+    let mut all = [
+        component::CONTROLLER,
+        component::DAEMON,
+        component::SERVER,
+        BOOTSTRAPPER,
+    ]
+    .map(service_account)
+    .to_vec();
     all.extend(pair(
         component::CONTROLLER,
         &controller_everywhere(),
@@ -41,9 +47,12 @@ pub fn access() -> Vec<Value> {
     ));
     all.extend(pair(component::DAEMON, &daemon_everywhere(), &daemon_at_home()));
     all.extend(pair(component::SERVER, &server_everywhere(), &server_at_home()));
-    all.extend(user_data_access());
     all.extend(bootstrapper());
     all
+}
+
+fn service_account(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name)})
 }
 
 /// A component's roles in the cluster and in our namespace, with their bindings.
@@ -115,12 +124,7 @@ fn operator_everywhere() -> Vec<Value> {
 /// `bind` one cannot give what one does not have.
 fn operator_installs() -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
-    let components = [
-        component::OPERATOR,
-        component::CONTROLLER,
-        component::DAEMON,
-        component::SERVER,
-    ];
+    let components = [component::CONTROLLER, component::DAEMON, component::SERVER];
     let bindings = [&components[..], &["system-bootstrap-node-bootstrapper"]].concat();
     vec![
         rule("", &["namespaces"], &[&["get", "create"]]),
@@ -229,7 +233,13 @@ fn operator_at_home() -> Vec<Value> {
         rule(
             "rbac.authorization.k8s.io",
             &["roles", "rolebindings"],
-            &[READ, WRITE, &["escalate", "bind"]],
+            &[&["create"]],
+        ),
+        named(
+            "rbac.authorization.k8s.io",
+            &["roles", "rolebindings"],
+            &[component::CONTROLLER, component::DAEMON, component::SERVER],
+            &[&["get", "patch", "escalate", "bind"]],
         ),
     ];
     rules.extend(lease());
@@ -289,6 +299,11 @@ fn controller_everywhere() -> Vec<Value> {
             &[READ],
         ),
         rule(
+            OPERATOR_GROUP,
+            &["machineconfigurations/status"],
+            &[&["update", "patch"]],
+        ),
+        rule(
             CONFIG_GROUP,
             &[
                 "apiservers",
@@ -315,7 +330,7 @@ fn controller_everywhere() -> Vec<Value> {
         rule("", &["pods/eviction"], &[&["create"]]),
         rule("apps", &["daemonsets"], &[&["get"]]),
         rule("policy", &["poddisruptionbudgets"], &[&["get", "list"]]),
-        named("", &["secrets"], &[names::secret::PULL_SECRET], &[&["get"]]),
+        named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
     ];
     // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
     rules.extend(events());

@@ -19,6 +19,7 @@ pub fn alerts() -> Vec<Value> {
             {"name": "machine-config-pools", "rules": pools()},
             {"name": "machine-config-controller", "rules": controller()},
             {"name": "machine-config-daemon", "rules": daemon()},
+            {"name": "machine-config-server", "rules": server()},
         ]},
     }));
     all
@@ -136,21 +137,35 @@ fn daemon() -> Vec<Value> {
         }
         .into(),
         Alert {
-            name: "KubeletHealthState",
-            expression: "mcd_kubelet_state > 2",
-            lasts: "0s",
-            severity: "warning",
-            summary: "A kubelet is not healthy.",
-            description: "The kubelet of node {{ $labels.node }} has failed its health check {{ $value }} times in a row.",
-        }
-        .into(),
-        Alert {
             name: "MachineConfigDrift",
             expression: "mcd_config_drift > 0",
             lasts: "0s",
             severity: "warning",
             summary: "Somebody changed a machine behind our back.",
             description: "Files of node {{ $labels.node }} differ from its configuration. The node's reason annotation names them.",
+        }
+        .into(),
+    ]
+}
+
+fn server() -> Vec<Value> {
+    vec![
+        Alert {
+            name: "MachineConfigServerNotReady",
+            expression: "max(mco_server_ready) == 0",
+            lasts: "10m",
+            severity: "warning",
+            summary: "New machines cannot fetch their configuration.",
+            description: "No config server has had anything to serve for ten minutes. Machines that boot for the first time wait.",
+        }
+        .into(),
+        Alert {
+            name: "MachineConfigServerTokenFailures",
+            expression: "sum(increase(mco_server_token_failures_total[10m])) > 20",
+            lasts: "0s",
+            severity: "warning",
+            summary: "Somebody asks for configurations without a valid token.",
+            description: "{{ $value }} requests within ten minutes had a missing, wrong or expired token.",
         }
         .into(),
     ]

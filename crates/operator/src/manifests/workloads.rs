@@ -99,7 +99,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
         "daemon".to_owned(),
         "start".to_owned(),
         "--root=/rootfs".to_owned(),
-        format!("--metrics-listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
+        format!("--listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
     ];
     let mut container = container(
         component::DAEMON,
@@ -112,7 +112,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
         json!([{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);
     container["volumeMounts"] =
         json!([{"name": "rootfs", "mountPath": "/rootfs", "mountPropagation": "HostToContainer"}]);
-    container["resources"] = json!({"requests": {"cpu": "20m", "memory": "50Mi"}});
+    container["livenessProbe"] = json!({"httpGet": {"path": "/livez", "port": "metrics"}, "periodSeconds": 30, "failureThreshold": 10});
     let pod = json!({
         "serviceAccountName": component::DAEMON,
         "hostNetwork": true,
@@ -204,16 +204,14 @@ fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Valu
     })
 }
 
-/// A pod on the control plane, however the cluster names it.
+/// A pod on the control plane.
 fn control_plane_pod(name: &str, container: &Value) -> Value {
-    let on = |label: &str| json!({"matchExpressions": [{"key": label, "operator": "Exists"}]});
     json!({
         "serviceAccountName": name,
         "priorityClassName": "system-cluster-critical",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            on(labels::node::ROLE_MASTER),
-            on(labels::node::ROLE_CONTROL_PLANE),
+            {"matchExpressions": [{"key": labels::node::ROLE_CONTROL_PLANE, "operator": "Exists"}]},
         ]}}},
         "tolerations": [
             {"key": labels::node::ROLE_MASTER, "operator": "Exists", "effect": "NoSchedule"},

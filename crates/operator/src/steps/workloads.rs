@@ -30,9 +30,9 @@ pub enum AdmissionError {
     Tls(#[from] rustls::Error),
 }
 
-/// Accounts, roles and bindings.
+/// The accounts, roles and bindings of the other components.
 pub async fn access(cluster: &Cluster) -> Result<(), ClusterError> {
-    apply(cluster, &manifests::access()).await
+    apply(cluster, &manifests::operands_access()).await
 }
 
 pub async fn network_policies(cluster: &Cluster) -> Result<(), ClusterError> {

@@ -114,6 +114,7 @@ fn name<K: Resource>(object: &K) -> String {
 fn is_unknown_kind(problem: &watcher::Error) -> bool {
     matches!(
         problem,
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_not_found()
+        // The path itself is unknown then, so there is no Status with a reason.
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
     )
 }

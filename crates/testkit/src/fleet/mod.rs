@@ -5,6 +5,7 @@
 
 mod count;
 mod machine;
+pub mod setup;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,6 +25,7 @@ use mco_core::rollout::target::target_name;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -126,19 +128,32 @@ impl Blueprint {
 /// Makes the Nodes of these machines, ready for work. Those that exist already stay as they are.
 pub async fn create(client: &Client, machines: &[Blueprint]) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
-    for machine in machines {
-        match nodes.create(&PostParams::default(), &machine.node()).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_already_exists() => continue,
-            Err(problem) => return Err(problem),
-        }
-        let status = json!({"status": {"conditions": [machine::ready(true)]}});
-        nodes
-            .patch_status(&machine.name, &PatchParams::default(), &Patch::Merge(status))
-            .await?;
+    let creations: Vec<_> = machines
+        .iter()
+        .map(|machine| create_one(&nodes, machine))
+        .collect();
+    let created: Vec<Result<(), kube::Error>> = futures::stream::iter(creations)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    created.into_iter().collect()
+}
+
+async fn create_one(nodes: &Api<Node>, machine: &Blueprint) -> Result<(), kube::Error> {
+    match nodes.create(&PostParams::default(), &machine.node()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
+        Err(problem) => return Err(problem),
     }
+    let status = json!({"status": {"conditions": [machine::ready(true)]}});
+    nodes
+        .patch_status(&machine.name, &PatchParams::default(), &Patch::Merge(status))
+        .await?;
     Ok(())
 }
+
+/// Nodes that are made at once.
+const AT_ONCE: usize = 32;
 
 /// Runs the daemons of all Nodes that exist or come, until it is stopped.
 pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) {
@@ -184,24 +199,46 @@ pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) 
 /// What a machine is installed with: its pool's config at that moment.
 struct Pools {
     client: Client,
+    /// Thousands of machines ask at once.
+    known: tokio::sync::Mutex<Option<(Instant, Arc<Vec<MachineConfigPool>>)>>,
 }
+
+/// How long a look at the pools is good for all machines.
+const POOLS_AGE: Duration = Duration::from_millis(200);
 
 impl Pools {
     fn new(client: Client) -> Self {
-        Self { client }
+        Self {
+            client,
+            known: tokio::sync::Mutex::default(),
+        }
+    }
+
+    async fn all(&self) -> Option<Arc<Vec<MachineConfigPool>>> {
+        let mut known = self.known.lock().await;
+        if let Some((at, pools)) = known.as_ref()
+            && at.elapsed() < POOLS_AGE
+        {
+            return Some(Arc::clone(pools));
+        }
+        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
+        match pools.list(&kube::api::ListParams::default()).await {
+            Ok(pools) => {
+                let pools = Arc::new(pools.items);
+                *known = Some((Instant::now(), Arc::clone(&pools)));
+                Some(pools)
+            }
+            Err(problem) => {
+                debug!("a simulated machine cannot read the pools: {problem}");
+                None
+            }
+        }
     }
 
     /// The config for a node with these labels; none while its pool has none.
     async fn config_for(&self, node: &Node) -> Option<String> {
-        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
-        let pools = match pools.list(&kube::api::ListParams::default()).await {
-            Ok(pools) => pools.items,
-            Err(problem) => {
-                debug!("a simulated machine cannot read the pools: {problem}");
-                return None;
-            }
-        };
-        let selectors = NodePools::new(&pools);
+        let pools = self.all().await?;
+        let selectors = NodePools::new(pools.iter());
         let Membership::Member { pool, .. } = selectors.of_node(node.metadata.labels.as_ref()) else {
             return None;
         };

@@ -14,5 +14,5 @@ mod value;
 
 pub(super) use budget::Budget;
 pub(super) use check::undefined_reference;
-pub(super) use program::{Evaluation, Program};
+pub(super) use program::{Evaluation, Program, with_room};
 pub(super) use value::Place;

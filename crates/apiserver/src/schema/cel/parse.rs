@@ -11,7 +11,7 @@ use cel::parser::{Expression, PrattParser};
 /// Longer expressions are refused: nobody reads them, and parsing them takes long.
 const MAX_SOURCE_BYTES: usize = 16 * 1024;
 
-/// Evaluation recurses as deep as an expression is nested; a request's thread has room for this much.
+/// Evaluation recurses as deep as an expression is nested.
 const MAX_DEPTH: usize = 100;
 
 /// Brackets may be nested this deep, and as many alternatives (`a ? b : c`) may follow each other. Parsing recurses.
@@ -36,14 +36,7 @@ pub(super) fn parse(source: &str) -> Result<Expression, String> {
             "ERROR: <input>:-1:0: expression recursion limit exceeded: {MAX_NESTING}"
         ));
     }
-    let parsed = std::thread::scope(|scope| {
-        let parser = std::thread::Builder::new()
-            .name("cel-parser".to_owned())
-            .stack_size(PARSER_STACK_BYTES);
-        let parsing = parser.spawn_scoped(scope, || parse_deeply(source)).ok()?;
-        parsing.join().ok()
-    });
-    parsed.unwrap_or_else(|| Err("internal error: the parser could not run".to_owned()))
+    stacker::grow(PARSER_STACK_BYTES, || parse_deeply(source))
 }
 
 fn parse_deeply(source: &str) -> Result<Expression, String> {

@@ -83,9 +83,20 @@ impl Program {
         } else if let Some(old) = on.old {
             context.add_variable_as_val("oldSelf", old.clone_as_boxed());
         }
-        let value = Value::resolve_val(&self.metered, &context).map_err(|error| explain(&error))?;
-        read(value.as_ref()).ok_or_else(|| "no such overload".to_owned())
+        with_room(|| {
+            let value = Value::resolve_val(&self.metered, &context).map_err(|error| explain(&error))?;
+            read(value.as_ref()).ok_or_else(|| "no such overload".to_owned())
+        })
     }
+}
+
+/// The deepest expression needs less than this, also when it is not optimised; a request's thread has less.
+const EVALUATION_STACK_BYTES: usize = 16 * 1024 * 1024;
+
+/// Runs something that evaluates expressions on a stack that is deep enough for any of them. Around many evaluations,
+/// it saves each of them the making of a stack.
+pub fn with_room<T>(evaluate: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(EVALUATION_STACK_BYTES, 2 * EVALUATION_STACK_BYTES, evaluate)
 }
 
 /// An error in the words of Kubernetes' evaluator.

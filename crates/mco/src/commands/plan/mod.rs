@@ -10,6 +10,7 @@ use mco_core::bootstrap::{self, BootstrapError, Cluster, Settings};
 use mco_core::comparison::Entry;
 use mco_core::forecast::{self, Edit, PoolForecast, Refusal, Situation};
 use mco_core::manifest::Manifest;
+use mco_core::overview::PoolOverview;
 use mco_core::render::Identity;
 use serde::Serialize;
 
@@ -31,7 +32,11 @@ struct Report {
 pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
     let edits = edits(arguments)?;
     let report = match &arguments.manifests {
-        Some(directory) => offline(input::manifests(&[directory.clone()])?.read, &edits, arguments)?,
+        Some(directory) => offline(
+            input::manifests(std::slice::from_ref(directory))?.read,
+            &edits,
+            arguments,
+        )?,
         None => runtime::ask(online(&edits, arguments))?,
     };
     match arguments.output {
@@ -43,6 +48,18 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
         _ if failed => Outcome::Refused,
         true => Outcome::Changes,
         false => Outcome::Done,
+    })
+}
+
+/// Whether the pool's target has everything that its MachineConfigs say now. Right after a change it has not.
+pub async fn is_rendered(client: &kube::Client, pool: &PoolOverview) -> anyhow::Result<bool> {
+    let found = cluster::read(client).await?;
+    let objects = assembled(bootstrap::adopt(found.objects))?;
+    let outcomes = objects.render(IDENTITY);
+    let outcome = outcomes.into_iter().find(|outcome| outcome.name() == pool.name);
+    Ok(match outcome.map(|outcome| outcome.result) {
+        Some(Ok(rendered)) => rendered.name() == pool.target,
+        _ => false,
     })
 }
 

@@ -79,11 +79,14 @@ async fn until_updated(client: &Client, name: &str) -> anyhow::Result<Outcome> {
             said = line;
         }
         match pool.state {
-            PoolState::Updated => return Ok(Outcome::Done),
+            PoolState::Updated if super::plan::is_rendered(client, pool).await? => return Ok(Outcome::Done),
             PoolState::Degraded => return Ok(Outcome::Refused),
-            PoolState::Updating | PoolState::Paused | PoolState::Waiting => {}
+            PoolState::Updated | PoolState::Updating | PoolState::Paused | PoolState::Waiting => {}
         }
-        changes.next().await;
+        tokio::select! {
+            _ = changes.next() => {}
+            () = tokio::time::sleep(REFRESH) => {}
+        }
     }
 }
 

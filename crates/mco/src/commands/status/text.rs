@@ -93,7 +93,10 @@ fn ago(now: Timestamp, then: Timestamp) -> String {
         .skip(largest)
         .take(2)
         .filter(|(amount, _)| *amount > 0);
-    let text: String = shown.map(|(amount, unit)| format!("{amount}{unit}")).collect();
+    let mut text = String::new();
+    for (amount, unit) in shown {
+        let _ = write!(text, "{amount}{unit}");
+    }
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 

@@ -147,6 +147,36 @@ fn deep_and_long_expressions_are_refused_instead_of_overflowing() {
 }
 
 #[test]
+fn the_deepest_accepted_expressions_fit_on_the_stack_of_a_request() {
+    // What tokio gives its workers.
+    let worker = std::thread::Builder::new().stack_size(2 * 1024 * 1024);
+    let sum = vec!["self"; 97].join(" + ") + " > 0";
+    let lists = format!("{}self{} != []", "[".repeat(90), "]".repeat(90));
+    let loops = format!("{}self > 0{}", "[1].all(a, ".repeat(20), ")".repeat(20));
+    let evaluate = move || [sum, lists, loops].map(|rule| holds(&rule, &json!(1)));
+    let outcomes = worker
+        .spawn(evaluate)
+        .expect("a thread")
+        .join()
+        .expect("no overflow");
+    assert_eq!(outcomes, [Ok(true), Ok(true), Ok(true)]);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_text_is_compiled_or_refused_without_harm(
+        parts in proptest::collection::vec("self|oldSelf|[.?:,!+*/<>=&|(){}\\[\\]'\"@-]|in|has|all|[a-z0-9]{1,3}|[^a-z]{1,2}", 0..12)
+    ) {
+        let source = parts.join("");
+        if let Ok(program) = Program::compile(&source) {
+            let _ = program.uses_old_self();
+        }
+    }
+}
+
+#[test]
 fn names_of_the_instrumentation_cannot_be_written() {
     assert!(Program::compile("@spend(@budget, 1) == 1").is_err());
 }

@@ -1,0 +1,278 @@
+//! Controllers that are killed at random, again and again, while they roll a config out: the promises hold all the time,
+//! and it finishes.
+//!
+//! On the embedded control plane over a real socket; on a real Kubernetes, with more nodes and more kills, when
+//! `MCO_E2E_KUBECONFIG` names one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Config};
+use mco_api::{MachineConfig, MachineConfigPool};
+use mco_apiserver::Server;
+use mco_controllers::Options;
+use mco_core::rollout::NodeView;
+use mco_testkit::fleet::{self, Behaviour, Blueprint};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+const VERSION: &str = "v-kill";
+const KUBECONFIG: &str = "MCO_KILL_CHILD_KUBECONFIG";
+const REAL: &str = "MCO_E2E_KUBECONFIG";
+/// Whatever happens, it ends within this.
+const DEADLINE: Duration = Duration::from_mins(10);
+
+struct Scale {
+    nodes: usize,
+    at_once: usize,
+    kills: usize,
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+/// Not a test: the process that is killed. Runs only when a parent has named a cluster.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the child process of the test below"]
+async fn child() {
+    let Ok(kubeconfig) = std::env::var(KUBECONFIG) else {
+        return;
+    };
+    let client = client(Path::new(&kubeconfig)).await;
+    let options = Options::new(VERSION, VERSION);
+    mco_controllers::run(client, options, CancellationToken::new())
+        .await
+        .unwrap();
+}
+
+fn spawn(kubeconfig: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env(KUBECONFIG, kubeconfig)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+/// What must never happen, looked for all the time.
+#[derive(Debug, Default)]
+struct Witness {
+    away: BTreeMap<String, bool>,
+    most_away: usize,
+    reboots: BTreeMap<String, u32>,
+    lifted: bool,
+}
+
+impl Witness {
+    fn see(&mut self, node: &Node, person: &str) {
+        let view = NodeView::new(node);
+        let well = view.kubelet_is_well();
+        let was_well = self.away.get(view.name).copied().unwrap_or(true);
+        if was_well && !well {
+            *self.reboots.entry(view.name.to_owned()).or_default() += 1;
+        }
+        if view.name == person {
+            self.lifted |= !view.is_unschedulable();
+            return;
+        }
+        self.away
+            .insert(view.name.to_owned(), well && !view.is_unschedulable());
+        let away = self.away.values().filter(|available| !**available).count();
+        self.most_away = self.most_away.max(away);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_killed_at_random_keep_every_promise_and_finish() {
+    let directory = tempfile::tempdir().unwrap();
+    if let Ok(real) = std::env::var(REAL) {
+        let scale = Scale {
+            nodes: 200,
+            at_once: 10,
+            kills: 50,
+        };
+        return play(&PathBuf::from(real), &scale).await;
+    }
+    let server = Server::open(directory.path(), mco_apiserver::Options::default())
+        .await
+        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let kubeconfig = server.write_kubeconfig(&url).unwrap();
+    let server = Arc::new(server);
+    let serving = Arc::clone(&server);
+    tokio::spawn(async move { serving.serve(listener, &url).await });
+    let scale = Scale {
+        nodes: 24,
+        at_once: 3,
+        kills: 8,
+    };
+    play(&kubeconfig, &scale).await;
+}
+
+async fn play(kubeconfig: &Path, scale: &Scale) {
+    let client = client(kubeconfig).await;
+    fleet::setup::prepare(&client, VERSION).await.unwrap();
+    let machines: Vec<Blueprint> = (0..scale.nodes)
+        .map(|index| Blueprint::new(format!("kill-{index:03}"), "worker").in_zone(format!("z{}", index % 3)))
+        .collect();
+    fleet::create(&client, &machines).await.unwrap();
+    let stop = CancellationToken::new();
+    let behaviour = Behaviour {
+        apply: Duration::from_millis(300),
+        reboot: Some(Duration::from_millis(300)),
+        ..Behaviour::default()
+    };
+    tokio::spawn(fleet::run(client.clone(), behaviour, stop.clone()));
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let limit = json!({"spec": {"maxUnavailable": scale.at_once + 1}});
+    pools
+        .patch("worker", &PatchParams::default(), &Patch::Merge(limit))
+        .await
+        .unwrap();
+    let mut controllers = spawn(kubeconfig);
+    let start = Instant::now();
+    let target = wait_for_update(&pools, "", scale.nodes, start).await;
+    // A person's cordon takes one place of the budget, and must outlive everything.
+    let person = "kill-000";
+    let cordon = json!({"spec": {"unschedulable": true}});
+    nodes
+        .patch(person, &PatchParams::default(), &Patch::Merge(cordon))
+        .await
+        .unwrap();
+    let witness = observe(nodes.clone(), person);
+    let config: MachineConfig = serde_json::from_value(json!({
+        "metadata": {"name": "99-worker-kill", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.2.0"}, "storage": {"files": [
+            {"path": "/etc/kill", "contents": {"source": "data:,kill"}},
+        ]}}},
+    }))
+    .unwrap();
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    configs.create(&PostParams::default(), &config).await.unwrap();
+    // A generator of our own, so that a failure can be played again.
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    for kill in 0..scale.kills {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        tokio::time::sleep(Duration::from_millis(100 + seed % 700)).await;
+        controllers.start_kill().unwrap();
+        controllers.wait().await.unwrap();
+        controllers = spawn(kubeconfig);
+        assert!(start.elapsed() < DEADLINE, "after {kill} kills");
+    }
+    let new = wait_for_update(&pools, &target, scale.nodes - 1, start).await;
+    check(&nodes, &new, person, scale).await;
+    {
+        let witness = witness.lock();
+        assert!(
+            witness.most_away <= scale.at_once,
+            "{} away, {} allowed",
+            witness.most_away,
+            scale.at_once
+        );
+        assert!(!witness.lifted, "a person's cordon was lifted");
+        let twice: Vec<_> = witness.reboots.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(twice.is_empty(), "rebooted more than once: {twice:?}");
+        println!(
+            "{} nodes, {} kills, at most {} away of {} allowed, {:?}",
+            scale.nodes,
+            scale.kills,
+            witness.most_away,
+            scale.at_once,
+            start.elapsed()
+        );
+    }
+    stop.cancel();
+    controllers.start_kill().unwrap();
+    controllers.wait().await.unwrap();
+}
+
+fn observe(nodes: Api<Node>, person: &'static str) -> Arc<Mutex<Witness>> {
+    let witness: Arc<Mutex<Witness>> = Arc::default();
+    let seeing = Arc::clone(&witness);
+    tokio::spawn(async move {
+        let mut events = watcher(nodes, watcher::Config::default()).boxed();
+        while let Some(event) = events.next().await {
+            if let Ok(Event::Apply(node) | Event::InitApply(node)) = event {
+                seeing.lock().see(&node, person);
+            }
+        }
+    });
+    witness
+}
+
+/// Waits until so many nodes have the pool's target, which must not be `old`, and returns it.
+async fn wait_for_update(
+    pools: &Api<MachineConfigPool>,
+    old: &str,
+    expected: usize,
+    start: Instant,
+) -> String {
+    loop {
+        let pool = pools.get("worker").await.unwrap();
+        let target = pool.spec.configuration.reference.name.clone().unwrap_or_default();
+        let status = pool.status.unwrap_or_default();
+        let current = Some(status.observed_generation) == pool.metadata.generation;
+        let enough = usize::try_from(status.updated_machine_count).unwrap_or_default() >= expected;
+        if current && enough && !target.is_empty() && target != old {
+            return target;
+        }
+        assert!(start.elapsed() < DEADLINE, "{status:#?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn check(nodes: &Api<Node>, target: &str, person: &str, scale: &Scale) {
+    let all = nodes.list(&kube::api::ListParams::default()).await.unwrap();
+    let ours = all
+        .items
+        .iter()
+        .filter(|node| NodeView::new(node).name.starts_with("kill-"));
+    let mut seen = 0;
+    for node in ours {
+        seen += 1;
+        let view = NodeView::new(node);
+        if view.name == person {
+            assert!(view.is_unschedulable());
+            assert_ne!(view.current_config, target, "a cordon keeps a node back");
+            continue;
+        }
+        assert_eq!(
+            (view.current_config, view.state),
+            (target, "Done"),
+            "{}",
+            view.name
+        );
+        assert!(!view.is_unschedulable(), "{} was left cordoned", view.name);
+        let record = "machineconfiguration.openshift.io/drain-record";
+        assert!(
+            view.annotation(record).is_none(),
+            "{} was left with a record",
+            view.name
+        );
+    }
+    assert_eq!(seen, scale.nodes);
+}

@@ -1,0 +1,466 @@
+//! What controllers generate stays as they generated it, and follows what users ask for.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, ListParams};
+use mco_api::foreign::mirrors::ImageContentSourcePolicy;
+use mco_api::machine_configuration::MachineConfigurationSpec;
+use mco_api::{
+    ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigNode, MachineConfigPool,
+    MachineConfiguration,
+};
+use mco_testkit::fleet::Behaviour;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, VERSION, eventually, file_config, holds, message, target};
+use crate::observer::Observer;
+
+fn kubelet_config(name: &str, label: &str, value: &Value) -> KubeletConfig {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"kubeletConfig": value, "machineConfigPoolSelector": {"matchLabels": {"custom-kubelet": label}}},
+    }))
+    .unwrap()
+}
+
+async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
+    eventually(&format!("KubeletConfig {name} is reported"), || async {
+        let object: KubeletConfig = cluster.api().get(name).await.unwrap();
+        let status = object.status.clone().unwrap_or_default();
+        let current = Some(status.observed_generation) == object.metadata.generation;
+        (current && !status.conditions.is_empty()).then_some(object)
+    })
+    .await
+}
+
+async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
+    let config: MachineConfig = cluster.api().get(config).await.unwrap();
+    let ignition = mco_core::validate::check_applicable(&config).unwrap();
+    let file = ignition
+        .storage
+        .files
+        .iter()
+        .find(|file| file.path == path)
+        .unwrap();
+    let contents = &file.contents;
+    let bytes = mco_ignition::resource::decode(
+        contents.source.as_deref(),
+        contents.compression.as_deref(),
+        1 << 20,
+    )
+    .unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubelet_configs_get_their_names_reach_the_pool_and_leave_without_a_trace() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let _: MachineConfigPool = cluster
+        .patch(
+            "worker",
+            json!({"metadata": {"labels": {"custom-kubelet": "small"}}}),
+        )
+        .await;
+    cluster
+        .create(&kubelet_config("first", "small", &json!({"maxPods": 11})))
+        .await;
+    let first = settled(&cluster, "first").await;
+    assert_eq!(
+        first.metadata.finalizers.unwrap(),
+        ["99-worker-generated-kubelet"]
+    );
+    let suffix = |object: &KubeletConfig| {
+        object.metadata.annotations.clone().unwrap_or_default()["machineconfiguration.openshift.io/mc-name-suffix"]
+            .clone()
+    };
+    let conditions = first.status.clone().unwrap().conditions;
+    assert_eq!(
+        (
+            conditions.last().unwrap().type_.as_str(),
+            conditions.last().unwrap().message.as_str()
+        ),
+        ("Success", "Success")
+    );
+    let with_first = cluster.retargeted("worker", &before).await;
+    assert!(
+        file(&cluster, &with_first, "/etc/kubernetes/kubelet.conf")
+            .await
+            .contains("maxPods: 11\n"),
+        "the whole way into the rendered config"
+    );
+    cluster
+        .create(&kubelet_config("second", "small", &json!({"maxPods": 22})))
+        .await;
+    let second = settled(&cluster, "second").await;
+    assert_eq!(
+        second.metadata.finalizers.clone().unwrap(),
+        ["99-worker-generated-kubelet-1"]
+    );
+    assert_eq!(suffix(&second), "1");
+    let with_second = cluster.retargeted("worker", &with_first).await;
+    assert!(
+        file(&cluster, &with_second, "/etc/kubernetes/kubelet.conf")
+            .await
+            .contains("maxPods: 22\n")
+    );
+    // An invalid one is told so and changes nothing.
+    cluster
+        .create(&kubelet_config("third", "small", &json!({"clusterDomain": "x"})))
+        .await;
+    let third = settled(&cluster, "third").await;
+    let last = third.status.unwrap().conditions.last().cloned().unwrap();
+    assert_eq!(
+        (last.type_.as_str(), last.message.as_str()),
+        (
+            "Failure",
+            "Error: KubeletConfiguration: clusterDomain is not allowed to be set, but contains: x"
+        )
+    );
+    for name in ["third", "second"] {
+        cluster
+            .api::<KubeletConfig>()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+    let back = cluster.retargeted("worker", &with_second).await;
+    assert_eq!(
+        back, with_first,
+        "content that was there before has the name it had before"
+    );
+    eventually("the objects and what was made from them are gone", || async {
+        let gone = cluster
+            .api::<KubeletConfig>()
+            .get_opt("second")
+            .await
+            .unwrap()
+            .is_none()
+            && cluster
+                .api::<MachineConfig>()
+                .get_opt("99-worker-generated-kubelet-1")
+                .await
+                .unwrap()
+                .is_none();
+        gone.then_some(())
+    })
+    .await;
+    cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_a_generated_config_is_undone_and_nothing_rolls_out() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let observer = Observer::start(cluster.api());
+    let original: MachineConfig = cluster.api().get("00-worker").await.unwrap();
+    let rendered = || async {
+        let all = cluster
+            .api::<MachineConfig>()
+            .list(&ListParams::default())
+            .await
+            .unwrap();
+        let names = all.items.into_iter().filter_map(|config| config.metadata.name);
+        names
+            .filter(|name| name.starts_with("rendered-"))
+            .collect::<Vec<_>>()
+    };
+    let rendered_before = rendered().await;
+    let edits = [
+        json!({"spec": {"kernelArguments": ["evil=1"]}}),
+        json!({"metadata": {"labels": {"machineconfiguration.openshift.io/role": "master"}}}),
+        json!({"spec": {"config": {"storage": {"files": []}}}}),
+    ];
+    for edit in edits {
+        let edited: MachineConfig = cluster.patch("00-worker", edit.clone()).await;
+        eventually(&format!("the edit {edit} is undone"), || async {
+            let config: MachineConfig = cluster.api().get("00-worker").await.unwrap();
+            let later = config.metadata.resource_version != edited.metadata.resource_version;
+            (later && config.spec == original.spec && config.metadata.labels == original.metadata.labels)
+                .then_some(())
+        })
+        .await;
+    }
+    for deleted in ["00-worker", "98-worker-generated-kubelet"] {
+        cluster.delete_config(deleted).await;
+        eventually(&format!("{deleted} is back"), || async {
+            cluster.api::<MachineConfig>().get_opt(deleted).await.unwrap()
+        })
+        .await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(
+        rendered().await,
+        rendered_before,
+        "no other config was ever rendered"
+    );
+    assert_eq!(target(&cluster.pool("worker").await), before);
+    assert_eq!(observer.ever(), [""; 0]);
+    // The rendered one is put back as well.
+    let _: MachineConfig = cluster
+        .patch(&before, json!({"spec": {"kernelArguments": ["evil=1"]}}))
+        .await;
+    eventually("the rendered config is put back", || async {
+        let config: MachineConfig = cluster.api().get(&before).await.unwrap();
+        config
+            .spec
+            .kernel_arguments
+            .iter()
+            .all(|argument| argument != "evil=1")
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirrors_and_runtime_settings_reach_their_pools() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let policy: ImageContentSourcePolicy = serde_json::from_value(json!({
+        "metadata": {"name": "mirror"},
+        "spec": {"repositoryDigestMirrors": [{"source": "quay.io/release", "mirrors": ["mirror.example/release"]}]},
+    }))
+    .unwrap();
+    cluster.create(&policy).await;
+    let with_mirror = cluster.retargeted("worker", &before).await;
+    let conf = file(
+        &cluster,
+        "99-worker-generated-registries",
+        "/etc/containers/registries.conf",
+    )
+    .await;
+    assert!(
+        conf.contains("location = \"mirror.example/release\"") && conf.contains("digest-only"),
+        "{conf}"
+    );
+    let pool = cluster.pool("worker").await;
+    let sources: Vec<String> = pool
+        .spec
+        .configuration
+        .source
+        .into_iter()
+        .filter_map(|s| s.name)
+        .collect();
+    assert_eq!(
+        sources,
+        [
+            "00-worker",
+            "01-worker-container-runtime",
+            "01-worker-kubelet",
+            "97-worker-generated-kubelet",
+            "98-worker-generated-kubelet",
+            "99-worker-generated-registries",
+        ]
+    );
+    let runtime: ContainerRuntimeConfig = serde_json::from_value(json!({
+        "metadata": {"name": "limits"},
+        "spec": {
+            "machineConfigPoolSelector": {"matchLabels": {"pools.operator.machineconfiguration.openshift.io/worker": ""}},
+            "containerRuntimeConfig": {"pidsLimit": 2048},
+        },
+    }))
+    .unwrap();
+    cluster.create(&runtime).await;
+    let with_both = cluster.retargeted("worker", &with_mirror).await;
+    let dropin = file(&cluster, &with_both, "/etc/crio/crio.conf.d/01-ctrcfg-pidsLimit").await;
+    assert!(dropin.contains("pids_limit = 2048"), "{dropin}");
+    let runtime: ContainerRuntimeConfig = cluster.api().get("limits").await.unwrap();
+    assert_eq!(
+        runtime.metadata.finalizers.unwrap(),
+        ["99-worker-generated-containerruntime"]
+    );
+    cluster
+        .api::<ImageContentSourcePolicy>()
+        .delete("mirror", &DeleteParams::default())
+        .await
+        .unwrap();
+    cluster.retargeted("worker", &with_both).await;
+    cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_bad_config_degrades_its_pool_and_no_other_and_its_deletion_heals() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let good = target(&cluster.pool("worker").await);
+    let bad = json!({
+        "metadata": {"name": "99-worker-bad", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "9.9.9"}}},
+    });
+    cluster.create_config(bad).await;
+    let pool = cluster
+        .pool_where("worker", "says that rendering fails", |pool| {
+            holds(pool, "RenderDegraded") && holds(pool, "Degraded")
+        })
+        .await;
+    let why = message(&pool, "RenderDegraded");
+    assert!(
+        why.starts_with("Failed to render configuration for pool worker: ") && why.contains("99-worker-bad"),
+        "{why}"
+    );
+    assert_eq!(message(&pool, "Degraded"), why);
+    assert_eq!(target(&pool), good, "machines keep what they have");
+    let master = cluster.pool("master").await;
+    assert!(!holds(&master, "RenderDegraded") && !holds(&master, "Degraded"));
+    // Meanwhile the other pool goes on.
+    let before = target(&master);
+    cluster
+        .create_config(file_config("99-master-a", "master", "/etc/a", "a"))
+        .await;
+    cluster.retargeted("master", &before).await;
+    cluster.delete_config("99-worker-bad").await;
+    let healed = cluster
+        .pool_where("worker", "is healed", |pool| {
+            !holds(pool, "RenderDegraded") && !holds(pool, "Degraded") && holds(pool, "Updated")
+        })
+        .await;
+    assert_eq!(target(&healed), good);
+    cluster.updated("master").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_controllers_render_is_what_the_command_line_renders() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let config = cluster.controller_config().await;
+    assert_eq!(
+        config.status.unwrap().conditions[0].message,
+        format!("sync completed towards (1) generation using controller version {VERSION}")
+    );
+    let mut offline = mco_api::ControllerConfig::new("machine-config-controller", config.spec);
+    offline.metadata.annotations = config.metadata.annotations;
+    let mut manifest = serde_json::to_value(&offline).unwrap();
+    manifest["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
+    manifest["kind"] = json!("ControllerConfig");
+    let manifests = mco_core::manifest::read("c.json", manifest.to_string().as_bytes()).unwrap();
+    let settings = mco_core::bootstrap::Settings {
+        templates: None,
+        pull_secret: None,
+        controller_version: VERSION,
+        payload_version: None,
+    };
+    let assembled = mco_core::bootstrap::assemble(manifests, &settings).unwrap();
+    let identity = mco_core::render::Identity {
+        controller_version: VERSION,
+        release_version: "1.0",
+    };
+    for outcome in assembled.render(identity) {
+        let rendered = outcome.result.as_ref().unwrap().name().to_owned();
+        assert_eq!(target(&cluster.pool(outcome.name()).await), rendered);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_has_its_object_and_policies_are_published() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let target_now = target(&cluster.pool("worker").await);
+    let shown = eventually("the node's object says where it goes", || async {
+        let node: MachineConfigNode = cluster.api().get_opt("worker-0").await.unwrap()?;
+        (node.spec.config_version.desired == target_now).then_some(node)
+    })
+    .await;
+    assert_eq!(shown.spec.pool.name, "worker");
+    assert_eq!(shown.metadata.owner_references.unwrap()[0].kind, "Node");
+    cluster
+        .api::<k8s_openapi::api::core::v1::Node>()
+        .delete("worker-0", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("the object goes with its node", || async {
+        let gone = cluster
+            .api::<MachineConfigNode>()
+            .get_opt("worker-0")
+            .await
+            .unwrap()
+            .is_none();
+        gone.then_some(())
+    })
+    .await;
+    let spec: MachineConfigurationSpec = serde_json::from_value(json!({
+        "managementState": "Managed",
+        "nodeDisruptionPolicy": {"files": [
+            {"path": "/etc/chrony.conf", "actions": [{"type": "Restart", "restart": {"serviceName": "chronyd.service"}}]},
+            {"path": "/etc/containers/policy.json", "actions": [{"type": "None"}]},
+        ]},
+    }))
+    .unwrap();
+    cluster.create(&MachineConfiguration::new("cluster", spec)).await;
+    let status = eventually("the policies are published", || async {
+        let settings: MachineConfiguration = cluster.api().get("cluster").await.unwrap();
+        settings.status?.node_disruption_policy_status
+    })
+    .await;
+    let files = status.cluster_policies.files;
+    let actions = |path: &str| {
+        let file = files.iter().find(|file| file.path == path).unwrap();
+        serde_json::to_value(&file.actions).unwrap()
+    };
+    assert_eq!(
+        actions("/etc/chrony.conf"),
+        json!([{"type": "Restart", "restart": {"serviceName": "chronyd.service"}}])
+    );
+    assert_eq!(actions("/etc/containers/policy.json"), json!([{"type": "None"}]));
+    assert_eq!(
+        actions("/etc/containers/registries.conf"),
+        json!([{"type": "Special"}])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let options = mco_controllers::Options {
+        kept_configs: 2,
+        ..cluster.options()
+    };
+    cluster.start_controllers_with(options);
+    let first = target(&cluster.pool("worker").await);
+    let mut last = first.clone();
+    for index in 0..4 {
+        cluster
+            .create_config(file_config(
+                &format!("99-worker-{index}"),
+                "worker",
+                &format!("/etc/{index}"),
+                "x",
+            ))
+            .await;
+        last = cluster.retargeted("worker", &last).await;
+        cluster.updated("worker").await;
+    }
+    eventually("only the last two are left", || async {
+        let all = cluster
+            .api::<MachineConfig>()
+            .list(&ListParams::default())
+            .await
+            .unwrap();
+        let left = all
+            .items
+            .iter()
+            .filter(|config| {
+                config
+                    .metadata
+                    .name
+                    .as_deref()
+                    .unwrap()
+                    .starts_with("rendered-worker-")
+            })
+            .count();
+        (left == 2).then_some(())
+    })
+    .await;
+    assert!(
+        cluster
+            .api::<MachineConfig>()
+            .get_opt(&first)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    cluster.delete_config(&last).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let kept: MachineConfig = cluster.api().get(&last).await.unwrap();
+    assert!(
+        kept.metadata.deletion_timestamp.is_some(),
+        "it is marked, and stays while nodes use it"
+    );
+}

@@ -1,0 +1,99 @@
+//! The options of `mco operator`, `mco controller` and `mco install`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Format;
+use crate::connection::Connection;
+use crate::leader::Election;
+
+/// Look after a cluster: definitions, access, certificates, pools, workloads, and the ClusterOperator that tells how it is.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco operator
+  mco operator --kubeconfig admin.kubeconfig --apiserver-url https://k8s.example.com:6443
+  mco operator --deploy --image registry.example.com/mco:1 --webhook-listen 0.0.0.0:9443
+
+Without --deploy everything is prepared but nothing is run in the cluster: start mco controller, mco server and mco daemon
+yourself. Of several operators one leads; the others wait for it to end. SIGTERM stops it within five seconds.")]
+pub struct Operator {
+    /// Also run the controller, the servers and the daemons in the cluster, from --image.
+    #[arg(long, requires = "image")]
+    pub deploy: bool,
+    /// The image with this program.
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// The release that the cluster is said to run; by default the ClusterVersion's, else the version of this program.
+    #[arg(long, value_name = "VERSION", env = "RELEASE_VERSION")]
+    pub release_version: Option<String>,
+    /// How machines reach the API server, for clusters that do not say so themselves.
+    #[arg(long, value_name = "URL")]
+    pub apiserver_url: Option<String>,
+    /// Where machines fetch their first configuration; by default the API server's host.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub config_server: Option<String>,
+    /// Listen here for the API server's questions about objects that are written.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub webhook_listen: Option<SocketAddr>,
+    /// How the API server reaches that address; by default through the operator's Service.
+    #[arg(long, value_name = "URL", requires = "webhook_listen")]
+    pub webhook_url: Option<String>,
+    #[command(flatten)]
+    pub election: Election,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Render configurations, roll them out, drain nodes, and tell how far each pool is.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco controller
+  mco controller --kubeconfig admin.kubeconfig --metrics-listen 127.0.0.1:9001
+  mco controller --templates templates/
+
+It waits for the ControllerConfig that mco operator writes. Of several controllers one leads; the others take over when it
+ends. SIGTERM stops it within five seconds; what it was doing is carried on by the next.")]
+pub struct Controller {
+    /// Serve /metrics over plain HTTP here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+    /// Directory of base templates, instead of the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+    #[command(flatten)]
+    pub election: Election,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Print all that an installation on a Kubernetes cluster consists of, ready for kubectl apply.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
+  mco install --image registry.example.com/mco:1 --alerts > mco.yaml
+
+The definitions come first, then the namespace, accounts with no more rights than they need, network policies, and what runs:
+the operator and the controller on the control plane, the servers beside it, a daemon on every machine. The operator puts
+right what is changed later. Alerts need the Prometheus operator's definitions, so they are printed only when asked for.")]
+pub struct Install {
+    /// The image with this program.
+    #[arg(long, value_name = "IMAGE", default_value = concat!("localhost/mco:", env!("CARGO_PKG_VERSION")))]
+    pub image: String,
+    /// How machines reach the API server; by default found out by the operator.
+    #[arg(long, value_name = "URL")]
+    pub apiserver_url: Option<String>,
+    /// Print alerts as well, as PrometheusRule and ServiceMonitors.
+    #[arg(long)]
+    pub alerts: bool,
+    /// Leave the CustomResourceDefinitions out.
+    #[arg(long)]
+    pub without_crds: bool,
+    /// Print this format instead of YAML documents.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}

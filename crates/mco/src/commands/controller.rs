@@ -1,0 +1,56 @@
+//! `mco controller`
+
+use futures::TryFutureExt as _;
+use kube::Client;
+use mco_api::vocabulary::names;
+use mco_controllers::Options;
+use mco_core::templates::TemplateTree;
+use tokio_util::sync::CancellationToken;
+
+use super::VERSION;
+use crate::cli::Controller;
+use crate::input;
+use crate::leader;
+use crate::output::Outcome;
+use crate::runtime;
+
+/// The lease that other implementations hold as well, so that two of them never work at once.
+const LEASE: &str = "machine-config-controller";
+
+pub fn run(arguments: Controller) -> anyhow::Result<Outcome> {
+    runtime::log_to(std::io::stderr);
+    let templates = match &arguments.templates {
+        Some(directory) => input::template_tree(directory)?,
+        None => TemplateTree::embedded(),
+    };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    runtime::run(threads, |stop| control(arguments, templates, stop))?;
+    Ok(Outcome::Done)
+}
+
+async fn control(
+    arguments: Controller,
+    templates: TemplateTree,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let config = arguments.connection.component_config().await?;
+    let mut for_drains = config.clone();
+    for_drains.default_retry = false;
+    let client = Client::try_from(config)?;
+    let options = Options {
+        templates,
+        drain_client: Some(Client::try_from(for_drains)?),
+        metrics_address: arguments.metrics_listen,
+        ..Options::new(VERSION, VERSION)
+    };
+    let work = |stop| Box::pin(mco_controllers::run(client.clone(), options, stop)).map_err(Into::into);
+    leader::lead(
+        client.clone(),
+        names::NAMESPACE,
+        LEASE,
+        &arguments.election,
+        stop,
+        work,
+    )
+    .await
+}

@@ -1,0 +1,40 @@
+//! `mco install`
+
+use mco_operator::manifests::{self, Settings};
+use serde_json::{Value, json};
+
+use crate::cli::Install;
+use crate::output::{self, Outcome};
+
+pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
+    let settings = Settings {
+        image: arguments.image.clone(),
+        api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
+    };
+    let mut objects = manifests::installation(&settings);
+    if arguments.alerts {
+        objects.extend(manifests::alerts());
+    }
+    if let Some(format) = arguments.output {
+        output::print_as(format, &list(arguments, objects)?)?;
+        return Ok(Outcome::Done);
+    }
+    let mut text = String::new();
+    if !arguments.without_crds {
+        text = mco_api::crds_yaml()? + "---\n";
+    }
+    output::print(&(text + &manifests::to_yaml(&objects)?))?;
+    Ok(Outcome::Done)
+}
+
+/// One object that kubectl takes apart again.
+fn list(arguments: &Install, objects: Vec<Value>) -> anyhow::Result<Value> {
+    let mut items = Vec::new();
+    if !arguments.without_crds {
+        for definition in mco_api::crds() {
+            items.push(serde_json::to_value(definition)?);
+        }
+    }
+    items.extend(objects);
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}))
+}

@@ -1,0 +1,57 @@
+//! `mco operator`
+
+use anyhow::Context;
+use futures::TryFutureExt as _;
+use kube::Client;
+use mco_api::vocabulary::names;
+use mco_operator::{Options, Webhook, Workloads};
+use tokio_util::sync::CancellationToken;
+
+use super::VERSION;
+use crate::cli::Operator;
+use crate::leader;
+use crate::output::Outcome;
+use crate::runtime;
+
+/// It waits for the API most of the time.
+const THREADS: usize = 2;
+/// The lease that other implementations hold as well, so that two of them never work at once.
+const LEASE: &str = "machine-config";
+
+pub fn run(arguments: Operator) -> anyhow::Result<Outcome> {
+    runtime::log_to(std::io::stderr);
+    runtime::run(THREADS, |stop| operate(arguments, stop))?;
+    Ok(Outcome::Done)
+}
+
+async fn operate(arguments: Operator, stop: CancellationToken) -> anyhow::Result<()> {
+    let client = Client::try_from(arguments.connection.component_config().await?)?;
+    let options = options(&arguments);
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        // The lease lives in it.
+        prepared = mco_operator::prepare(client.clone()) => prepared.context("cannot use the cluster")?,
+    }
+    let election = arguments.election;
+    let work = |stop| Box::pin(mco_operator::run(client.clone(), options, stop)).map_err(Into::into);
+    leader::lead(client.clone(), names::NAMESPACE, LEASE, &election, stop, work).await
+}
+
+fn options(arguments: &Operator) -> Options {
+    Options {
+        release_version: arguments.release_version.clone(),
+        image: arguments.image.clone().unwrap_or_default(),
+        api_server_url: arguments.apiserver_url.clone(),
+        config_server: arguments.config_server.clone(),
+        workloads: if arguments.deploy {
+            Workloads::Deployed
+        } else {
+            Workloads::Elsewhere
+        },
+        webhook: arguments.webhook_listen.map(|listen| Webhook {
+            listen,
+            url: arguments.webhook_url.clone(),
+        }),
+        ..Options::new(VERSION)
+    }
+}

@@ -1,0 +1,241 @@
+//! The whole system from one binary, as a person uses it: plan, apply, watch it roll out, break something, repair it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Generous, because test machines are busy; nothing here takes a tenth of it.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+const CHRONY: &str = "\
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata:
+  name: 50-worker-chrony
+  labels:
+    machineconfiguration.openshift.io/role: worker
+spec:
+  config:
+    ignition:
+      version: 3.5.0
+    storage:
+      files:
+      - path: /etc/chrony.conf
+        mode: 420
+        contents:
+          source: data:,pool%20ntp.example%20iburst%0A
+";
+
+struct Up {
+    process: Child,
+    data: PathBuf,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Up {
+    fn start(data: &Path) -> Self {
+        let log = fs::File::create(data.with_extension("output")).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_mco"))
+            .args([
+                "up",
+                "--port",
+                "0",
+                "--server-port",
+                "0",
+                "--nodes",
+                "masters=1,workers=2",
+            ])
+            .arg("--data-dir")
+            .arg(data)
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let up = Self {
+            process,
+            data: data.to_owned(),
+        };
+        eventually("mco up says where things are", || {
+            let text = fs::read_to_string(data.with_extension("output")).unwrap();
+            text.contains("Ctrl-C stops it").then_some(())
+        });
+        up
+    }
+
+    fn mco(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_mco"))
+            .args(arguments)
+            .env("KUBECONFIG", self.data.join("kubeconfig"))
+            .output()
+            .unwrap()
+    }
+
+    /// Waits for a pool with the tool people use for it. Pools do not exist from the first moment on.
+    fn wait(&self, pool: &str) {
+        eventually(&format!("pool {pool} is updated"), || {
+            let output = self.mco(&["wait", pool, "--timeout", "60s"]);
+            output.status.success().then_some(())
+        });
+    }
+
+    fn status(&self, pool: &str) -> Value {
+        let output = self.mco(&["status", pool, "-o", "json"]);
+        assert!(output.status.success(), "{}", text(&output));
+        let pools: Value = serde_json::from_slice(&output.stdout).unwrap();
+        pools[0].clone()
+    }
+
+    fn file(&self, node: &str, path: &str) -> PathBuf {
+        self.data.join("nodes").join(node).join(path)
+    }
+
+    fn client(&self) -> (tokio::runtime::Runtime, kube::Client) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let kubeconfig = kube::config::Kubeconfig::read_from(self.data.join("kubeconfig")).unwrap();
+        let client = runtime.block_on(async {
+            let options = kube::config::KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            kube::Client::try_from(config.unwrap()).unwrap()
+        });
+        (runtime, client)
+    }
+
+    fn create(&self, yaml: &str) -> Result<(), String> {
+        let (runtime, client) = self.client();
+        let manifest = mco_core::manifest::read("test", yaml.as_bytes())
+            .unwrap()
+            .remove(0);
+        let config: mco_api::MachineConfig = manifest.decode().unwrap();
+        let configs: kube::Api<mco_api::MachineConfig> = kube::Api::all(client);
+        let created = runtime.block_on(configs.create(&kube::api::PostParams::default(), &config));
+        created.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn delete(&self, name: &str) -> Result<(), String> {
+        let (runtime, client) = self.client();
+        let configs: kube::Api<mco_api::MachineConfig> = kube::Api::all(client);
+        let deleted = runtime.block_on(configs.delete(name, &kube::api::DeleteParams::default()));
+        deleted.map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(start.elapsed() < DEADLINE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let up = Up::start(&scratch.path().join("data"));
+    up.wait("master");
+    up.wait("worker");
+
+    // What plan says is what happens.
+    let manifest = scratch.path().join("50-worker-chrony.yaml");
+    fs::write(&manifest, CHRONY).unwrap();
+    let plan = up.mco(&["plan", "-f", manifest.to_str().unwrap(), "-o", "json"]);
+    assert_eq!(plan.status.code(), Some(3), "{}", text(&plan));
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let forecast = |pool: &str| {
+        let pools = plan["pools"].as_array().unwrap();
+        pools.iter().find(|one| one["pool"] == pool).unwrap().clone()
+    };
+    assert_eq!(forecast("master")["old"], forecast("master")["new"]);
+    let worker = forecast("worker");
+    assert_eq!(worker["changes"]["files"][0]["path"], "/etc/chrony.conf");
+    assert_eq!(
+        worker["rollout"]["waves"],
+        serde_json::json!([["worker-0"], ["worker-1"]]),
+        "one at a time: {worker}"
+    );
+
+    up.create(CHRONY).unwrap();
+    up.wait("worker");
+    assert_eq!(up.status("worker")["target"], worker["new"]);
+    for node in ["worker-0", "worker-1"] {
+        let contents = fs::read_to_string(up.file(node, "etc/chrony.conf")).unwrap();
+        assert_eq!(contents, "pool ntp.example iburst\n", "{node}");
+    }
+    assert!(!up.file("master-0", "etc/chrony.conf").exists());
+
+    // A bad object is refused where it is written, and so is taking away what is in use.
+    let bad = CHRONY
+        .replace("50-worker-chrony", "51-bad")
+        .replace("/etc/chrony", "etc/chrony");
+    let refusal = up.create(&bad).unwrap_err();
+    assert!(refusal.contains("path not absolute"), "{refusal}");
+    let in_use = up.status("worker")["target"].as_str().unwrap().to_owned();
+    let refusal = up.delete(&in_use).unwrap_err();
+    assert!(refusal.contains("worker-0"), "{refusal}");
+
+    // Somebody edits a managed file by hand.
+    let file = up.file("worker-1", "etc/chrony.conf");
+    fs::write(&file, "pool evil.example\n").unwrap();
+    eventually("the pool is degraded and says why", || {
+        let status = up.status("worker");
+        let problem = status["problem"].as_str().unwrap_or_default().to_owned();
+        (status["state"] == "Degraded" && problem.contains("/etc/chrony.conf")).then_some(())
+    });
+    fs::write(&file, "pool ntp.example iburst\n").unwrap();
+    up.wait("worker");
+
+    // Killed at any moment, it carries on.
+    drop(up);
+    let up = Up::start(&scratch.path().join("data"));
+    up.delete("50-worker-chrony").unwrap();
+    up.wait("worker");
+    for node in ["worker-0", "worker-1"] {
+        assert!(!up.file(node, "etc/chrony.conf").exists(), "{node}");
+    }
+}
+
+#[test]
+fn what_cannot_start_says_why_and_what_to_do() {
+    let scratch = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let mco = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_mco"))
+            .args(arguments)
+            .env("KUBECONFIG", scratch.path().join("missing"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        text(&output)
+    };
+    let data = scratch.path().join("data");
+    let data = data.to_str().unwrap();
+    let refusal = mco(&["up", "--data-dir", data, "--port", &port]);
+    assert!(refusal.contains("choose another with --port"), "{refusal}");
+
+    fs::create_dir_all(data).unwrap();
+    fs::write(Path::new(data).join("store.redb"), "not a store").unwrap();
+    let refusal = mco(&["up", "--data-dir", data, "--port", "0"]);
+    assert!(refusal.contains("--fresh"), "{refusal}");
+
+    let refusal = mco(&["status"]);
+    assert!(refusal.contains("choose one with --kubeconfig"), "{refusal}");
+}

@@ -1,0 +1,177 @@
+//! The generated `manifests/install.yaml` and `manifests/alerts.yaml` are those that the code makes.
+//! `MCO_UPDATE_MANIFESTS=1 cargo test -p mco-operator` writes them anew.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::{env, fs};
+
+use mco_operator::manifests::{self, Settings};
+use serde_json::Value;
+
+fn settings() -> Settings {
+    Settings {
+        image: format!("localhost/mco:{}", env!("CARGO_PKG_VERSION")),
+        api_server_url: String::new(),
+    }
+}
+
+#[test]
+fn generated_manifests_are_current() {
+    let remedy = "regenerate with MCO_UPDATE_MANIFESTS=1 cargo test -p mco-operator";
+    let head = "# Generated; ";
+    for (file, objects, command) in [
+        (
+            "install.yaml",
+            manifests::installation(&settings()),
+            "mco install --without-crds",
+        ),
+        ("alerts.yaml", manifests::alerts(), "part of mco install --alerts"),
+    ] {
+        let text = format!("{head}{command}\n{}", manifests::to_yaml(&objects).unwrap());
+        let path = mco_testkit::repository_root().join("manifests").join(file);
+        if env::var_os("MCO_UPDATE_MANIFESTS").is_some() {
+            fs::write(&path, &text).unwrap();
+        }
+        let on_disk = fs::read_to_string(&path).unwrap_or_default();
+        assert!(on_disk == text, "manifests/{file} is stale; {remedy}");
+    }
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+#[test]
+fn everything_has_its_own_name_and_lives_where_it_should() {
+    let objects = manifests::installation(&settings());
+    let mut seen = BTreeSet::new();
+    for object in &objects {
+        let key = (
+            text(object, "/kind"),
+            text(object, "/metadata/namespace"),
+            text(object, "/metadata/name"),
+        );
+        assert!(seen.insert(key), "{key:?} appears twice");
+    }
+    for kind in [
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "NetworkPolicy",
+        "ValidatingAdmissionPolicy",
+        "Deployment",
+        "DaemonSet",
+        "Service",
+        "PodDisruptionBudget",
+    ] {
+        assert!(seen.iter().any(|(other, ..)| *other == kind), "{kind}");
+    }
+}
+
+#[test]
+fn nobody_may_do_everything() {
+    for role in manifests::access() {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for field in ["apiGroups", "resources", "verbs"] {
+                let wildcard = rule[field].as_array().unwrap().iter().any(|value| value == "*");
+                assert!(
+                    !wildcard,
+                    "{} {}: {field}",
+                    text(&role, "/kind"),
+                    text(&role, "/metadata/name")
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_daemon_is_privileged() {
+    for object in manifests::installation(&settings()) {
+        for container in object
+            .pointer("/spec/template/spec/containers")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
+            assert_eq!(privileged, text(container, "/name") == "machine-config-daemon");
+            if !privileged {
+                assert_eq!(container["securityContext"]["runAsNonRoot"], true);
+            }
+        }
+    }
+}
+
+/// The metrics that the components' sources register, with the suffix that counters get.
+fn registered_metrics() -> BTreeSet<String> {
+    fn sources(directory: &Path, texts: &mut Vec<String>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                sources(&path, texts);
+            } else if path.file_name().is_some_and(|name| name == "metrics.rs") {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let mut names = BTreeSet::new();
+    for (component, prefix) in [("controllers", ""), ("daemon", ""), ("server", "mco_server_")] {
+        let mut texts = Vec::new();
+        sources(
+            &mco_testkit::repository_root()
+                .join("crates")
+                .join(component)
+                .join("src"),
+            &mut texts,
+        );
+        assert!(
+            !texts.is_empty() || component == "controllers",
+            "{component} has metrics"
+        );
+        for word in texts.iter().flat_map(|text| text.split('"').skip(1).step_by(2)) {
+            if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+                names.insert(format!("{prefix}{word}"));
+                names.insert(format!("{prefix}{word}_total"));
+            }
+        }
+    }
+    names
+}
+
+/// The metrics that an expression refers to: words that are neither functions, nor operators, nor labels.
+fn metrics_of(expression: &str) -> Vec<String> {
+    let words = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+    words
+        .filter(|word| word.contains('_') && !word.starts_with(|first: char| first.is_ascii_digit()))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_alert_refers_to_metrics_that_exist() {
+    let registered = registered_metrics();
+    let objects = manifests::alerts();
+    let rules = objects
+        .iter()
+        .find(|object| object["kind"] == "PrometheusRule")
+        .unwrap();
+    let groups = rules["spec"]["groups"].as_array().unwrap();
+    let rules: Vec<&Value> = groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap())
+        .collect();
+    assert!(rules.len() >= 8);
+    for rule in rules {
+        let expression = rule["expr"].as_str().unwrap();
+        let metrics = metrics_of(expression);
+        assert!(!metrics.is_empty(), "{expression}");
+        for metric in metrics {
+            assert!(registered.contains(&metric), "{metric} in {expression}");
+        }
+    }
+}
