@@ -191,14 +191,28 @@ mod tests {
     }
 
     #[test]
+    fn a_launcher_runs_the_tool_in_its_own_way() {
+        let commands = HostCommands::through(vec!["/usr/bin/env".into(), "WHERE=there".into()]);
+        let output = commands.run("sh", &["-c", "echo $WHERE"]).unwrap();
+        assert_eq!(output.stdout, "there\n");
+        assert!(matches!(
+            commands.run("no-such-tool", &[]),
+            Err(CommandError::Missing { program }) if program == "no-such-tool"
+        ));
+    }
+
+    #[test]
     fn a_real_tool_runs_and_its_failure_is_told() {
-        assert_eq!(succeed(&HostCommands, "echo", &["hello"]).unwrap(), "hello\n");
-        let error = succeed(&HostCommands, "sh", &["-c", "echo no >&2; exit 4"]).unwrap_err();
+        assert_eq!(
+            succeed(&HostCommands::default(), "echo", &["hello"]).unwrap(),
+            "hello\n"
+        );
+        let error = succeed(&HostCommands::default(), "sh", &["-c", "echo no >&2; exit 4"]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "sh -c echo no >&2; exit 4 failed with exit code 4: no"
         );
-        let missing = succeed(&HostCommands, "no-such-tool-here", &[]).unwrap_err();
+        let missing = succeed(&HostCommands::default(), "no-such-tool-here", &[]).unwrap_err();
         assert_eq!(
             missing.to_string(),
             "no-such-tool-here is not installed on this machine"

@@ -106,3 +106,20 @@ impl Machine {
         Accounts::new(&self.root)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_runs_only_with_a_systemd_and_a_kernel() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        assert!(!Machine::runs_at(root));
+        std::fs::create_dir_all(root.join("run/systemd/system")).unwrap();
+        assert!(!Machine::runs_at(root), "an image that once ran");
+        std::fs::create_dir_all(root.join("proc/sys/kernel/random")).unwrap();
+        std::fs::write(root.join("proc/sys/kernel/random/boot_id"), "x\n").unwrap();
+        assert!(Machine::runs_at(root));
+    }
+}
