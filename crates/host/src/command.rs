@@ -1,6 +1,7 @@
 //! Running the machine's own tools. Each tool has its own module that knows its arguments and its output; this one
 //! knows none of them.
 
+use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::process::{Command, Stdio};
 
@@ -39,12 +40,36 @@ pub enum CommandError {
 }
 
 /// Runs tools for real.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HostCommands;
+#[derive(Debug, Clone, Default)]
+pub struct HostCommands {
+    /// A command that runs the one after it on the machine; empty if we are on the machine already.
+    launcher: Vec<OsString>,
+}
+
+/// What a launcher ends with when the machine does not have the tool, as shells do.
+pub const NOT_INSTALLED: i32 = 127;
+
+impl HostCommands {
+    pub fn through(launcher: Vec<OsString>) -> Self {
+        Self { launcher }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        match self.launcher.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+            None => Command::new(program),
+        }
+    }
+}
 
 impl Commands for HostCommands {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
-        let result = Command::new(program)
+        let result = self
+            .command(program)
             .args(arguments)
             // rpm-ostree writes this into its journal, so that administrators see who asked.
             .env("RPMOSTREE_CLIENT_ID", "machine-config-operator")
@@ -52,6 +77,11 @@ impl Commands for HostCommands {
             .stdin(Stdio::null())
             .output();
         match result {
+            Ok(output) if !self.launcher.is_empty() && output.status.code() == Some(NOT_INSTALLED) => {
+                Err(CommandError::Missing {
+                    program: program.to_owned(),
+                })
+            }
             Ok(output) => Ok(Output {
                 stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
                 stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -161,14 +191,28 @@ mod tests {
     }
 
     #[test]
+    fn a_launcher_runs_the_tool_in_its_own_way() {
+        let commands = HostCommands::through(vec!["/usr/bin/env".into(), "WHERE=there".into()]);
+        let output = commands.run("sh", &["-c", "echo $WHERE"]).unwrap();
+        assert_eq!(output.stdout, "there\n");
+        assert!(matches!(
+            commands.run("no-such-tool", &[]),
+            Err(CommandError::Missing { program }) if program == "no-such-tool"
+        ));
+    }
+
+    #[test]
     fn a_real_tool_runs_and_its_failure_is_told() {
-        assert_eq!(succeed(&HostCommands, "echo", &["hello"]).unwrap(), "hello\n");
-        let error = succeed(&HostCommands, "sh", &["-c", "echo no >&2; exit 4"]).unwrap_err();
+        assert_eq!(
+            succeed(&HostCommands::default(), "echo", &["hello"]).unwrap(),
+            "hello\n"
+        );
+        let error = succeed(&HostCommands::default(), "sh", &["-c", "echo no >&2; exit 4"]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "sh -c echo no >&2; exit 4 failed with exit code 4: no"
         );
-        let missing = succeed(&HostCommands, "no-such-tool-here", &[]).unwrap_err();
+        let missing = succeed(&HostCommands::default(), "no-such-tool-here", &[]).unwrap_err();
         assert_eq!(
             missing.to_string(),
             "no-such-tool-here is not installed on this machine"

@@ -6,6 +6,7 @@
 mod accounts;
 mod command;
 mod directory;
+mod enter;
 mod machine;
 pub mod os;
 mod path;
@@ -16,7 +17,8 @@ pub mod systemd;
 mod watch;
 
 pub use accounts::{AccountError, Accounts, User};
-pub use command::{CommandError, Commands, HostCommands, Output, shortened, succeed};
+pub use command::{CommandError, Commands, HostCommands, NOT_INSTALLED, Output, shortened, succeed};
+pub use enter::run_within;
 pub use machine::{Machine, MachineError};
 pub use path::{PathError, RootedPath};
 pub use power::{BootId, Power, PowerError, Reboot, SimulatedPower, SystemdPower, random_name};

@@ -1,5 +1,6 @@
 //! One machine with all it can do.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ use crate::os::{self, Backend, OperatingSystem, OsError, SimulatedOs};
 use crate::power::{Power, SimulatedPower, SystemdPower};
 use crate::root::{FsError, Ownership, Root};
 use crate::systemd::{Services, SimulatedServices, Systemctl};
+
+/// What only the root of a booted machine has: systemd's own sign, and the kernel's name for this boot.
+const RUNNING: [&str; 2] = ["run/systemd/system", "proc/sys/kernel/random/boot_id"];
 
 #[derive(Debug)]
 pub struct Machine {
@@ -31,8 +35,18 @@ pub enum MachineError {
 
 impl Machine {
     /// The machine this process runs on.
-    pub fn this(root: &Path) -> Result<Self, MachineError> {
-        let commands: Arc<dyn Commands> = Arc::new(HostCommands);
+    pub fn this() -> Result<Self, MachineError> {
+        Self::real(Path::new("/"), HostCommands::default())
+    }
+
+    /// The machine whose root is mounted here, for a process in a container. `launcher` runs the command after it with
+    /// that root as its own.
+    pub fn mounted(root: &Path, launcher: Vec<OsString>) -> Result<Self, MachineError> {
+        Self::real(root, HostCommands::through(launcher))
+    }
+
+    fn real(root: &Path, commands: HostCommands) -> Result<Self, MachineError> {
+        let commands: Arc<dyn Commands> = Arc::new(commands);
         let root = Root::open(root, Ownership::Enforced)?;
         let os = os::probe(&root, &commands)?;
         let finalizes_deployment = matches!(os.backend(), Backend::RpmOstree | Backend::Bootc);
@@ -47,6 +61,11 @@ impl Machine {
                 finalizes_deployment,
             }),
         })
+    }
+
+    /// Whether a directory is the root of a machine that runs, as far as systemd and the kernel are concerned.
+    pub fn runs_at(root: &Path) -> bool {
+        RUNNING.iter().all(|path| root.join(path).exists())
     }
 
     /// A directory that plays a machine, made if it does not exist yet. See [`Machine::directory`].
@@ -83,16 +102,24 @@ impl Machine {
         })
     }
 
-    /// `/` is the machine this process runs on; any other directory plays one.
-    pub fn at(root: &Path) -> Result<Self, MachineError> {
-        if root == Path::new("/") {
-            Self::this(root)
-        } else {
-            Self::directory(root)
-        }
-    }
-
     pub fn accounts(&self) -> Accounts<'_> {
         Accounts::new(&self.root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_runs_only_with_a_systemd_and_a_kernel() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        assert!(!Machine::runs_at(root));
+        std::fs::create_dir_all(root.join("run/systemd/system")).unwrap();
+        assert!(!Machine::runs_at(root), "an image that once ran");
+        std::fs::create_dir_all(root.join("proc/sys/kernel/random")).unwrap();
+        std::fs::write(root.join("proc/sys/kernel/random/boot_id"), "x\n").unwrap();
+        assert!(Machine::runs_at(root));
     }
 }

@@ -111,3 +111,51 @@ fn a_config_that_cannot_be_applied_says_why_and_changes_nothing() {
     );
     assert!(!root.join("etc/x").exists());
 }
+
+#[test]
+fn a_first_boot_is_completed_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let output = mco(root, &["firstboot"]);
+    assert_eq!(
+        text(&output.stdout),
+        "nothing to complete: this is not a first boot\n"
+    );
+    let file = root.join("etc/ignition-machine-config-encapsulated.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let config = r#"{"metadata": {"name": "rendered-worker-1"}, "spec": {"config": {"ignition": {"version": "3.2.0"}},
+        "kernelArguments": ["nosmt"]}}"#;
+    fs::write(&file, config).unwrap();
+    let output = mco(root, &["firstboot", "--skip-reboot"]);
+    assert_eq!(
+        text(&output.stdout),
+        "rendered-worker-1: in place; boot the machine to finish\n",
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(!file.exists());
+    let status = text(&mco(root, &["status"]).stdout);
+    assert!(
+        status.contains("waiting for a boot into rendered-worker-1: Completing firstboot provisioning to rendered-worker-1"),
+        "{status}"
+    );
+}
+
+#[test]
+fn a_machine_that_ignition_provisioned_is_compared_with_what_it_was_installed_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    fs::create_dir_all(root.join("etc/machine-config-daemon")).unwrap();
+    let config = r#"{"metadata": {"name": "rendered-worker-1"}, "spec": {"osImageURL": "registry.example/os@sha256:1", "config": {
+        "ignition": {"version": "3.2.0"},
+        "storage": {"files": [{"path": "/etc/a", "mode": 420, "contents": {"source": "data:,right"}}]}}}}"#;
+    fs::write(root.join("etc/mcs-machine-config-content.json"), config).unwrap();
+    fs::write(root.join("etc/machine-config-daemon/node-annotations.json"), "{}").unwrap();
+    fs::write(root.join("etc/a"), "right").unwrap();
+    assert_eq!(
+        text(&mco(root, &["validate"]).stdout),
+        "rendered-worker-1: no drift\n"
+    );
+    fs::write(root.join("etc/a"), "wrong").unwrap();
+    assert_eq!(mco(root, &["validate"]).status.code(), Some(3));
+}

@@ -5,6 +5,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use mco_api::MachineConfigNode;
+use mco_api::machine_config_node::MachineConfigNodeStatus;
+use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_core::node_progress::{self, Phase};
 use serde_json::json;
 
@@ -53,6 +55,9 @@ impl Progress {
         let before = known.status.clone().unwrap_or_default();
         let current = view.current_config.as_deref().unwrap_or_default();
         let desired = view.desired_config.as_deref().unwrap_or_default();
+        if *phase == Phase::NeedsUpdate && is_under_way(&before, desired) {
+            return Ok(());
+        }
         let now = Time(Timestamp::now());
         let conditions = node_progress::report(&before.conditions, phase, &self.node, desired, &now)
             .unwrap_or_else(|| before.conditions.clone());
@@ -76,5 +81,46 @@ impl Progress {
             .await?;
         self.known = Some(written);
         Ok(())
+    }
+}
+
+/// An update that was begun before is not begun anew: what the controller has reported about it meanwhile would be lost.
+fn is_under_way(status: &MachineConfigNodeStatus, desired: &str) -> bool {
+    let begun = status
+        .conditions
+        .iter()
+        .any(|condition| condition.type_ == type_::UPDATED && condition.status == status::FALSE);
+    let known = status.config_version.as_ref();
+    begun && known.is_some_and(|version| version.desired == desired)
+}
+
+#[cfg(test)]
+mod tests {
+    use mco_api::machine_config_node::ConfigVersionStatus;
+
+    use super::*;
+
+    #[test]
+    fn an_update_is_begun_once_per_target() {
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let begun = node_progress::report(&[], &Phase::NeedsUpdate, "n", "b", &now).unwrap_or_default();
+        let status = |desired: &str| MachineConfigNodeStatus {
+            conditions: begun.clone(),
+            config_version: Some(ConfigVersionStatus {
+                current: "a".to_owned(),
+                desired: desired.to_owned(),
+            }),
+            ..MachineConfigNodeStatus::default()
+        };
+        assert!(is_under_way(&status("b"), "b"));
+        assert!(
+            !is_under_way(&status("b"), "c"),
+            "another target is another update"
+        );
+        assert!(
+            !is_under_way(&status("not-yet-set"), "b"),
+            "nothing was reported about it yet"
+        );
+        assert!(!is_under_way(&MachineConfigNodeStatus::default(), "b"));
     }
 }

@@ -34,11 +34,19 @@ pub fn degraded(failure: Failure, reason: &str) -> Report {
         Failure::Degraded => node_state::DEGRADED,
         Failure::Unreconcilable => node_state::UNRECONCILABLE,
     };
-    let reason: String = reason.chars().take(LONGEST_REASON).collect();
     Report::from([
         (annotation::STATE, Some(state.to_owned())),
-        (annotation::REASON, Some(reason)),
+        (annotation::REASON, Some(shortened(reason))),
     ])
+}
+
+pub(super) fn shortened(reason: &str) -> String {
+    reason.chars().take(LONGEST_REASON).collect()
+}
+
+/// Why a staged deployment was lost; empty if none was.
+pub fn finalization_failure(text: &str) -> Report {
+    Report::from([(annotation::OSTREE_FINALIZE_STAGED_FAILURE, Some(text.to_owned()))])
 }
 
 /// A node that has what it shall have, as its disk says.

@@ -70,6 +70,8 @@ pub(super) struct Agent {
     pub controller_config: Option<Arc<ControllerConfig>>,
     /// What an earlier daemon or boot had left was finished or undone.
     pub recovered: bool,
+    /// Why the boot before this one lost its staged deployment, if it did.
+    pub finalization: Option<String>,
     /// What this process has compared and applied; nothing is taken on trust from the one before.
     pub verified: Option<Version>,
     pub monitor: Option<Monitor>,
@@ -129,6 +131,7 @@ impl Agent {
             node: None,
             controller_config: None,
             recovered: false,
+            finalization: None,
             verified: None,
             monitor: None,
             heals: HealBudget::default(),

@@ -21,7 +21,7 @@ use super::view::OnDisk;
 use super::work::{self, Updated};
 use crate::config::NodeConfig;
 use crate::disk;
-use crate::drift::{DriftPolicy, Monitor};
+use crate::drift::{self, DriftPolicy, Monitor};
 use crate::live;
 use crate::validate::{self, Mismatch};
 
@@ -37,7 +37,9 @@ impl Agent {
         if !self.recovered {
             self.blocking(work::recover).await?;
             self.recovered = true;
+            self.finalization = self.blocking(work::finalization_failure).await?;
         }
+        self.tell_finalization().await?;
         self.sync_certificates().await?;
         let Some(node) = self.view().cloned() else {
             return Ok(After::Wait(Pause::UntilNews));
@@ -70,6 +72,19 @@ impl Agent {
             Step::ReportDone { config } => self.report_done(&seen.disk, &config).await,
             Step::Idle => self.idle(&seen.disk).await,
         }
+    }
+
+    /// Says on the Node why the boot before this one lost its staged deployment, as long as that is so.
+    async fn tell_finalization(&mut self) -> Result<(), AgentError> {
+        let said = self.view().and_then(|view| view.finalization_failure.clone());
+        if said == self.finalization {
+            return Ok(());
+        }
+        let text = self.finalization.clone().unwrap_or_default();
+        if !text.is_empty() {
+            self.events.warning(event::FAILED_FINALIZATION, text.as_str());
+        }
+        self.write(&report::finalization_failure(&text)).await
     }
 
     fn await_controller(&mut self, request: &str) -> Result<After, AgentError> {
@@ -277,7 +292,8 @@ impl Agent {
         let mismatches = self
             .blocking(move |machine| work::compare(machine, &compared))
             .await?;
-        let Some(message) = validate::unexpected_state(config, &mismatches, None) else {
+        let Some(message) = validate::unexpected_state(config, &mismatches, self.finalization.as_deref())
+        else {
             self.health.metrics.no_drift();
             return Ok(());
         };
@@ -347,7 +363,7 @@ impl Agent {
                 if self
                     .monitor
                     .as_ref()
-                    .is_some_and(|monitor| monitor.config() == config.name())
+                    .is_some_and(|monitor| monitor.config().name() == config.name())
                 {
                     return;
                 }
@@ -360,7 +376,7 @@ impl Agent {
             Ok(monitor) => {
                 let text = format!(
                     "Config Drift Monitor started, watching against {}",
-                    monitor.config()
+                    monitor.config().name()
                 );
                 self.events.normal(event::CONFIG_DRIFT_MONITOR_STARTED, text);
                 self.monitor = Some(monitor);
@@ -392,6 +408,7 @@ impl Agent {
                 "drift"
             );
         }
+        self.note_difference(&first.subject).await;
         self.health.metrics.drifted();
         match self.drift_policy().await {
             DriftPolicy::Ignore => Ok(None),
@@ -403,6 +420,20 @@ impl Agent {
                 self.degrade_by_drift(&first.cause).await?;
                 Ok(Some(Pause::after(retry_delay(self.failures.max(1)))))
             }
+        }
+    }
+
+    /// Shows what was changed in a file, in the machine's own journal.
+    async fn note_difference(&self, path: &str) {
+        let Some(config) = self.monitor.as_ref().map(|monitor| Arc::clone(monitor.config())) else {
+            return;
+        };
+        let subject = path.to_owned();
+        let difference = self
+            .blocking(move |machine| Ok(drift::unified(machine, &config, &subject)))
+            .await;
+        if let Ok(Some(text)) = difference {
+            tracing::warn!("what was changed in {path}:\n{text}");
         }
     }
 

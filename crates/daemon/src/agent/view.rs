@@ -25,9 +25,10 @@ pub struct NodeView {
     pub single_replica: bool,
     /// The node's own policy, if it has one; else the pool's counts.
     pub drift_policy: Option<DriftPolicy>,
+    /// Why a boot lost its staged deployment.
+    pub finalization_failure: Option<String>,
     /// The certificates that were synced last.
     pub synced_controller_config: Option<String>,
-    pub observed_ca_rotation: Option<String>,
 }
 
 impl NodeView {
@@ -46,8 +47,8 @@ impl NodeView {
             single_replica: text(annotation::CONTROL_PLANE_TOPOLOGY).as_deref()
                 == Some(topology::SINGLE_REPLICA),
             drift_policy: text(DriftPolicy::ANNOTATION).map(|value| DriftPolicy::from_annotation(&value)),
+            finalization_failure: text(annotation::OSTREE_FINALIZE_STAGED_FAILURE),
             synced_controller_config: text(annotation::LAST_SYNCED_CONTROLLER_CONFIG),
-            observed_ca_rotation: text(annotation::LAST_OBSERVED_SERVER_CA),
         }
     }
 

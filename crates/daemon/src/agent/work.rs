@@ -9,6 +9,7 @@ use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 use super::cluster::Rules;
 use super::decide::{DrainStep, Observation, Pending, Version, drain_step};
 use super::error::AgentError;
+use super::report;
 use super::view::{NodeView, OnDisk};
 use crate::apply::{self, ApplyError, Circumstances, Prepared, Request, Settled};
 use crate::config::NodeConfig;
@@ -49,6 +50,12 @@ pub(super) fn observe(machine: &Machine, node: NodeView) -> Result<Observation, 
 pub(super) fn recover(machine: &Machine) -> Result<(), AgentError> {
     once::settle_past_unproven(machine, &Uninterrupted)?;
     Ok(())
+}
+
+/// Why the boot before this one lost its staged deployment, short enough for an annotation.
+pub(super) fn finalization_failure(machine: &Machine) -> Result<Option<String>, AgentError> {
+    let failure = machine.os.finalization_failure().map_err(ApplyError::from)?;
+    Ok(failure.map(|text| report::shortened(&text)))
 }
 
 /// Compares the machine with the config it has booted into.

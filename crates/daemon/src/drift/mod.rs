@@ -1,5 +1,6 @@
 //! Keeping watch over a machine between changes: woken by the kernel, certain by hashes.
 
+mod difference;
 mod policy;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use crate::config::NodeConfig;
 use crate::paths;
 use crate::target::{self, TargetError};
 use crate::validate::{self, Mismatch, ValidateError};
+pub use difference::unified;
 pub use policy::{DriftPolicy, HealBudget};
 
 /// Editors replace a file in several steps; a file is looked at once nothing has happened for this long.
@@ -95,9 +97,9 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// The name of the config that is watched over.
-    pub fn config(&self) -> &str {
-        self.config.name()
+    /// The config that is watched over.
+    pub fn config(&self) -> &Arc<NodeConfig> {
+        &self.config
     }
 
     /// Waits until something managed is touched and has come to rest, then compares. Several changes in quick

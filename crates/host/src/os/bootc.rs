@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Backend, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments};
+use super::{Backend, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments, finalization};
 use crate::command::{CommandError, Commands, succeed};
 use crate::root::Root;
 
@@ -82,6 +82,10 @@ impl Bootc {
 impl OperatingSystem for Bootc {
     fn backend(&self) -> Backend {
         Backend::Bootc
+    }
+
+    fn finalization_failure(&self) -> Result<Option<String>, OsError> {
+        Ok(finalization::failure(self.commands.as_ref())?)
     }
 
     fn state(&self, root: &Root) -> Result<OsState, OsError> {

@@ -4,6 +4,7 @@
 //! extension is decided by the caller.
 
 mod bootc;
+mod finalization;
 mod grub;
 mod image;
 mod kernel_arguments;
@@ -127,6 +128,11 @@ pub trait OperatingSystem: fmt::Debug + Send + Sync {
 
     /// Forgets whatever was prepared. `change` is what [`OperatingSystem::stage`] was given.
     fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError>;
+
+    /// Why the boot before this one could not put a prepared change in place, where systems can say so.
+    fn finalization_failure(&self) -> Result<Option<String>, OsError> {
+        Ok(None)
+    }
 }
 
 /// Finds out what kind of system runs.

@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use super::podman::{ExtensionsContent, Podman};
 use super::{
-    Backend, KernelSwap, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments, image,
+    Backend, KernelSwap, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments, finalization,
+    image,
 };
 use crate::command::{CommandError, Commands, succeed};
 use crate::root::Root;
@@ -206,6 +207,10 @@ impl RpmOstree {
 impl OperatingSystem for RpmOstree {
     fn backend(&self) -> Backend {
         Backend::RpmOstree
+    }
+
+    fn finalization_failure(&self) -> Result<Option<String>, OsError> {
+        Ok(finalization::failure(self.commands.as_ref())?)
     }
 
     fn state(&self, root: &Root) -> Result<OsState, OsError> {

@@ -1,5 +1,6 @@
 //! `mco daemon`: names, options and help.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -21,6 +22,8 @@ pub enum DaemonCommand {
     OnceFrom(OnceFrom),
     Validate(DaemonValidate),
     Status(DaemonStatus),
+    #[command(hide = true)]
+    InRoot(InRoot),
 }
 
 /// Follow the Node object of this machine and bring the machine to what it asks for.
@@ -28,6 +31,7 @@ pub enum DaemonCommand {
 #[command(after_help = "\
 Examples:
   mco daemon start --node-name worker-1
+  mco daemon start --root /rootfs --metrics-listen 127.0.0.1:8797
   mco daemon start --node-name worker-1 --kubeconfig node.kubeconfig --root /srv/nodes/worker-1
 
 Without --kubeconfig, the service account of the pod is used, or KUBECONFIG. Stopping waits until the step under way is done.")]
@@ -38,9 +42,9 @@ pub struct DaemonStart {
     /// How to reach the cluster.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Serve /livez, /readyz and /metrics over plain HTTP here.
+    /// Serve /metrics, /livez and /readyz over plain HTTP here.
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<SocketAddr>,
+    pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub machine: MachineOptions,
 }
@@ -113,9 +117,19 @@ pub struct DaemonStatus {
     pub output: Option<Format>,
 }
 
+/// Run a program with another root; the daemon's own way to the tools of a machine whose root is mounted in its container.
+#[derive(Debug, Args)]
+pub struct InRoot {
+    pub root: PathBuf,
+    pub program: OsString,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+}
+
 #[derive(Debug, Args)]
 pub struct MachineOptions {
-    /// The machine's root. Any directory but / plays a machine: nothing is started and boots are simulated.
+    /// The machine's root: /, or where a container has it mounted. Any other directory plays a machine: nothing is
+    /// started and boots are simulated.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 }

@@ -1,5 +1,6 @@
 //! `mco daemon`
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::daemon::{
-    Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBoot, MachineOptions, OnceFrom,
+    Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBoot, InRoot, MachineOptions,
+    OnceFrom,
 };
 use crate::input::count;
 use crate::output::{self, Outcome};
@@ -30,6 +32,9 @@ use crate::output::{self, Outcome};
 /// the next start.
 const GRACE: Duration = Duration::from_secs(590);
 
+/// Works in any container: it is the program that runs, wherever its file is.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
 pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
     match &arguments.command {
         DaemonCommand::Start(arguments) => start(arguments),
@@ -37,6 +42,7 @@ pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
         DaemonCommand::OnceFrom(arguments) => once_from(arguments),
         DaemonCommand::Validate(arguments) => validate(arguments),
         DaemonCommand::Status(arguments) => show_status(arguments),
+        DaemonCommand::InRoot(arguments) => in_root(arguments),
     }
 }
 
@@ -68,7 +74,7 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
             stopped.cancel();
         });
         let options = Options {
-            listen: arguments.listen,
+            listen: arguments.metrics_listen,
             notify_socket: std::env::var_os("NOTIFY_SOCKET"),
             grace: GRACE,
         };
@@ -92,7 +98,15 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
 }
 
 fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
-    Ok(Machine::at(&options.root)?)
+    let root = options.root.as_path();
+    Ok(if root == Path::new("/") {
+        Machine::this()?
+    } else if Machine::runs_at(root) {
+        let launcher = [OWN_PROGRAM, "daemon", "in-root"].map(OsString::from);
+        Machine::mounted(root, launcher.into_iter().chain([root.into()]).collect())?
+    } else {
+        Machine::directory(root)?
+    })
 }
 
 fn first_boot(arguments: &FirstBoot) -> anyhow::Result<Outcome> {
@@ -114,6 +128,15 @@ fn reboot_policy(skip_reboot: bool) -> RebootPolicy {
     } else {
         RebootPolicy::WhenNeeded
     }
+}
+
+/// Becomes another program; returns only if that is impossible.
+fn in_root(arguments: &InRoot) -> anyhow::Result<Outcome> {
+    let error = mco_host::run_within(&arguments.root, &arguments.program, &arguments.arguments);
+    if error.kind() == std::io::ErrorKind::NotFound {
+        std::process::exit(mco_host::NOT_INSTALLED);
+    }
+    Err(error).with_context(|| format!("cannot run {}", arguments.program.display()))
 }
 
 fn once_from(arguments: &OnceFrom) -> anyhow::Result<Outcome> {
