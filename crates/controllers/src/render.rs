@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, SOURCES_POLL};
 use crate::error::{Error, is_already_there};
 use crate::events::Reporter;
 use crate::patches;
@@ -43,6 +43,8 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     let started = Instant::now();
     let outcome = match gather(&cluster, &pool).await? {
         Gathered::Wait(why) => Outcome::Waiting(why),
+        // It comes in a moment, and may turn out to be the same, which wakes nobody.
+        Gathered::Fetching => return Ok(Again::After(SOURCES_POLL)),
         Gathered::SelectsEverything => {
             let message =
                 "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
@@ -54,8 +56,9 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         Gathered::Inputs(inputs) => {
             let computed = tokio::task::spawn_blocking(move || inputs.render()).await;
             match computed {
-                Ok(Ok(rendered)) => {
+                Ok(Ok((rendered, stream))) => {
                     let overridden = is_overridden(&rendered.config);
+                    cluster.renders.follows(&name, stream.filter(|_| !overridden));
                     cluster
                         .options
                         .metrics
@@ -85,6 +88,8 @@ enum Gathered {
     Wait(String),
     Failed(String),
     SelectsEverything,
+    /// A source has changed and is on its way.
+    Fetching,
 }
 
 /// Everything a render is made from.
@@ -139,7 +144,7 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
         let content = cluster.contents.get(name);
         let content = content.filter(|content| content.is_of(metadata.resource_version.as_ref()));
         match content.map(|content| content.config) {
-            None => return wait(&format!("MachineConfig {name} is being fetched")),
+            None => return Ok(Gathered::Fetching),
             Some(Err(unreadable)) => return Ok(Gathered::Failed(unreadable)),
             Some(Ok(config)) => {
                 if let Err(other_version) = skew::check_machine_config(&config, versions) {
@@ -181,7 +186,8 @@ async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<M
 }
 
 impl Inputs {
-    fn render(&self) -> Result<Rendered, String> {
+    /// The rendered config and the stream of images that the pool follows, if the cluster has any.
+    fn render(&self) -> Result<(Rendered, Option<String>), String> {
         let pool = name_of(&self.pool.metadata);
         if self.sources.is_empty() {
             let pool = pool.to_owned();
@@ -242,7 +248,7 @@ impl Inputs {
         for warning in &rendered.warnings {
             debug!(pool, configs = ?warning.sources, "{}", warning.problem);
         }
-        Ok(rendered)
+        Ok((rendered, stream.map(|stream| stream.name.to_owned())))
     }
 }
 

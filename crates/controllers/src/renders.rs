@@ -26,6 +26,8 @@ struct Known {
     outcome: Option<Outcome>,
     /// What we wrote into the pool last.
     written: Option<MachineConfigPoolConfiguration>,
+    /// The stream whose image the target has.
+    stream: Option<String>,
     /// When its status was written last.
     status_at: Option<Instant>,
 }
@@ -59,6 +61,15 @@ impl Renders {
     pub fn is_own(&self, pool: &str, configuration: &MachineConfigPoolConfiguration) -> bool {
         let known = self.known.lock();
         known.get(pool).and_then(|known| known.written.as_ref()) == Some(configuration)
+    }
+
+    pub fn follows(&self, pool: &str, stream: Option<String>) {
+        self.known.lock().entry(pool.to_owned()).or_default().stream = stream;
+    }
+
+    /// The stream whose image the pool's target has, unless a MachineConfig chose the image itself.
+    pub fn stream(&self, pool: &str) -> Option<String> {
+        self.known.lock().get(pool)?.stream.clone()
     }
 
     pub fn wrote_status(&self, pool: &str) {

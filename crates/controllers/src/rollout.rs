@@ -49,7 +49,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         warn!(pool = name, "{problem}");
     }
     let carried_out = carry_out(&cluster, &plan).await;
-    forget_stale_build(&cluster, &known).await?;
+    forget_stale_build(&cluster, &known).await;
     // What was just written counts.
     let again = match Known::gather(&cluster, &name) {
         Some(known) => report(&cluster, &known, &plan).await?,
@@ -243,25 +243,23 @@ fn tell(pool: &str, actions: &[&Action]) {
     }
 }
 
-/// A MachineOSConfig may name a build that is gone or was for another config.
-async fn forget_stale_build(cluster: &Cluster, known: &Known) -> Result<(), Error> {
+/// A MachineOSConfig may name a build that is gone or was for another config. Plans do not follow it there, so it is
+/// tidied up if we may and left if not.
+async fn forget_stale_build(cluster: &Cluster, known: &Known) {
     let stale = known.view(|_, pool| {
         let config = pool.layering.config.filter(|_| pool.layering.names_stale_build)?;
         config.metadata.name.clone()
     });
-    let Some(name) = stale.flatten() else {
-        return Ok(());
-    };
+    let Some(name) = stale.flatten() else { return };
     let patch = json!({"metadata": {"annotations": {build::CURRENT_MACHINE_OS_BUILD: null}}});
     let written = cluster
         .api::<MachineOSConfig>()
         .patch(&name, &patches::by(MANAGER), &Patch::Merge(patch))
-        .await
-        .map_err(Error::api(format!(
-            "forgetting the old build of MachineOSConfig {name}"
-        )))?;
-    cluster.os_configs.learn(written);
-    Ok(())
+        .await;
+    match written {
+        Ok(written) => cluster.os_configs.learn(written),
+        Err(problem) => debug!(config = name, "its old build stays named: {problem}"),
+    }
 }
 
 /// Writes the pool's status if it says something new.
@@ -282,11 +280,12 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
         .iter()
         .map(|node| (name_of(&node.metadata), node.as_ref()))
         .collect();
+    let stream = cluster.renders.stream(&known.name);
     let inputs = Inputs {
         plan: Some(plan),
         machine_config_nodes,
         certificates,
-        os_image_stream: None,
+        os_image_stream: stream.as_deref(),
         render,
     };
     let now = cluster.time();

@@ -93,3 +93,77 @@ fn matters_only_by_absence(path: &str, config: &MachineConfig) -> bool {
         .and_then(|config| config.pointer(&pointer));
     found.is_none_or(|value| value.is_null() || value.as_array().is_some_and(Vec::is_empty))
 }
+
+#[cfg(test)]
+mod tests {
+    use mco_api::MachineConfigPool;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::merge::DefaultImages;
+    use crate::render::{self, Identity};
+
+    fn config(name: &str, spec: &Value) -> MachineConfig {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    fn go(from: &MachineConfig, to: &[MachineConfig], overrides: Overrides) -> Result<(), TransitionError> {
+        let pool = MachineConfigPool::new("worker", serde_json::from_value(json!({})).unwrap());
+        let checked: Vec<_> = to.iter().map(|config| validate::check(config).unwrap()).collect();
+        let sources: Vec<&CheckedConfig<'_>> = checked.iter().collect();
+        let rendered =
+            render::render(&pool, &sources, DefaultImages::default(), Identity::default()).unwrap();
+        check(from, &rendered, &sources, overrides)
+    }
+
+    fn ignition(storage: &Value) -> Value {
+        json!({"config": {"ignition": {"version": "3.4.0"}, "storage": storage}})
+    }
+
+    #[test]
+    fn whoever_brings_what_cannot_be_followed_is_named() {
+        let file = || ignition(&json!({"files": [{"path": "/etc/a", "contents": {"source": "data:,a"}}]}));
+        let directory = || ignition(&json!({"directories": [{"path": "/etc/d"}]}));
+        let base = config("00-base", &file());
+        let with_directory = [config("00-base", &file()), config("50-dir", &directory())];
+        let error = go(
+            &config("rendered-1", &file()),
+            &with_directory,
+            Overrides::default(),
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.to_string().lines().next().unwrap(),
+            "reconciliation failed between current config \"rendered-1\" and base config \"50-dir\": \
+             spec.config.storage.directories: ignition directories section contains changes"
+        );
+        assert_eq!(
+            go(&config("rendered-1", &json!({})), &[base], Overrides::default()),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn what_is_taken_away_is_nobodys_fault_and_an_unreadable_past_stands_in_nobodys_way() {
+        let raid = ignition(
+            &json!({"raid": [{"name": "md0", "level": "raid1", "devices": ["/dev/sda", "/dev/sdb"]}]}),
+        );
+        let plain = || [config("00-base", &json!({"kernelArguments": ["a"]}))];
+        let error = go(&config("rendered-1", &raid), &plain(), Overrides::default()).unwrap_err();
+        assert!(matches!(error, TransitionError::Unblamed { .. }), "{error}");
+        let accepted = Overrides {
+            raid: true,
+            ..Overrides::default()
+        };
+        assert_eq!(go(&config("rendered-1", &raid), &plain(), accepted), Ok(()));
+        let unreadable = config(
+            "rendered-1",
+            &json!({"config": {"ignition": {"version": "9.9.9"}}}),
+        );
+        assert_eq!(go(&unreadable, &plain(), Overrides::default()), Ok(()));
+    }
+}

@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{EvictParams, ListParams};
 use kube::{Api, Client};
 use mco_core::drain::pods::full_name;
-use mco_core::drain::{Blocker, Budgets, DrainRecord, Eviction, Policy};
+use mco_core::drain::{Blocker, Budgets, Completion, DrainRecord, Eviction, Policy, complete, pace};
 use mco_core::node_progress::Phase;
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -56,6 +56,13 @@ enum Asked {
     Refused { again: Instant },
 }
 
+/// One round of questions.
+struct Round<'p> {
+    asked: usize,
+    /// All pods that a budget keeps, also those that were asked for before.
+    refused: Vec<&'p Pod>,
+}
+
 enum Answer {
     Accepted,
     Gone,
@@ -77,8 +84,8 @@ impl<'a> Attempt<'a> {
     }
 
     pub async fn run(mut self) -> Result<Ended, Error> {
-        let mut pause = FIRST_LOOK;
-        let mut reported = false;
+        let mut first_look = true;
+        let mut blockers: Vec<Blocker> = Vec::new();
         loop {
             let pods = self.pods().await?;
             self.look_up_daemon_sets(&pods).await?;
@@ -89,20 +96,20 @@ impl<'a> Attempt<'a> {
             if eviction.is_finished() {
                 return Ok(Ended::Empty);
             }
-            if !reported {
-                reported = true;
+            if first_look {
                 let names: Vec<String> = eviction.evict.iter().map(|pod| full_name(pod)).collect();
                 info!(node = self.node, pods = names.join(", "), "moving pods away");
                 progress::report(self.cluster, self.node, &[Phase::Cordoned, Phase::Draining]).await;
             }
-            let refused = self.ask(&eviction.evict).await?;
-            let blockers = if refused.is_empty() {
-                Vec::new()
-            } else {
-                self.blockers(&refused).await?
-            };
-            let what = describe(&blockers, &refused);
-            tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
+            let Round { asked, refused } = self.ask(&eviction.evict).await?;
+            if asked > 0 {
+                blockers = self.blockers(&refused).await?;
+                let what = describe(&blockers, &refused);
+                tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
+                let alarming = pace(self.record.since, self.cluster.now()).is_alarming();
+                let metrics = &self.cluster.options.metrics;
+                metrics.drain(self.node, alarming, refused.len());
+            }
             if self.is_overtaken() {
                 return Ok(Ended::Overtaken);
             }
@@ -110,12 +117,15 @@ impl<'a> Attempt<'a> {
             if now >= self.deadline {
                 return Ok(Ended::Blocked(blockers));
             }
-            if !refused.is_empty() {
-                let metrics = &self.cluster.options.metrics;
-                metrics.drain(self.node, false, refused.len());
-            }
+            let only_refused = eviction.leaving.is_empty() && refused.len() == eviction.evict.len();
+            let pause = match (first_look, only_refused) {
+                (true, false) => FIRST_LOOK,
+                (false, false) => LATER_LOOKS.min(self.cluster.options.drain.eviction_retry),
+                // Nothing leaves before somebody is asked again.
+                (_, true) => self.cluster.options.drain.eviction_retry,
+            };
+            first_look = false;
             tokio::time::sleep(pause.min(self.deadline - now)).await;
-            pause = LATER_LOOKS.min(self.cluster.options.drain.eviction_retry);
         }
     }
 
@@ -129,8 +139,8 @@ impl<'a> Attempt<'a> {
         Ok(listed.items)
     }
 
-    /// Asks for the eviction of every pod whose time has come. Returns those that a budget keeps.
-    async fn ask<'p>(&mut self, pods: &[&'p Pod]) -> Result<Vec<&'p Pod>, Error> {
+    /// Asks for the eviction of every pod whose time has come.
+    async fn ask<'p>(&mut self, pods: &[&'p Pod]) -> Result<Round<'p>, Error> {
         let now = Instant::now();
         let client = &self.client;
         let requests: Vec<_> = pods
@@ -147,23 +157,26 @@ impl<'a> Attempt<'a> {
             .buffer_unordered(EVICTIONS)
             .collect()
             .await;
+        let asked = answers.len();
         for (pod, answer) in answers {
-            let asked = match answer? {
+            let outcome = match answer? {
                 Answer::Accepted | Answer::Gone => Asked::Accepted,
                 Answer::Refused => Asked::Refused {
                     again: now + self.cluster.options.drain.eviction_retry,
                 },
             };
-            self.asked.insert(pod, asked);
+            self.asked.insert(pod, outcome);
         }
-        let refused = |pod: &&&Pod| matches!(self.asked.get(&full_name(pod)), Some(Asked::Refused { .. }));
-        let mut kept = Vec::new();
-        for pod in pods.iter().filter(refused) {
-            kept.push(*pod);
+        let mut refused = Vec::new();
+        for pod in pods {
+            if matches!(self.asked.get(&full_name(pod)), Some(Asked::Refused { .. })) {
+                refused.push(*pod);
+            }
         }
-        Ok(kept)
+        Ok(Round { asked, refused })
     }
 
+    /// The budgets behind the refusals.
     async fn blockers(&self, refused: &[&Pod]) -> Result<Vec<Blocker>, Error> {
         let namespaces: BTreeSet<&str> = refused
             .iter()
@@ -208,7 +221,7 @@ impl<'a> Attempt<'a> {
         let Some(node) = self.cluster.nodes.get(self.node) else {
             return true;
         };
-        mco_core::drain::complete(&node, &self.record) == mco_core::drain::Completion::Overtaken
+        complete(&node, &self.record) == Completion::Overtaken
     }
 }
 

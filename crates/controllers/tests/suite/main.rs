@@ -7,4 +7,5 @@ mod drains;
 mod generated;
 mod observer;
 mod rollout;
+mod scrape;
 mod story;

@@ -1,4 +1,5 @@
 use mco_api::machine_config::MachineConfigSpec;
+use mco_api::machine_configuration::NodeDisruptionPolicies;
 use serde_json::{Value, json};
 
 use super::*;
@@ -244,4 +245,21 @@ fn an_administrators_policy_is_read_from_the_cluster() {
         [Action::Reload("app.service".to_owned())]
     );
     assert_eq!(policy.ssh_key(), [Action::Drain]);
+}
+
+#[test]
+fn the_published_rules_mean_what_the_rules_mean() {
+    let own: NodeDisruptionPolicies = serde_json::from_value(json!({
+        "files": [{"path": "/etc/chrony.conf", "actions": [{"type": "Drain"}, {"type": "DaemonReload"}]}],
+        "units": [{"name": "a.service", "actions": [{"type": "Reload", "reload": {"serviceName": "a.service"}}]}],
+        "sshkey": {"actions": [{"type": "Reboot"}]},
+    }))
+    .unwrap();
+    let policy = Policy::default().with_cluster_policies(&own);
+    let published = policy.to_cluster_policies();
+    assert_eq!(Policy::default().with_cluster_policies(&published), policy);
+    assert!(
+        published.files.len() > own.files.len(),
+        "the built-in ones are shown as well"
+    );
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_core::pool_status::{Inputs, Report, report};
+use mco_core::pool_status::{Inputs, RenderOutcome, Report, report};
 use mco_core::rollout::{View, plan};
 use serde_json::{Value, json};
 
@@ -183,6 +183,41 @@ fn a_pool_without_a_target_or_that_selects_everything_keeps_its_status() {
 }
 
 #[test]
+fn a_failed_render_degrades_the_pool_even_before_its_first_target_and_a_good_one_heals_it() {
+    let failed = Inputs {
+        render: Some(RenderOutcome::Failed("MachineConfig \"x\": bad")),
+        ..Inputs::default()
+    };
+    let why = "True Failed to render configuration for pool worker: MachineConfig \"x\": bad";
+    for target in ["", "v1"] {
+        let mut pool = pool("worker", target, json!({}));
+        let first = report_with(&pool, &nodes("a v1/v1"), &failed);
+        assert!(first.changed);
+        assert_eq!(said(&first.status, "RenderDegraded"), why);
+        assert_eq!(said(&first.status, "Degraded"), why);
+        pool.status = Some(first.status);
+        assert!(
+            !report_with(&pool, &nodes("a v1/v1"), &failed).changed,
+            "said once"
+        );
+        let silent = report_with(&pool, &nodes("a v1/v1"), &Inputs::default());
+        assert_eq!(
+            said(&silent.status, "RenderDegraded"),
+            why,
+            "whoever knows nothing changes nothing"
+        );
+        let healed = Inputs {
+            render: Some(RenderOutcome::Rendered),
+            ..Inputs::default()
+        };
+        let second = report_with(&pool, &nodes("a v1/v1"), &healed);
+        assert!(second.changed);
+        assert_eq!(said(&second.status, "RenderDegraded"), "False");
+        assert_eq!(said(&second.status, "Degraded"), "False");
+    }
+}
+
+#[test]
 fn degraded_nodes_are_counted_and_quoted_from_one_list() {
     let shown = |node: &str, message: &str| -> MachineConfigNode {
         let condition = json!({"type": "NodeDegraded", "status": "True", "reason": "r", "message": message, "lastTransitionTime": time(0)});
@@ -273,6 +308,40 @@ fn when_nothing_moves_updating_says_why() {
     assert_eq!(
         said(&status, "Updating"),
         "True All nodes are updating to MachineConfig v1. Nothing moves: node a waits because somebody cordoned it"
+    );
+}
+
+#[test]
+fn a_blocked_drain_is_named_until_it_is_over() {
+    let pool = pool("worker", "v1", json!({}));
+    let mut fleet = nodes("a v0/v1 cordoned; b v0/v0");
+    let record = json!({"request": "drain-v1", "since": at(0), "cordon": "made",
+        "waitingFor": "pod shop/db-0 (budget shop/db allows 0 disruptions)"});
+    let annotations = fleet[0].metadata.annotations.get_or_insert_default();
+    annotations.insert(key("drain-record"), record.to_string());
+    annotations.insert(key("desiredDrain"), "drain-v1".to_owned());
+    let updating = |fleet: &[Node]| {
+        let view = View::new([&pool], fleet);
+        let plan = plan(&view);
+        let inputs = Inputs {
+            plan: plan.pool("worker"),
+            ..Inputs::default()
+        };
+        said(
+            &report(view.pool("worker").unwrap(), &inputs, &time(1)).status,
+            "Updating",
+        )
+    };
+    assert_eq!(
+        updating(&fleet),
+        "True All nodes are updating to MachineConfig v1. Nothing moves: node a waits for pod shop/db-0 (budget shop/db \
+         allows 0 disruptions)"
+    );
+    let annotations = fleet[0].metadata.annotations.get_or_insert_default();
+    annotations.insert(key("lastAppliedDrain"), "drain-v1".to_owned());
+    assert_eq!(
+        updating(&fleet),
+        "True All nodes are updating to MachineConfig v1"
     );
 }
 

@@ -1,0 +1,81 @@
+//! What can be seen from outside: metrics on a port, and events with the reasons people know.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use mco_api::vocabulary::names;
+use mco_testkit::fleet::Behaviour;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::cluster::{Cluster, eventually, file_config, target};
+
+async fn get(address: std::net::SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    Some(answer)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_answered_where_an_option_says_and_events_tell_the_story() {
+    let mut cluster = Cluster::start(2, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let options = mco_controllers::Options {
+        metrics_address: Some(address),
+        ..cluster.options()
+    };
+    cluster.start_controllers_with(options);
+    let before = target(&cluster.pool("worker").await);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    cluster.retargeted("worker", &before).await;
+    cluster.updated("worker").await;
+    let text = eventually("the metrics show the pool", || async {
+        let text = get(address, "/metrics").await?;
+        text.contains("mco_updated_machine_count{pool=\"worker\"} 2")
+            .then_some(text)
+    })
+    .await;
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    for name in [
+        "mco_machine_count{pool=\"master\"} 3",
+        "mco_degraded_machine_count{pool=\"worker\"} 0",
+        "mco_unavailable_machine_count{pool=\"worker\"} 0",
+        "mco_state{",
+        "mcc_sub_controller_state{",
+        "os_image_url_override{pool=\"worker\"} 0",
+        "# TYPE mcc_drain_err gauge",
+        "# TYPE mcc_pool_alert gauge",
+    ] {
+        assert!(text.contains(name), "{name} in\n{text}");
+    }
+    assert!(get(address, "/other").await.unwrap().starts_with("HTTP/1.1 404"));
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
+    let expected: BTreeSet<String> = [
+        "RenderedConfigGenerated",
+        "SetDesiredConfig",
+        "Completed",
+        "AnnotationChange",
+    ]
+    .map(str::to_owned)
+    .into();
+    eventually("all reasons appear", || async {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let reasons: BTreeSet<String> = events
+            .items
+            .into_iter()
+            .filter_map(|event| event.reason)
+            .collect();
+        expected.is_subset(&reasons).then_some(())
+    })
+    .await;
+}
