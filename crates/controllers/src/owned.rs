@@ -127,7 +127,10 @@ pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Shar
         }
     }
     // Who deleted one of them before it was known to be ours was not noticed.
-    for name in names.iter().filter(|name| cluster.config_metadata.get(name).is_none()) {
+    for name in names
+        .iter()
+        .filter(|name| cluster.config_metadata.get(name).is_none())
+    {
         cluster.queues.keeper.wake(name.as_str());
     }
     if first && cluster.owned.is_complete() {
@@ -225,14 +228,22 @@ mod tests {
         let owned = Owned::default();
         let keeper = Some(Generator::Registries);
         let (first, second) = ("99-master-generated-registries", "99-worker-generated-registries");
-        assert_eq!(owned.fate(first, keeper), Fate::LeftAlone, "nobody has said anything yet");
+        assert_eq!(
+            owned.fate(first, keeper),
+            Fate::LeftAlone,
+            "nobody has said anything yet"
+        );
         owned.publish(Generator::Registries, Share::new());
         assert_eq!(owned.fate(first, keeper), Fate::Removed);
         assert_eq!(owned.fate("50-mine", None), Fate::LeftAlone);
 
         let share = share_of(&[first, second]);
         owned.announce(&share);
-        assert_eq!(owned.fate(first, keeper), Fate::LeftAlone, "seen before its generator has finished");
+        assert_eq!(
+            owned.fate(first, keeper),
+            Fate::LeftAlone,
+            "seen before its generator has finished"
+        );
         owned.publish(Generator::Registries, share.clone());
         assert_eq!(owned.fate(first, keeper), Fate::Kept(Arc::clone(&share[first])));
         owned.publish(Generator::Registries, share_of(&[second]));
