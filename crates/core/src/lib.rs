@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod bootstrap;
+pub mod change_list;
 pub mod comparison;
 pub mod container_runtime;
 pub mod diff;
@@ -35,6 +36,7 @@ pub mod provenance;
 pub mod quantity;
 pub mod reconcilable;
 pub mod registries;
+pub mod remedy;
 pub mod render;
 pub mod retention;
 pub mod rollout;
@@ -45,3 +47,4 @@ pub mod templates;
 pub mod tls_profile;
 pub mod transition;
 pub mod validate;
+pub mod words;
