@@ -6,12 +6,14 @@
 //! the command line can never disagree.
 
 pub mod admission;
+pub mod advice;
 pub mod bootstrap;
 pub mod comparison;
 pub mod container_runtime;
 pub mod diff;
 pub mod disruption;
 pub mod drain;
+pub mod drift;
 pub mod explain;
 pub mod extensions;
 pub mod feature_gates;
@@ -34,6 +36,7 @@ pub mod problem;
 pub mod provenance;
 pub mod quantity;
 pub mod reconcilable;
+pub mod redaction;
 pub mod registries;
 pub mod render;
 pub mod retention;
@@ -42,6 +45,7 @@ pub mod runtime_check;
 pub mod selector;
 pub mod skew;
 pub mod templates;
+pub mod timeline;
 pub mod tls_profile;
 pub mod transition;
 pub mod validate;
