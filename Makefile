@@ -22,6 +22,7 @@ e2e: ## Run the suites against real components, which it installs (as root, on D
 	e2e/rollout/run
 	e2e/firstboot/run
 	e2e/node/run
+	e2e/console/run
 
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies

@@ -215,10 +215,9 @@ fn of_node(
 ) -> NodeOverview {
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
-        (Some(HeldReason::InProgress), Some(step)) => (
-            sentence(node.name, &step.message),
-            Some(step.last_transition_time.0),
-        ),
+        (Some(HeldReason::InProgress), Some(step)) => {
+            (step_in_words(node.name, step), Some(step.last_transition_time.0))
+        }
         (Some(reason), step) => (
             reason.to_string(),
             step.filter(|_| *reason == HeldReason::UpToDate)
@@ -239,7 +238,19 @@ fn of_node(
     }
 }
 
-/// A step's message as the rest of a sentence that starts with the node.
+/// What a node at this step does, as the rest of a sentence that starts with the node.
+fn step_in_words(node: &str, at: &Condition) -> String {
+    let words = match (at.type_.as_str(), at.status.as_str()) {
+        (step::CORDONED, status::TRUE) => "takes no new work",
+        (step::DRAINED, status::UNKNOWN) => "is being drained",
+        (step::APPLIED_FILES_AND_OS, status::UNKNOWN) => "is getting its new config",
+        (step::REBOOTED_NODE, status::UNKNOWN) => "reboots",
+        _ => return sentence(node, &at.message),
+    };
+    words.to_owned()
+}
+
+/// A step's message as the rest of such a sentence.
 fn sentence(node: &str, message: &str) -> String {
     let message = message.trim_end_matches('.');
     match message.strip_prefix(&format!("Node {node} ")) {
@@ -382,6 +393,22 @@ mod tests {
             Some("2026-01-01T00:06:00Z".parse().unwrap()),
             "two minutes for each of the two that are left"
         );
+    }
+
+    #[test]
+    fn steps_are_said_in_the_words_of_people() {
+        let cases = [
+            ("Cordoned", "True", "takes no new work"),
+            ("Drained", "Unknown", "is being drained"),
+            ("AppliedFilesAndOS", "Unknown", "is getting its new config"),
+            ("RebootedNode", "Unknown", "reboots"),
+            ("RebootedNode", "True", "has rebooted"),
+        ];
+        for (type_, status, expected) in cases {
+            let object = progress("a", type_, status, "Node a has rebooted", START);
+            let step = current_step(&object).unwrap();
+            assert_eq!(step_in_words("a", step), expected);
+        }
     }
 
     #[test]

@@ -58,9 +58,9 @@ pub fn listed(sources: &Sources, version: &str) -> Vec<Listed> {
         .filter(|object| object.kind == "MachineConfig");
     configs
         .map(|object| {
-            let part_of = pools.iter().filter(|(_, rendered)| {
-                rendered.provenance.sources().contains(&object.name)
-            });
+            let part_of = pools
+                .iter()
+                .filter(|(_, rendered)| rendered.provenance.sources().contains(&object.name));
             let annotations = object.value.pointer("/metadata/annotations");
             Listed {
                 name: object.name.clone(),

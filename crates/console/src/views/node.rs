@@ -73,6 +73,8 @@ pub struct StageView {
 pub struct Fact {
     pub name: &'static str,
     pub value: Text,
+    /// In full, where the value is shortened.
+    pub full: Text,
     pub href: Option<String>,
 }
 
@@ -125,6 +127,7 @@ pub fn node(
     for fact in &mut facts {
         let is_known = fact.value.as_str() != UNKNOWN;
         fact.href = is_known.then(|| link::config(fact.value.as_str()));
+        fact.value = Text::config(fact.full.as_str());
     }
     let yes_no = |value: bool| if value { "yes" } else { "no" };
     facts.extend([
@@ -194,9 +197,11 @@ pub fn node(
 const UNKNOWN: &str = "not known";
 
 fn fact(name: &'static str, value: &str) -> Fact {
+    let value = Text::new(if value.is_empty() { UNKNOWN } else { value });
     Fact {
         name,
-        value: Text::new(if value.is_empty() { UNKNOWN } else { value }),
+        full: value.clone(),
+        value,
         href: None,
     }
 }

@@ -34,6 +34,7 @@ pub struct Card {
     pub time: String,
     pub problem: Option<Text>,
     pub target: Text,
+    pub target_name: Text,
     pub target_href: String,
     pub doing: Vec<Doing>,
     pub more: usize,
@@ -108,7 +109,8 @@ pub fn card(pool: &PoolOverview, now: Timestamp) -> Card {
         progress: format!("{} of {} updated", pool.updated, count(pool.total, "node")),
         time: time(pool, now),
         problem: pool.problem.as_deref().map(Text::new),
-        target: Text::new(&pool.target),
+        target: Text::config(&pool.target),
+        target_name: Text::new(&pool.target),
         target_href: link::config(&pool.target),
         more: news.len().saturating_sub(NAMED),
         doing: news

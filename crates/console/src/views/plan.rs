@@ -4,7 +4,7 @@ use askama::Template;
 use mco_core::comparison::Entry;
 use mco_core::explain::Part;
 use mco_core::forecast::PoolForecast;
-use mco_core::words::count;
+use mco_core::words::{count, harmless};
 
 use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, link};
@@ -63,7 +63,10 @@ pub struct PoolPlan {
     pub blocked: Vec<Text>,
 }
 
-pub fn plan(frame: Frame, asked: Asked, outcome: Option<Result<&Report, String>>) -> Plan {
+pub fn plan(frame: Frame, mut asked: Asked, outcome: Option<Result<&Report, String>>) -> Plan {
+    for text in [&mut asked.yaml, &mut asked.delete] {
+        *text = harmless(text);
+    }
     let show = if asked.contents {
         Show::Contents
     } else {
