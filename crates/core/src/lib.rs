@@ -6,6 +6,7 @@
 //! the command line can never disagree.
 
 pub mod admission;
+pub mod advice;
 pub mod bootstrap;
 pub mod change_list;
 pub mod comparison;
@@ -13,6 +14,7 @@ pub mod container_runtime;
 pub mod diff;
 pub mod disruption;
 pub mod drain;
+pub mod drift;
 pub mod explain;
 pub mod extensions;
 pub mod feature_gates;
@@ -35,6 +37,7 @@ pub mod problem;
 pub mod provenance;
 pub mod quantity;
 pub mod reconcilable;
+pub mod redaction;
 pub mod registries;
 pub mod remedy;
 pub mod render;
@@ -44,6 +47,7 @@ pub mod runtime_check;
 pub mod selector;
 pub mod skew;
 pub mod templates;
+pub mod timeline;
 pub mod tls_profile;
 pub mod transition;
 pub mod validate;
