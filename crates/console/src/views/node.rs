@@ -28,6 +28,8 @@ pub struct NodePage {
     pub doing: Text,
     pub time: String,
     pub stages: Vec<StageView>,
+    /// Whether the stages are those of an update that is over.
+    pub arrived: bool,
     pub facts: Vec<Fact>,
     pub trouble: Option<Trouble>,
     pub update: Option<Update>,
@@ -183,6 +185,10 @@ pub fn node(
             .iter()
             .map(|report| stage_view(report, now))
             .collect(),
+        arrived: details
+            .timeline
+            .last()
+            .is_some_and(|last| last.state == StageState::Done),
         facts,
         trouble,
         update,

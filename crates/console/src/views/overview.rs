@@ -108,7 +108,7 @@ pub fn card(pool: &PoolOverview, now: Timestamp) -> Card {
         bar: Bar::of(pool),
         progress: format!("{} of {} updated", pool.updated, count(pool.total, "node")),
         time: time(pool, now),
-        problem: pool.problem.as_deref().map(Text::new),
+        problem: problem(pool).map(Text::new),
         target: Text::config(&pool.target),
         target_name: Text::new(&pool.target),
         target_href: link::config(&pool.target),
@@ -119,6 +119,16 @@ pub fn card(pool: &PoolOverview, now: Timestamp) -> Card {
             .map(|node| doing(node, now))
             .collect(),
     }
+}
+
+/// What is wrong with the pool, unless its nodes say so themselves.
+fn problem(pool: &PoolOverview) -> Option<&str> {
+    let problem = pool.problem.as_deref()?;
+    let mut degraded = pool
+        .nodes
+        .iter()
+        .filter(|node| node.standing == Standing::Degraded);
+    (!degraded.any(|node| problem.contains(&format!("{} ", node.name)))).then_some(problem)
 }
 
 pub fn doing(node: &NodeOverview, now: Timestamp) -> Doing {
