@@ -193,6 +193,9 @@ impl Operator {
                 warn!("cannot report: {error}");
             }
             self.watches.follow_own();
+            if options.workloads == Workloads::Deployed {
+                self.watches.follow_workloads();
+            }
         }
         let facts = progress.find(Step::RenderConfig, facts::gather(cluster)).await;
         let known = facts.clone().unwrap_or_default();

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -92,6 +95,16 @@ impl Watches {
             self.follow_within::<ConfigMap>(namespace);
             self.follow_within::<Secret>(namespace);
         }
+    }
+
+    /// Follows what the operator runs in the cluster, so that what somebody deletes comes back at once and what gets ready is
+    /// told at once.
+    pub fn follow_workloads(&mut self) {
+        self.follow_within::<Deployment>(names::NAMESPACE);
+        self.follow_within::<DaemonSet>(names::NAMESPACE);
+        self.follow_within::<Service>(names::NAMESPACE);
+        self.follow_within::<PodDisruptionBudget>(names::NAMESPACE);
+        self.follow_within::<NetworkPolicy>(names::NAMESPACE);
     }
 
     /// Follows kinds of others that the cluster turned out to have.
