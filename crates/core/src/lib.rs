@@ -48,4 +48,5 @@ pub mod templates;
 pub mod timeline;
 pub mod tls_profile;
 pub mod transition;
+pub mod undo;
 pub mod validate;

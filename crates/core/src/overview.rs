@@ -181,10 +181,9 @@ fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfig
     let reason = held.map(|held| &held.reason);
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
-        (Some(HeldReason::InProgress), Some(step)) => (
-            sentence(node.name, &step.message),
-            Some(step.last_transition_time.0),
-        ),
+        (Some(HeldReason::InProgress), Some(step)) => {
+            (doing(node.name, step), Some(step.last_transition_time.0))
+        }
         (Some(reason), step) => (
             reason.to_string(),
             step.filter(|_| *reason == HeldReason::UpToDate)
@@ -202,6 +201,28 @@ fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfig
         doing,
         since,
     }
+}
+
+/// What a node at this step does, as the rest of a sentence that starts with the node.
+fn doing(node: &str, current: &Condition) -> String {
+    let is_done = current.status == status::TRUE;
+    let words = match (current.type_.as_str(), is_done) {
+        // The last word about the update before.
+        (step::UPDATED, true) => "is about to begin",
+        (step::UPDATED, false) => "begins",
+        (step::UPDATE_PREPARED, true) => "is ready to begin",
+        (step::CORDONED, _) => "is cordoned",
+        (step::DRAINED, false) => "is being drained",
+        (step::DRAINED, true) => "is drained",
+        (step::APPLIED_FILES_AND_OS, false) => "writes its new files",
+        (step::APPLIED_FILES_AND_OS, true) => "has its new files",
+        (step::UPDATE_POST_ACTION_COMPLETE, true) => "has told its services",
+        (step::REBOOTED_NODE, false) => "reboots",
+        (step::REBOOTED_NODE | step::RESUMED, true) => "has rebooted",
+        (step::UPDATE_COMPLETE | step::UNCORDONED, true) => "takes work again",
+        _ => return sentence(node, &current.message),
+    };
+    words.to_owned()
 }
 
 /// A step's message as the rest of a sentence that starts with the node.
