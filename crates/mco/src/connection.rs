@@ -67,7 +67,9 @@ impl Connection {
             Some(path) => format!("cannot use the kubeconfig {}", path.display()),
             None => "cannot use $KUBECONFIG or ~/.kube/config".to_owned(),
         };
-        let causes = anyhow::Chain::new(error).map(ToString::to_string);
+        // The place in the file follows on more lines; the first says what is wrong.
+        let causes =
+            anyhow::Chain::new(error).filter_map(|cause| cause.to_string().lines().next().map(str::to_owned));
         let mut said: Vec<String> = Vec::new();
         for cause in causes {
             // Many errors repeat their cause; a person needs to read it once.
@@ -88,6 +90,14 @@ pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Re
         kube::Error::Api(status) if status.code == 404 && status.details.is_none() => anyhow!(
             "cannot {attempt}: this cluster does not know the kind; install it with: mco crds | kubectl apply \
              --server-side -f -"
+        ),
+        kube::Error::Api(status) if status.code == 401 => anyhow!(
+            "cannot {attempt}: the cluster does not accept these credentials; log in again, or choose others with \
+             --kubeconfig or --context"
+        ),
+        kube::Error::Api(status) if status.code == 403 => anyhow!(
+            "cannot {attempt}: {}; ask for this right, or choose another user with --context",
+            status.message
         ),
         kube::Error::Api(status) => anyhow!("cannot {attempt}: {}", status.message),
         kube::Error::Service(error) => anyhow!(

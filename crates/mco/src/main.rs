@@ -8,6 +8,7 @@ mod leader;
 mod output;
 mod runtime;
 mod table;
+mod words;
 
 use std::process::ExitCode;
 

@@ -6,21 +6,31 @@ use std::fmt::Write as _;
 use mco_core::comparison::{Comparison, Entry};
 use mco_core::diff::{ConfigDiff, Contents, FileChange, Kind, UnitChange, UserChange};
 use mco_core::disruption::Drain;
+use mco_core::redaction;
 use similar::TextDiff;
 
 use crate::input::count;
 use crate::output;
 
-/// Unified diffs of the text files that change, by path.
+/// Unified diffs of the text files and units that change, by path or name, with whatever looks like a secret removed.
+/// Files that not everybody on a machine may read are not shown at all.
 pub fn unified(comparison: &Comparison, old: &Entry, new: &Entry) -> BTreeMap<String, String> {
-    let texts = comparison.texts(old, new);
-    texts
-        .map(|(path, before, after)| {
-            let diff = TextDiff::from_lines(&before, &after);
-            let text = diff.unified_diff().context_radius(3).to_string();
-            (path.to_owned(), text)
-        })
-        .collect()
+    let difference = |before: &str, after: &str| {
+        let diff = TextDiff::from_lines(before, after);
+        redaction::text(&diff.unified_diff().context_radius(3).to_string())
+    };
+    let files = comparison.texts(old, new).map(|(path, before, after)| {
+        let text = if old.is_public(path) && new.is_public(path) {
+            difference(&before, &after)
+        } else {
+            "[not shown: not everybody may read this file]".to_owned()
+        };
+        (path.to_owned(), text)
+    });
+    let units = comparison
+        .unit_texts(old, new)
+        .map(|(name, before, after)| (name.to_owned(), difference(&before, &after)));
+    files.chain(units).collect()
 }
 
 pub fn describe(pool: Option<&str>, comparison: &Comparison, texts: &BTreeMap<String, String>) -> String {
@@ -72,9 +82,7 @@ fn describe_changes(changes: &ConfigDiff, texts: &BTreeMap<String, String>, text
             output::harmless(&file.path),
             file_details(file)
         );
-        for line in texts.get(&file.path).into_iter().flat_map(|diff| diff.lines()) {
-            let _ = writeln!(text, "      {}", output::harmless(line));
-        }
+        describe_text(texts.get(&file.path), text);
     }
     for unit in &changes.units {
         let _ = writeln!(
@@ -84,6 +92,7 @@ fn describe_changes(changes: &ConfigDiff, texts: &BTreeMap<String, String>, text
             output::harmless(&unit.name),
             unit_details(unit)
         );
+        describe_text(texts.get(&unit.name), text);
     }
     for user in &changes.users {
         let _ = writeln!(
@@ -98,6 +107,12 @@ fn describe_changes(changes: &ConfigDiff, texts: &BTreeMap<String, String>, text
         let _ = writeln!(text, "  ~ {section} (takes effect at first boot only)");
     }
     describe_spec(changes, text);
+}
+
+fn describe_text(difference: Option<&String>, text: &mut String) {
+    for line in difference.into_iter().flat_map(|difference| difference.lines()) {
+        let _ = writeln!(text, "      {}", output::harmless(line));
+    }
 }
 
 fn describe_spec(changes: &ConfigDiff, text: &mut String) {

@@ -43,9 +43,18 @@ const KINDS: &[(&str, &str, &str)] = &[
     ("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy"),
 ];
 
+/// What configs are made from, and what was made.
+#[derive(Debug)]
+pub struct Sources {
+    /// Everything but rendered configs.
+    pub objects: Vec<Manifest>,
+    pub pools: Vec<MachineConfigPool>,
+    pub rendered: Vec<MachineConfig>,
+}
+
 #[derive(Debug)]
 pub struct Found {
-    pub objects: Vec<Manifest>,
+    pub sources: Sources,
     pub current: BTreeMap<String, Entry>,
     pub nodes: Vec<Node>,
     pub pods: Vec<Pod>,
@@ -54,26 +63,46 @@ pub struct Found {
 }
 
 pub async fn read(client: &Client) -> anyhow::Result<Found> {
-    let pools = list::<MachineConfigPool>(client, "list the pools").await?;
-    let configs = list::<MachineConfig>(client, "list the MachineConfigs").await?;
-    let current = current(&pools, &configs)?;
+    let (sources, nodes, pods, budgets, policy) = tokio::try_join!(
+        sources(client),
+        list(client, "list the nodes"),
+        list(client, "list the pods"),
+        list(client, "list the disruption budgets"),
+        policy(client),
+    )?;
+    Ok(Found {
+        current: current(&sources.pools, &sources.rendered)?,
+        sources,
+        nodes,
+        pods,
+        budgets,
+        policy,
+    })
+}
+
+pub async fn sources(client: &Client) -> anyhow::Result<Sources> {
+    let (pools, configs) = tokio::try_join!(
+        list::<MachineConfigPool>(client, "list the pools"),
+        list::<MachineConfig>(client, "list the MachineConfigs"),
+    )?;
+    let (rendered, written): (Vec<_>, Vec<_>) = configs.into_iter().partition(is_rendered);
     let mut objects: Vec<Manifest> = Vec::new();
-    for config in configs.iter().filter(|config| !is_rendered(config)) {
+    for config in &written {
         objects.push(manifest("MachineConfig", config)?);
     }
     for pool in &pools {
         objects.push(manifest("MachineConfigPool", pool)?);
     }
-    for (group, version, kind) in KINDS {
-        objects.extend(others(client, group, version, kind).await?);
+    let others = KINDS
+        .iter()
+        .map(|(group, version, kind)| others(client, group, version, kind));
+    for found in futures::future::try_join_all(others).await? {
+        objects.extend(found);
     }
-    Ok(Found {
+    Ok(Sources {
         objects,
-        current,
-        nodes: list(client, "list the nodes").await?,
-        pods: list(client, "list the pods").await?,
-        budgets: list(client, "list the disruption budgets").await?,
-        policy: policy(client).await?,
+        pools,
+        rendered,
     })
 }
 
