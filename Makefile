@@ -17,6 +17,8 @@ test: ## Run all tests that need nothing but Rust
 .PHONY: e2e
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
+	e2e/story/run
+	e2e/install/run
 	e2e/rollout/run
 	e2e/firstboot/run
 	e2e/node/run

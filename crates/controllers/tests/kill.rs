@@ -2,7 +2,7 @@
 //! and it finishes.
 //!
 //! On the embedded control plane over a real socket; on a real Kubernetes, with more nodes and more kills, when
-//! `MCO_E2E_KUBECONFIG` names one.
+//! `MCO_E2E_KUBECONFIG` names one; `MCO_E2E_NODES` and `MCO_E2E_KILLS` say how many.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -37,6 +37,13 @@ struct Scale {
     nodes: usize,
     at_once: usize,
     kills: usize,
+}
+
+fn number(variable: &str, default: usize) -> usize {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap(),
+        Err(_) => default,
+    }
 }
 
 async fn client(kubeconfig: &Path) -> Client {
@@ -106,10 +113,11 @@ impl Witness {
 async fn controllers_killed_at_random_keep_every_promise_and_finish() {
     let directory = tempfile::tempdir().unwrap();
     if let Ok(real) = std::env::var(REAL) {
+        let nodes = number("MCO_E2E_NODES", 200);
         let scale = Scale {
-            nodes: 200,
-            at_once: 10,
-            kills: 50,
+            nodes,
+            at_once: (nodes / 20).max(1),
+            kills: number("MCO_E2E_KILLS", 50),
         };
         return play(&PathBuf::from(real), &scale).await;
     }

@@ -81,6 +81,17 @@ pub enum Kind {
     Changed,
 }
 
+impl Kind {
+    /// As people mark it at the start of a line.
+    pub fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Removed => '-',
+            Self::Changed => '~',
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileChange {
     pub path: String,

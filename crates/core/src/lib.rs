@@ -8,6 +8,7 @@
 pub mod admission;
 pub mod advice;
 pub mod bootstrap;
+pub mod change_list;
 pub mod comparison;
 pub mod container_runtime;
 pub mod diff;
@@ -50,3 +51,4 @@ pub mod tls_profile;
 pub mod transition;
 pub mod undo;
 pub mod validate;
+pub mod words;

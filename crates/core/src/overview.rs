@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::pool_status::Counts;
 use crate::rollout::target::{reached_target, target_name};
-use crate::rollout::{HeldReason, NodeView, PoolPlan, PoolView, View, plan_pool};
+use crate::rollout::{HeldReason, NodeView, PoolView, View, plan_pool};
 
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,6 +68,7 @@ impl PoolState {
 #[serde(rename_all = "camelCase")]
 pub struct NodeOverview {
     pub name: String,
+    pub standing: Standing,
     /// What its daemon says: Done, Working, Degraded...; empty before the daemon has said anything.
     pub state: String,
     pub current: String,
@@ -78,6 +79,29 @@ pub struct NodeOverview {
     pub doing: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+}
+
+/// Where a node stands in its pool's rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    Updated,
+    Updating,
+    Waiting,
+    Degraded,
+}
+
+impl Standing {
+    fn of(node: &NodeView<'_>, held: Option<&HeldReason>) -> Self {
+        match held {
+            _ if node.is_degraded() => Self::Degraded,
+            Some(HeldReason::FailingOnTarget(_)) => Self::Degraded,
+            Some(HeldReason::UpToDate) => Self::Updated,
+            Some(HeldReason::InProgress | HeldReason::DrainBlocked(_) | HeldReason::JoiningPool(_))
+            | None => Self::Updating,
+            Some(_) => Self::Waiting,
+        }
+    }
 }
 
 /// All pools, by name.
@@ -119,10 +143,18 @@ fn of_pool(
         .or_else(|| degraded.map(|condition| said(condition).to_owned()))
         .or_else(|| plan.stalled())
         .filter(|text| !text.is_empty());
+    let held: HashMap<&str, &HeldReason> = plan
+        .held
+        .iter()
+        .map(|held| (held.node.as_str(), &held.reason))
+        .collect();
     let nodes = pool
         .members
         .iter()
-        .map(|node| of_node(node, &plan, progress.get(node.name).copied()))
+        .map(|node| {
+            let held = held.get(node.name).copied();
+            of_node(node, held, progress.get(node.name).copied())
+        })
         .collect();
     let expected = (state == PoolState::Updating)
         .then(|| expected(&counts, since?, finished_since(pool, progress, since?), now))
@@ -176,9 +208,11 @@ fn said(condition: &MachineConfigPoolCondition) -> &str {
     }
 }
 
-fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfigNode>) -> NodeOverview {
-    let held = plan.held.iter().find(|held| held.node == node.name);
-    let reason = held.map(|held| &held.reason);
+fn of_node(
+    node: &NodeView<'_>,
+    reason: Option<&HeldReason>,
+    progress: Option<&MachineConfigNode>,
+) -> NodeOverview {
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
         (Some(HeldReason::InProgress), Some(step)) => {
@@ -193,6 +227,7 @@ fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfig
     };
     NodeOverview {
         name: node.name.to_owned(),
+        standing: Standing::of(node, reason),
         state: node.state.to_owned(),
         current: node.current_config.to_owned(),
         desired: node.desired_config.to_owned(),
@@ -357,6 +392,11 @@ mod tests {
         assert_eq!(
             doing,
             ["is up to date", "says: Draining Node", "waits for its turn"]
+        );
+        let standing: Vec<_> = worker.nodes.iter().map(|node| node.standing).collect();
+        assert_eq!(
+            standing,
+            [Standing::Updated, Standing::Updating, Standing::Waiting]
         );
         assert_eq!(
             worker.expected,

@@ -12,7 +12,7 @@ use crate::directory;
 use crate::os::{self, Backend, OperatingSystem, OsError, SimulatedOs};
 use crate::power::{Power, SimulatedPower, SystemdPower};
 use crate::root::{FsError, Ownership, Root};
-use crate::systemd::{Services, SimulatedServices, Systemctl};
+use crate::systemd::{Bus, Services, SimulatedServices, Systemd};
 
 /// What only the root of a booted machine has: systemd's own sign, and the kernel's name for this boot.
 const RUNNING: [&str; 2] = ["run/systemd/system", "proc/sys/kernel/random/boot_id"];
@@ -47,16 +47,16 @@ impl Machine {
 
     fn real(root: &Path, commands: HostCommands) -> Result<Self, MachineError> {
         let commands: Arc<dyn Commands> = Arc::new(commands);
+        let bus = Bus::at(root);
         let root = Root::open(root, Ownership::Enforced)?;
         let os = os::probe(&root, &commands)?;
         let finalizes_deployment = matches!(os.backend(), Backend::RpmOstree | Backend::Bootc);
         Ok(Self {
             root,
-            services: Box::new(Systemctl {
-                commands: Arc::clone(&commands),
-            }),
+            services: Box::new(Systemd::new(bus.clone(), Arc::clone(&commands))),
             os,
             power: Box::new(SystemdPower {
+                bus: Some(bus),
                 commands,
                 finalizes_deployment,
             }),

@@ -9,10 +9,13 @@ use thiserror::Error;
 use crate::command::{CommandError, Commands, succeed};
 use crate::path::RootedPath;
 use crate::root::{Attributes, FsError, Root};
+use crate::systemd::Bus;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const SIMULATED_BOOT_ID: &str = "/run/machine-config-daemon/simulated-boot-id";
 const REBOOT_UNIT: &str = "machine-config-daemon-reboot";
+/// Writes a staged deployment when it stops, so it has to run before the machine goes down.
+const FINALIZE: &str = "ostree-finalize-staged.service";
 
 /// Identifies one run of a machine's kernel. Two equal ids mean: no reboot in between.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -54,6 +57,8 @@ pub trait Power: fmt::Debug + Send + Sync {
 /// A machine under systemd.
 #[derive(Debug)]
 pub struct SystemdPower {
+    /// Where logind is asked; it gives programs the time they have reserved before a shutdown.
+    pub bus: Option<Bus>,
     pub commands: Arc<dyn Commands>,
     /// On ostree systems the staged deployment must be written before the machine goes down.
     pub finalizes_deployment: bool,
@@ -68,15 +73,19 @@ impl Power for SystemdPower {
 
     fn reboot(&self, _: &Root, because: &str) -> Result<Reboot, PowerError> {
         let description = format!("machine-config-daemon: {because}");
+        let finalize = self.finalizes_deployment.then_some(FINALIZE);
+        if let Some(bus) = &self.bus {
+            match bus.reboot(&description, finalize) {
+                Ok(()) => return Ok(Reboot::Queued),
+                Err(error) => {
+                    tracing::info!(%error, "logind was not asked; the reboot goes through systemd-run")
+                }
+            }
+        }
         let mut arguments = vec!["--unit", REBOOT_UNIT, "--collect", "--description", &description];
         if self.finalizes_deployment {
-            let finalize = [
-                "-p",
-                "Requires=ostree-finalize-staged.service",
-                "-p",
-                "After=ostree-finalize-staged.service",
-            ];
-            arguments.extend(finalize);
+            arguments.extend(["-p", "Requires=ostree-finalize-staged.service"]);
+            arguments.extend(["-p", "After=ostree-finalize-staged.service"]);
         }
         arguments.extend(["/bin/sh", "-c", "systemctl reboot"]);
         match succeed(self.commands.as_ref(), "systemd-run", &arguments) {
@@ -166,6 +175,7 @@ mod tests {
         let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
         let commands = Arc::new(Recorded::answering(&[("systemd-run", "")]));
         let power = SystemdPower {
+            bus: None,
             commands: Arc::new(Arc::clone(&commands)),
             finalizes_deployment: true,
         };

@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use mco_console::ReadError;
 
 /// A person waits for the answer; a cluster that is there gives it at once.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -44,7 +45,7 @@ impl Connection {
 
     /// For a component, which may run in a pod and reads for as long as it lives.
     pub async fn component_config(&self) -> anyhow::Result<Config> {
-        if self.kubeconfig.is_none() && self.context.is_none() && self.read().is_err() {
+        if self.is_of_a_pod() {
             return Config::incluster().map_err(|error| {
                 anyhow!("no kubeconfig, and not inside a pod: {error}; choose one with --kubeconfig")
             });
@@ -53,6 +54,11 @@ impl Connection {
         let ordinary = Config::new(config.cluster_url.clone());
         config.read_timeout = ordinary.read_timeout;
         Ok(config)
+    }
+
+    /// Whether there is nothing to go by but the account that a pod has.
+    pub fn is_of_a_pod(&self) -> bool {
+        self.kubeconfig.is_none() && self.context.is_none() && self.read().is_err()
     }
 
     fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
@@ -86,23 +92,21 @@ impl Connection {
 
 /// An API error as a sentence that says what was tried, what went wrong and what to do.
 pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
-    result.map_err(|error| match error {
-        kube::Error::Api(status) if status.code == 404 && status.details.is_none() => anyhow!(
-            "cannot {attempt}: this cluster does not know the kind; install it with: mco crds | kubectl apply \
-             --server-side -f -"
-        ),
-        kube::Error::Api(status) if status.code == 401 => anyhow!(
+    result.map_err(|error| worded(ReadError::new(error, attempt)))
+}
+
+/// What went wrong, with the way out that a command line has.
+pub fn worded(error: ReadError) -> anyhow::Error {
+    match error {
+        ReadError::Refused {
+            attempt, code: 401, ..
+        } => anyhow!(
             "cannot {attempt}: the cluster does not accept these credentials; log in again, or choose others with \
              --kubeconfig or --context"
         ),
-        kube::Error::Api(status) if status.code == 403 => anyhow!(
-            "cannot {attempt}: {}; ask for this right, or choose another user with --context",
-            status.message
-        ),
-        kube::Error::Api(status) => anyhow!("cannot {attempt}: {}", status.message),
-        kube::Error::Service(error) => anyhow!(
-            "cannot {attempt}: the cluster does not answer ({error}); is it running, and is this its kubeconfig?"
-        ),
-        error => anyhow!("cannot {attempt}: {error}"),
-    })
+        ReadError::Refused { code: 403, .. } => {
+            anyhow!("{error}; ask for this right, or choose another user with --context")
+        }
+        error => error.into(),
+    }
 }

@@ -8,7 +8,6 @@ mod leader;
 mod output;
 mod runtime;
 mod table;
-mod words;
 
 use std::process::ExitCode;
 

@@ -205,7 +205,7 @@ fn mistakes_with_a_cluster() {
             name: "an object that is not there",
             arguments: vec!["plan", "--delete", "50-tpyo"],
             kubeconfig: &admin,
-            says: ["--delete", "there is no object named 50-tpyo"],
+            says: ["--delete", "there is no object named 50-tpyo to delete"],
         },
         Case {
             name: "nothing to undo",

@@ -102,7 +102,9 @@ impl AgentError {
             Self::Apply(error) => match &**error {
                 ApplyError::Service { action, .. } => Some(match action {
                     ServiceAction::Reload(_) => event::FAILED_SERVICE_RELOAD,
-                    ServiceAction::Restart(_) | ServiceAction::DaemonReload => event::FAILED_SERVICE_RESTART,
+                    ServiceAction::Restart(_) | ServiceAction::DaemonReload | ServiceAction::Enable(_) => {
+                        event::FAILED_SERVICE_RESTART
+                    }
                 }),
                 _ => None,
             },

@@ -1,16 +1,19 @@
 //! systemd: which units a machine has and enables, and the services that run.
 //!
 //! Enablement is a matter of symbolic links and is computed here from the unit files, so that it can be part of one
-//! transaction with everything else and works on any root. Running services are asked through `systemctl`.
+//! transaction with everything else and works on any root. Running services are asked over D-Bus, and through `systemctl`
+//! where there is no bus.
 
+mod bus;
 mod enablement;
 mod preset;
 mod services;
 mod unit_file;
 
+pub use bus::{Bus, BusError};
 pub use enablement::{Enablement, existing_links, links, state};
 pub use preset::{Preset, preset};
-pub use services::{ServiceAction, ServiceError, Services, SimulatedServices, Systemctl};
+pub use services::{ServiceAction, ServiceError, Services, SimulatedServices, Systemctl, Systemd};
 pub use unit_file::{Fragment, Install, RootUnits, UnitSource};
 
 /// Where the administrator's units live, and ours.

@@ -1,11 +1,13 @@
-//! Running services: reload, restart, and the proof that it worked.
+//! Running services: reload, restart, enable, and the proof that it worked.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thiserror::Error;
 
+use super::bus::{Bus, BusError};
 use crate::command::{CommandError, Commands, succeed};
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -13,6 +15,9 @@ pub enum ServiceAction {
     DaemonReload,
     Reload(String),
     Restart(String),
+    /// From the next boot on it starts by itself. Only for units of our own: what configs enable is part of the
+    /// transaction that writes them.
+    Enable(String),
 }
 
 impl fmt::Display for ServiceAction {
@@ -21,6 +26,7 @@ impl fmt::Display for ServiceAction {
             Self::DaemonReload => f.write_str("daemon-reload"),
             Self::Reload(unit) => write!(f, "reload {unit}"),
             Self::Restart(unit) => write!(f, "restart {unit}"),
+            Self::Enable(unit) => write!(f, "enable {unit}"),
         }
     }
 }
@@ -29,6 +35,8 @@ impl fmt::Display for ServiceAction {
 pub enum ServiceError {
     #[error(transparent)]
     Command(#[from] CommandError),
+    #[error(transparent)]
+    Bus(#[from] BusError),
     #[error("{unit} is {state} after {action}, with result {result}")]
     NotRunning {
         unit: String,
@@ -44,7 +52,45 @@ pub trait Services: fmt::Debug + Send + Sync {
     fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError>;
 }
 
-/// A machine under systemd.
+/// Units that carry the bus itself: over it, nobody would hear how their restart ended.
+const CARRIERS: [&str; 3] = ["dbus.service", "dbus.socket", "dbus-broker.service"];
+
+/// A machine under systemd: over its bus, or by commands where there is none.
+#[derive(Debug)]
+pub struct Systemd {
+    bus: Bus,
+    systemctl: Systemctl,
+    told: AtomicBool,
+}
+
+impl Systemd {
+    pub fn new(bus: Bus, commands: Arc<dyn Commands>) -> Self {
+        Self {
+            bus,
+            systemctl: Systemctl { commands },
+            told: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Services for Systemd {
+    fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
+        if matches!(action, ServiceAction::Restart(unit) if CARRIERS.contains(&unit.as_str())) {
+            return self.systemctl.perform(action);
+        }
+        match self.bus.perform(action) {
+            Err(ServiceError::Bus(BusError::Unreachable(why))) => {
+                if !self.told.swap(true, Ordering::Relaxed) {
+                    tracing::info!(why, "without D-Bus, services are asked through systemctl");
+                }
+                self.systemctl.perform(action)
+            }
+            other => other,
+        }
+    }
+}
+
+/// A machine under systemd, by commands alone.
 #[derive(Debug)]
 pub struct Systemctl {
     pub commands: Arc<dyn Commands>,
@@ -57,9 +103,10 @@ impl Services for Systemctl {
             ServiceAction::DaemonReload => succeed(commands, "systemctl", &["daemon-reload"])?,
             ServiceAction::Reload(unit) => succeed(commands, "systemctl", &["reload", "--", unit])?,
             ServiceAction::Restart(unit) => succeed(commands, "systemctl", &["restart", "--", unit])?,
+            ServiceAction::Enable(unit) => succeed(commands, "systemctl", &["enable", "--", unit])?,
         };
         match action {
-            ServiceAction::DaemonReload => Ok(()),
+            ServiceAction::DaemonReload | ServiceAction::Enable(_) => Ok(()),
             ServiceAction::Reload(unit) | ServiceAction::Restart(unit) => self.verify(unit, action),
         }
     }
@@ -186,6 +233,24 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "crio.service is failed after restart crio.service, with result exit-code"
+        );
+    }
+
+    #[test]
+    fn a_machine_without_a_bus_is_asked_by_commands() {
+        let recorded = Arc::new(Recorded::answering(&[("systemctl", "")]));
+        let root = tempfile::tempdir().unwrap();
+        let services = Systemd::new(Bus::at(root.path()), Arc::new(Arc::clone(&recorded)));
+        services.perform(&ServiceAction::DaemonReload).unwrap();
+        services
+            .perform(&ServiceAction::Enable("mco-daemon.service".to_owned()))
+            .unwrap();
+        assert_eq!(
+            recorded.asked(),
+            [
+                "systemctl daemon-reload",
+                "systemctl enable -- mco-daemon.service"
+            ]
         );
     }
 

@@ -77,6 +77,7 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
             listen: arguments.metrics_listen,
             notify_socket: std::env::var_os("NOTIFY_SOCKET"),
             grace: GRACE,
+            alone: true,
         };
         agent::run(client, machine, arguments.node_name.as_str(), options, stop).await?;
         Ok(Outcome::Done)

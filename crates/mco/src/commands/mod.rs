@@ -1,5 +1,6 @@
 //! One module per command: read, call the brain, print.
 
+mod console;
 mod controller;
 mod crds;
 mod daemon;
@@ -38,6 +39,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Drift(arguments) => drift::run(&arguments),
         Command::Rollout(arguments) => rollout::run(arguments),
         Command::Gather(arguments) => gather::run(&arguments),
+        Command::Console(arguments) => console::run(arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),

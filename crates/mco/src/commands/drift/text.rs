@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use mco_core::drift::{Drift, Report};
+use mco_core::words::ago;
 
 use crate::input::count;
 use crate::output::harmless;
-use crate::words::ago;
 
 pub fn describe(report: &Report, now: Timestamp) -> String {
     let mut text = String::new();

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::advice::{self, Advice};
-use mco_core::overview::{NodeOverview, overview};
+use mco_core::overview::{NodeOverview, Standing, overview};
 use mco_core::rollout::{NodeView, View};
 use mco_core::timeline::{self, Timeline};
 use serde::Serialize;
@@ -112,6 +112,7 @@ fn outsider(node: &Node) -> NodeOverview {
     let view = NodeView::new(node);
     NodeOverview {
         name: view.name.to_owned(),
+        standing: Standing::Waiting,
         state: view.state.to_owned(),
         current: view.current_config.to_owned(),
         desired: view.desired_config.to_owned(),

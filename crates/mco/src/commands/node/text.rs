@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use mco_core::words::{ago, lasting, moment};
 
 use super::Report;
 use crate::output::harmless;
 use crate::table::Table;
-use crate::words::{ago, lasting, moment};
 
 pub fn describe(report: &Report, now: Timestamp) -> String {
     let node = &report.node;
@@ -38,11 +38,10 @@ pub fn describe(report: &Report, now: Timestamp) -> String {
             harmless(&trouble.complaint).replace('\n', "\n          ")
         );
         let _ = writeln!(text, "meaning   {}", trouble.advice.meaning);
-        let _ = writeln!(
-            text,
-            "to do     {}",
-            trouble.advice.remedy.replace("NODE", &harmless(&node.name))
-        );
+        for (index, step) in trouble.advice.steps.iter().enumerate() {
+            let label = if index == 0 { "to do" } else { "" };
+            let _ = writeln!(text, "{label:9} {}. {step}", index + 1);
+        }
     }
     text.push('\n');
     text.push_str(&timeline(report));

@@ -10,30 +10,20 @@ use anyhow::{anyhow, bail};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
-use mco_core::bootstrap::{self, BootstrapError, Cluster, Settings};
-use mco_core::comparison::Entry;
+use mco_console::plan::{PlanError, Report, known};
+use mco_core::bootstrap::{self, BootstrapError, Cluster};
 use mco_core::explain::{self, Explanation};
-use mco_core::forecast::{self, Edit, PoolForecast, Refusal, Situation};
+use mco_core::forecast::{self, Edit, Situation};
 use mco_core::manifest::Manifest;
 use mco_core::overview::PoolOverview;
 use mco_core::render::Identity;
-use serde::Serialize;
 
-use self::cluster::Found;
 use super::VERSION;
-use crate::cli::Plan;
+use crate::cli::{Base, Plan};
+use crate::connection::worded;
 use crate::input::{self, count};
 use crate::output::{self, Outcome};
 use crate::runtime;
-
-#[derive(Debug, Serialize)]
-pub struct Report {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    refused: Vec<Refusal>,
-    pools: Vec<PoolForecast>,
-    #[serde(skip)]
-    current: BTreeMap<String, Entry>,
-}
 
 pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
     let edits = edits(arguments)?;
@@ -46,7 +36,7 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
         None => output::print(&text::describe(&report, arguments.show_contents))?,
     }
     let failed = !report.refused.is_empty() || report.pools.iter().any(|pool| pool.error.is_some());
-    Ok(match report.pools.iter().any(PoolForecast::is_change) {
+    Ok(match report.is_change() {
         _ if failed => Outcome::Refused,
         true => Outcome::Changes,
         false => Outcome::Done,
@@ -55,7 +45,7 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
 
 /// Whether the pool's target has everything that its MachineConfigs say now. Right after a change it has not.
 pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result<bool> {
-    let sources = cluster::sources(client).await?;
+    let sources = cluster::sources(client).await.map_err(worded)?;
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
     let outcome = outcomes.into_iter().find(|outcome| outcome.name() == pool.name);
     Ok(match outcome.map(|outcome| outcome.result) {
@@ -66,13 +56,20 @@ pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result
 
 /// Where each part of each pool's config comes from. A pool that cannot be rendered is left out.
 pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String, Vec<Explanation>>> {
-    let sources = cluster::sources(client).await?;
+    let sources = cluster::sources(client).await.map_err(worded)?;
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
     let explained = outcomes.into_iter().filter_map(|outcome| {
         let name = outcome.name().to_owned();
         Some((name, explain::explain(&outcome.result.ok()?)))
     });
     Ok(explained.collect())
+}
+
+/// What edits would do to a cluster.
+pub async fn foretell(client: &Client, edits: &[Edit], base: &Base) -> anyhow::Result<Report> {
+    let base = input::BaseInputs::read(base)?;
+    let report = mco_console::plan::foretell(client, edits, &base.settings()).await;
+    report.map_err(explained)
 }
 
 fn edits(arguments: &Plan) -> anyhow::Result<Vec<Edit>> {
@@ -102,7 +99,7 @@ where
 }
 
 fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
-    known(&objects, edits)?;
+    known(&objects, edits).map_err(explained)?;
     let base = input::BaseInputs::read(&arguments.base)?;
     let settings = base.settings();
     let (after, refused) = forecast::edited(&objects, edits);
@@ -133,43 +130,17 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
 
 async fn online(edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
     let client = arguments.connection.client().await?;
-    let found = cluster::read(&client).await?;
-    known(&found.sources.objects, edits)?;
-    let base = input::BaseInputs::read(&arguments.base)?;
-    let (_, mut refused) = forecast::edited(&found.sources.objects, edits);
-    refused.extend(cluster::refused_by_server(&client, edits, &refused).await);
-    let accepted: Vec<Edit> = edits
-        .iter()
-        .filter(|edit| match edit {
-            Edit::Apply(manifest) => !refused
-                .iter()
-                .any(|one| one.kind == manifest.kind && one.name == manifest.name),
-            Edit::Delete(_) => true,
-        })
-        .cloned()
-        .collect();
-    let mut report = foretell(found, &accepted, &base.settings())?;
-    report.refused = refused;
-    Ok(report)
+    foretell(&client, edits, &arguments.base).await
 }
 
-/// What edits do that the cluster would accept.
-pub fn foretell(found: Found, edits: &[Edit], settings: &Settings<'_>) -> anyhow::Result<Report> {
-    let (after, refused) = forecast::edited(&found.sources.objects, edits);
-    let policy = forecast::policy(&after)?.unwrap_or(found.policy);
-    let after = assembled(forecast::in_cluster(&found.sources.objects, after, settings))?;
-    let situation = Situation {
-        current: found.current,
-        nodes: &found.nodes,
-        pods: &found.pods,
-        budgets: &found.budgets,
-        policy,
-    };
-    Ok(Report {
-        refused,
-        pools: forecast::forecast(&after, IDENTITY, &situation),
-        current: situation.current,
-    })
+/// What went wrong, in the words of the command line.
+fn explained(error: PlanError) -> anyhow::Error {
+    match error {
+        PlanError::NothingToDelete(_) => anyhow!("--delete: {error}"),
+        PlanError::Unusable(errors) => unusable(&errors),
+        PlanError::Manifest(error) => error.into(),
+        PlanError::Read(error) => worded(error),
+    }
 }
 
 pub const IDENTITY: Identity<'static> = Identity {
@@ -177,23 +148,13 @@ pub const IDENTITY: Identity<'static> = Identity {
     release_version: "",
 };
 
-/// A name that means nothing is a typing mistake, and must not look like "no change".
-fn known(objects: &[Manifest], edits: &[Edit]) -> anyhow::Result<()> {
-    for edit in edits {
-        if let Edit::Delete(name) = edit
-            && !objects.iter().any(|object| object.name == *name)
-        {
-            bail!("--delete: there is no object named {name}");
-        }
-    }
-    Ok(())
+pub fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
+    result.map_err(|errors| unusable(&errors))
 }
 
-pub fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
-    result.map_err(|errors| {
-        for error in &errors {
-            output::problem(error);
-        }
-        anyhow!("{} cannot be used", count(errors.len(), "object"))
-    })
+fn unusable(errors: &[BootstrapError]) -> anyhow::Error {
+    for error in errors {
+        output::problem(error);
+    }
+    anyhow!("{} cannot be used", count(errors.len(), "object"))
 }

@@ -19,46 +19,35 @@ use serde_json::json;
 
 use crate::cli::{Base, Undo};
 use crate::commands::plan::{self, cluster};
-use crate::connection::explained;
-use crate::input::{BaseInputs, count};
+use crate::connection::{explained, worded};
+use crate::input::count;
 use crate::output::{self, Outcome, harmless};
 
 pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
     let client = arguments.connection.client().await?;
-    let found = cluster::read(&client).await?;
-    let pool = found
-        .sources
-        .pools
-        .iter()
-        .find(|pool| pool.name_any() == arguments.pool)
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let read = pools.get_opt(&arguments.pool).await;
+    let pool = explained(read, &format!("read pool {}", arguments.pool))?
         .ok_or_else(|| anyhow!("there is no pool {}", arguments.pool))?;
-    let objects = plan::assembled(bootstrap::adopt(found.sources.objects.clone()))?;
-    let renders = objects
+    let objects = cluster::sources(&client).await.map_err(worded)?.objects;
+    let sources = plan::assembled(bootstrap::adopt(objects.clone()))?;
+    let renders = sources
         .render(plan::IDENTITY)
         .iter()
         .any(|outcome| outcome.name() == arguments.pool && outcome.result.is_ok());
-    let rendered: Vec<MachineConfig> = found
-        .sources
-        .rendered
-        .iter()
-        .filter(|config| retention::pool_of(&config.metadata) == Some(&arguments.pool))
-        .cloned()
-        .collect();
-    let former = former(&client, arguments, pool, &rendered, renders).await?;
+    let rendered = rendered_of(&client, &arguments.pool).await?;
+    let former = former(&client, arguments, &pool, &rendered, renders).await?;
     let created = former.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let entry = Entry::new(former.clone())?;
-    let missing_source = missing_source(pool, &entry.name, &found.sources.objects);
+    let missing_source = missing_source(&pool, &entry.name, &objects);
     let former = Former {
         config: &entry,
         created,
         missing_source: &missing_source,
     };
-    let undo = undo::undo(&objects, &arguments.pool, former, plan::IDENTITY)?;
-    let from = target_name(pool).to_owned();
-    let edits = plan_edits(&undo.edits)?;
-    let base = BaseInputs::read(&Base::default())?;
-    let report = plan::foretell(found, &edits, &base.settings())?;
-    let mut text = describe(&arguments.pool, &from, &entry.name, &undo);
+    let undo = undo::undo(&sources, &arguments.pool, former, plan::IDENTITY)?;
+    let report = plan::foretell(&client, &plan_edits(&undo.edits)?, &Base::default()).await?;
+    let mut text = describe(&arguments.pool, target_name(&pool), &entry.name, &undo);
     text.push_str(&plan::text::describe(&report, false));
     output::print(&text)?;
     if arguments.dry_run {
@@ -74,6 +63,16 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
         arguments.pool, undo.result
     ))?;
     Ok(Outcome::Done)
+}
+
+async fn rendered_of(client: &Client, pool: &str) -> anyhow::Result<Vec<MachineConfig>> {
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    let all = explained(
+        configs.list(&ListParams::default()).await,
+        "list the MachineConfigs",
+    )?;
+    let belongs = |config: &MachineConfig| retention::pool_of(&config.metadata) == Some(pool);
+    Ok(all.items.into_iter().filter(belongs).collect())
 }
 
 async fn former(

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use mco_core::overview::{NodeOverview, PoolOverview, PoolState};
+use mco_core::words::ago;
 
 use crate::output::harmless;
 use crate::table::Table;
-use crate::words::ago;
 
 const BAR: usize = 20;
 /// More nodes than this that do the same are not named one by one.
@@ -134,13 +134,14 @@ pub fn progress(pool: &PoolOverview, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mco_core::overview::PoolState;
+    use mco_core::overview::{PoolState, Standing};
 
     use super::*;
 
     fn node(name: &str, doing: &str) -> NodeOverview {
         NodeOverview {
             name: name.to_owned(),
+            standing: Standing::Updating,
             state: "Working".to_owned(),
             current: "rendered-worker-1".to_owned(),
             desired: "rendered-worker-2".to_owned(),

@@ -37,6 +37,11 @@ impl DataDirectory {
         self.0.join("kubeconfig")
     }
 
+    /// Where the address for the next login to the console is.
+    pub fn console(&self) -> PathBuf {
+        self.0.join("console")
+    }
+
     /// The root of a local node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.0.join("nodes").join(name)

@@ -1,6 +1,7 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
 mod admission;
+mod console;
 mod control_plane;
 mod data_directory;
 mod ignition_server;
@@ -20,6 +21,7 @@ use crate::cli::Up;
 use crate::output::{self, Outcome};
 use crate::runtime;
 use control_plane::ControlPlane;
+pub use control_plane::bind;
 use data_directory::DataDirectory;
 use nodes::Fleet;
 
@@ -100,13 +102,9 @@ async fn system(
         let kubelet = control_plane.client("kubelet");
         components.start("a local node", node.run(kubelet, daemon, root, stop.clone()));
     }
-    output::print(&welcome::full(
-        directory,
-        control_plane.url(),
-        &server,
-        listen,
-        server_port,
-    ))
+    let address = console::start(arguments.console_port, directory, control_plane, components).await?;
+    let welcome = welcome::full(directory, control_plane.url(), &server, listen, server_port);
+    output::print(&format!("{welcome}\nconsole     {address}\n"))
 }
 
 /// The port that was asked for, or another while that one is taken: nobody should have to choose ports to try something.

@@ -1,12 +1,22 @@
-//! Times as a person reads them.
+//! How numbers, times and texts from outside are written for people, the same in a terminal and in a browser.
 
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
+/// `1 node`, `2 nodes`.
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// The time between two moments, in the two largest units that are not zero.
 pub fn ago(now: Timestamp, then: Timestamp) -> String {
     lasting(now.duration_since(then).max(SignedDuration::ZERO).as_secs())
+}
+
+/// A moment to the second, in universal time like everything a cluster says.
+pub fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 /// A number of seconds, in the two largest units that are not zero.
@@ -33,9 +43,22 @@ pub fn lasting(seconds: i64) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// A moment to the second, in universal time like everything a cluster says.
-pub fn moment(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+/// Names and contents come from outside; control characters in them must reach neither terminals nor pages, and nor may
+/// those that turn the direction of writing round.
+pub fn harmless(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escape = c.is_control() && !matches!(c, '\n' | '\t') || turns_writing(c);
+            let plain = (!escape).then_some(c);
+            plain
+                .into_iter()
+                .chain(escape.then(|| c.escape_unicode()).into_iter().flatten())
+        })
+        .collect()
+}
+
+fn turns_writing(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -56,6 +79,11 @@ mod tests {
             let now = start + SignedDuration::from_secs(seconds);
             assert_eq!(ago(now, start), text);
         }
-        assert_eq!(moment(start), "1970-01-01 00:00:00Z");
+    }
+
+    #[test]
+    fn control_characters_are_seen_and_not_obeyed() {
+        assert_eq!(harmless("a\u{1b}[31mb\n\tc\u{7f}"), "a\\u{1b}[31mb\n\tc\\u{7f}");
+        assert_eq!(harmless("a\u{202e}b"), "a\\u{202e}b");
     }
 }
