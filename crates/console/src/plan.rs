@@ -6,7 +6,7 @@ use kube::Client;
 use mco_core::bootstrap::{BootstrapError, Settings};
 use mco_core::comparison::Entry;
 use mco_core::forecast::{self, Edit, PoolForecast, Refusal, Situation};
-use mco_core::manifest::Manifest;
+use mco_core::manifest::{Manifest, ManifestError};
 use mco_core::render::Identity;
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ pub enum PlanError {
     /// A name that means nothing is a typing mistake, and must not look like "no change".
     #[error("there is no object named {0} to delete")]
     NothingToDelete(String),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     #[error("{} cannot be used: {}", mco_core::words::count(.0.len(), "object"), all(.0))]
     Unusable(Vec<BootstrapError>),
 }
@@ -49,15 +51,25 @@ fn all(errors: &[BootstrapError]) -> String {
 pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) -> Result<Report, PlanError> {
     let found = cluster::read(client).await?;
     known(&found.objects, edits)?;
-    let (after, mut refused) = forecast::edited(&found.objects, edits);
+    let (_, mut refused) = forecast::edited(&found.objects, edits);
     refused.extend(cluster::refused_by_server(client, edits, &refused).await);
+    let is_accepted = |edit: &&Edit| match edit {
+        Edit::Apply(manifest) => !refused
+            .iter()
+            .any(|one| one.kind == manifest.kind && one.name == manifest.name),
+        Edit::Delete(_) => true,
+    };
+    let accepted: Vec<Edit> = edits.iter().filter(is_accepted).cloned().collect();
+    let (after, _) = forecast::edited(&found.objects, &accepted);
+    // A MachineConfiguration among the edits says what the other edits cost.
+    let policy = forecast::policy(&after)?.unwrap_or(found.policy);
     let after = forecast::in_cluster(&found.objects, after, settings).map_err(PlanError::Unusable)?;
     let situation = Situation {
         current: found.current,
         nodes: &found.nodes,
         pods: &found.pods,
         budgets: &found.budgets,
-        policy: found.policy,
+        policy,
     };
     let identity = Identity {
         controller_version: settings.controller_version,

@@ -5,14 +5,15 @@
 
 use serde::Serialize;
 
-/// What a complaint means, in the order: what happened, what to do.
+/// What a complaint means, and what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Advice {
     /// A few words; the heading of its section in the guide.
     pub title: &'static str,
     pub meaning: &'static str,
-    pub remedy: &'static str,
+    /// What to do, in the order to try it.
+    pub steps: &'static [&'static str],
     #[serde(skip)]
     signs: &'static [&'static str],
 }
@@ -38,34 +39,48 @@ pub fn is_drift(complaint: &str) -> bool {
 const DRIFT: usize = 3;
 
 /// Specific entries before general ones: a complaint may quote another.
-const ALL: [Advice; 15] = [
+const ALL: [Advice; 16] = [
     Advice {
         title: "The new config cannot be applied to running machines",
         meaning: "The change touches something that only an installation can set, such as disks, filesystems or FIPS.",
-        remedy: "Take the change out of the MachineConfig that the message names, or install the machine anew with it.",
+        steps: &[
+            "Take the change out of the MachineConfig that the message names; mco rollout undo shows how. The node follows the \
+             next config at once.",
+            "Or install the machine anew; a first boot takes every part of a config.",
+        ],
         signs: &["are not reconcilable", "is not reconcilable against"],
     },
     Advice {
         title: "A drain takes too long",
         meaning: "For an hour not every pod could be moved away from the node, so it could not be changed.",
-        remedy: "See what the drain waits for with mco node NODE. Make room for another replica, correct the \
-                 PodDisruptionBudget, or delete the pod; the drain goes on by itself.",
+        steps: &[
+            "See which pod and which PodDisruptionBudget the drain waits for.",
+            "Scale the workload up, repair its unhealthy pods, correct the budget, or delete the pod; the drain goes on by \
+             itself.",
+        ],
         signs: &["failed to drain node"],
     },
     Advice {
         title: "A node cannot be given back",
         meaning: "The node has its new config, but for ten minutes nobody uncordoned it.",
-        remedy: "Check that the controller runs (kubectl get pods -n openshift-machine-config-operator); it uncordons \
-                 the node as soon as it does.",
+        steps: &[
+            "Check that the controller runs (kubectl get pods -n openshift-machine-config-operator); it uncordons the node as \
+             soon as it does.",
+            "Uncordon the node by hand with kubectl uncordon if it has to take work now.",
+        ],
         signs: &["failed to uncordon node"],
     },
     Advice {
         title: "A machine is not what its config says",
         meaning: "Somebody or something has changed a file, a unit or a key that a MachineConfig manages. Nothing is \
                   overwritten, and the node takes no new config until it is clear which side is right.",
-        remedy: "See what differs with mco drift. Put the file back as it was and the node recovers by itself; or put \
-                 your change into a MachineConfig; or have the config written again by creating \
-                 /run/machine-config-daemon-force on the node.",
+        steps: &[
+            "See what differs with mco drift, put the file back as it was, and the node recovers by itself.",
+            "Or, if the change is wanted, put it into a MachineConfig; it then reaches every node of the pool.",
+            "Or have the config written again by creating /run/machine-config-daemon-force on the node.",
+            "If a program keeps changing it, take the file out of the MachineConfig, or let the pool heal drift with the \
+             annotation machineconfiguration.openshift.io/drift-policy: heal.",
+        ],
         signs: &[
             "unexpected on-disk state",
             "content mismatch for file",
@@ -81,8 +96,10 @@ const ALL: [Advice; 15] = [
     Advice {
         title: "The config is not there",
         meaning: "The rendered config that the node shall have does not exist in the cluster, and the node has no copy.",
-        remedy: "See which config the pool wants with mco status. If somebody deleted a rendered config, it is \
-                 rendered again as soon as one of its MachineConfigs changes; mco rollout history lists what is left.",
+        steps: &[
+            "If its MachineConfigs are unchanged, the controller renders the same config under the same name again.",
+            "Otherwise change any MachineConfig of the pool, so that a new target is rendered; failed nodes follow it at once.",
+        ],
         signs: &[
             "machineconfig.machineconfiguration.openshift.io",
             "MachineConfig not found",
@@ -91,30 +108,38 @@ const ALL: [Advice; 15] = [
     Advice {
         title: "The machine was installed with another config",
         meaning: "The config that the machine got at its first boot is not the one that the cluster renders for its pool.",
-        remedy: "Compare both with the difference that the node keeps at \
-                 /etc/machine-config-daemon/bootstrapconfigdiff, and give the cluster what the installation had, or \
-                 install the machine anew.",
+        steps: &[
+            "Compare the MachineConfigs that the installer had with those in the cluster; the node keeps the difference in \
+             /etc/machine-config-daemon/bootstrapconfigdiff.",
+            "Create what is missing in the cluster, or install the machine anew.",
+        ],
         signs: &["bootstrap generated MC"],
     },
     Advice {
         title: "A service could not be reloaded or restarted",
         meaning: "The files are in place, but a service that has to notice them did not do so.",
-        remedy: "Look at the service on the node (systemctl status, journalctl -u). A mistake in its configuration is \
-                 corrected in the MachineConfig; the node tries again by itself.",
+        steps: &[
+            "Look at the service on the node with systemctl status and journalctl -u.",
+            "Correct a mistake in its configuration in the MachineConfig; the node tries again by itself.",
+        ],
         signs: &[" after reload ", " after restart ", "systemctl"],
     },
     Advice {
         title: "The machine came back different",
         meaning: "The machine has booted, but something is not what its new config says.",
-        remedy: "The message names the file or the part of the system. Look for what writes it at boot, and take it out \
-                 of either that program or the MachineConfig.",
+        steps: &[
+            "The message names the file or the part of the system. Look for what writes it at boot, and take it out of either \
+             that program or the MachineConfig.",
+        ],
         signs: &["the machine has booted, but"],
     },
     Advice {
         title: "The operating system could not be changed",
         meaning: "The machine's image, kernel or extensions could not be put in place, or were lost at the last boot.",
-        remedy: "The message says what is missing. On the node, rpm-ostree status or bootc status and the journal of the \
-                 previous boot (journalctl -b -1) say why.",
+        steps: &[
+            "On the node, rpm-ostree status or bootc status and the journal of the previous boot (journalctl -b -1) say why.",
+            "On a machine without an image backend, take osImageURL, kernelType and extensions out of the MachineConfigs.",
+        ],
         signs: &[
             "cannot be changed on this machine",
             "staged deployment is missing",
@@ -123,42 +148,55 @@ const ALL: [Advice; 15] = [
         ],
     },
     Advice {
+        title: "The disk is full",
+        meaning: "Nothing could be written. Nothing was half-written either: the old config is still in place.",
+        steps: &["Free some space on the node; the daemon tries again by itself."],
+        signs: &["No space left", "disk full", "ENOSPC"],
+    },
+    Advice {
         title: "A change could not be taken back",
-        meaning: "Writing failed half-way and so did putting the old files back; the disk may be full or failing.",
-        remedy: "Check the disk (df, dmesg). The daemon finishes or takes back the change by itself as soon as it can \
-                 write.",
+        meaning: "Writing failed half-way and so did putting the old files back; the disk may be failing.",
+        steps: &[
+            "Check the disk (df, dmesg). The daemon finishes or takes back the change by itself as soon as it can write.",
+        ],
         signs: &["error rolling back", "the journal of the last change"],
     },
     Advice {
         title: "The disruption policies are not ready",
         meaning: "The operator has not yet looked at the MachineConfiguration, so it is not known what a change costs.",
-        remedy: "Check that the operator runs and that MachineConfiguration cluster has a status.",
+        steps: &[
+            "Check that the operator runs; the node goes on as soon as MachineConfiguration cluster has a status.",
+        ],
         signs: &["NodeDisruptionPolicyStatus was not ready"],
     },
     Advice {
         title: "Certificates could not be written",
         meaning: "The node could not put the cluster's certificates onto its disk.",
-        remedy: "The message says which file. Check the disk and the ControllerConfig's certificates.",
+        steps: &["The message says which file. Check for a full or read-only disk; the daemon keeps trying."],
         signs: &["could not sync certificates"],
     },
     Advice {
         title: "A pool cannot be rendered",
         meaning: "The pool's MachineConfigs do not make a valid config together. Its machines stay as they are.",
-        remedy: "The message names the MachineConfig and the place in it. Try your correction with mco plan -f FILE \
-                 before you apply it.",
+        steps: &[
+            "The message names the MachineConfig and the place in it. Try your correction with mco plan -f FILE before you \
+             apply it.",
+            "Or go back to what the pool had with mco rollout undo.",
+        ],
         signs: &["Failed to render configuration for pool"],
     },
     Advice {
         title: "An operating system image could not be built",
         meaning: "The pool has a MachineOSConfig, and the build of its image failed.",
-        remedy: "Look at the MachineOSBuild and its pod's log, and correct the MachineOSConfig.",
+        steps: &["Look at the MachineOSBuild and its pod's log, and correct or delete the MachineOSConfig."],
         signs: &["Custom OS image build failed"],
     },
     Advice {
         title: "The cluster does not answer the node",
         meaning: "The daemon could not read or write its objects for half a minute.",
-        remedy: "Check the network between the node and the API server, and the node's credentials. The daemon goes on \
-                 by itself.",
+        steps: &[
+            "Check the network between the node and the API server, and the node's credentials. The daemon goes on by itself.",
+        ],
         signs: &[
             "could not read MachineConfig",
             "could not read the disruption policies",
@@ -170,9 +208,13 @@ const ALL: [Advice; 15] = [
 
 const UNKNOWN: Advice = Advice {
     title: "Something else",
-    meaning: "The node's daemon could not do its work; it keeps trying.",
-    remedy: "The message says what failed. The daemon's log says more: kubectl logs -n openshift-machine-config-operator \
-             of the node's machine-config-daemon pod, or journalctl -u machine-config-daemon on the node.",
+    meaning: "The daemon could not bring the machine to its config and keeps trying; the machine still has its old config.",
+    steps: &[
+        "Read the message; it names the object or path that is wrong.",
+        "Correct the MachineConfig it names: a node that failed on a bad config follows a new one at once.",
+        "The daemon's log says more: that of the node's machine-config-daemon pod in openshift-machine-config-operator, or \
+         journalctl -u machine-config-daemon on the node.",
+    ],
     signs: &[],
 };
 
@@ -207,7 +249,8 @@ mod tests {
                 "the machine has booted, but kernel arguments differ",
                 "The machine came back different",
             ),
-            ("disk full", "Something else"),
+            ("write /etc/a: No space left on device", "The disk is full"),
+            ("the moon is full", "Something else"),
             ("", "Something else"),
         ] {
             assert_eq!(for_complaint(complaint).title, title, "{complaint}");

@@ -11,6 +11,8 @@ use crate::reconcilable::{self, Overrides};
 use crate::render::Rendered;
 use crate::validate;
 
+const READABLE_BY_ALL: i64 = 0o004;
+
 /// One side. The default is a machine without any config.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
@@ -34,6 +36,27 @@ impl Entry {
         let mut files = self.ignition.storage.files.iter();
         let file = files.find(|file| file.path == path)?;
         String::from_utf8(diff::file_bytes(file)?).ok()
+    }
+
+    /// A unit and its drop-ins, one after the other; empty if it is not there.
+    fn text_of_unit(&self, name: &str) -> String {
+        let mut units = self.ignition.systemd.units.iter();
+        let Some(unit) = units.find(|unit| unit.name == name) else {
+            return String::new();
+        };
+        let dropins = unit.dropins.iter().map(|dropin| {
+            let contents = dropin.contents.as_deref().unwrap_or_default();
+            format!("# drop-in {}\n{contents}", dropin.name)
+        });
+        let contents = unit.contents.clone().into_iter();
+        contents.chain(dropins).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether everybody on a machine may read a file, or it is not there.
+    pub fn is_public(&self, path: &str) -> bool {
+        let mut files = self.ignition.storage.files.iter();
+        let file = files.find(|file| file.path == path);
+        file.is_none_or(|file| diff::mode_bits(file) & READABLE_BY_ALL != 0)
     }
 
     fn side(&self) -> Side<'_> {
@@ -111,6 +134,28 @@ impl Comparison {
             let before = old.text_of(&file.path).or_else(|| absent(Kind::Added))?;
             let after = new.text_of(&file.path).or_else(|| absent(Kind::Removed))?;
             Some((file.path.as_str(), before, after))
+        })
+    }
+}
+
+impl Comparison {
+    /// The units whose text or drop-ins change, with both texts; what is not there is empty.
+    pub fn unit_texts<'c>(
+        &'c self,
+        old: &'c Entry,
+        new: &'c Entry,
+    ) -> impl Iterator<Item = (&'c str, String, String)> {
+        let with_text = self
+            .changes
+            .units
+            .iter()
+            .filter(|unit| unit.contents_changed || !unit.dropins.is_empty());
+        with_text.map(move |unit| {
+            (
+                unit.name.as_str(),
+                old.text_of_unit(&unit.name),
+                new.text_of_unit(&unit.name),
+            )
         })
     }
 }

@@ -256,7 +256,11 @@ pub fn contents(file: &File) -> Contents {
 }
 
 pub fn mode(file: &File) -> String {
-    format!("0{:o}", file.mode.unwrap_or(DEFAULT_FILE_MODE))
+    format!("0{:o}", mode_bits(file))
+}
+
+pub(crate) fn mode_bits(file: &File) -> i64 {
+    file.mode.unwrap_or(DEFAULT_FILE_MODE)
 }
 
 fn owner(file: &File) -> String {

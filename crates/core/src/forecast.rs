@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use mco_api::MachineConfig;
+use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::annotations;
+use mco_api::{MachineConfig, MachineConfiguration};
 use serde::Serialize;
 
 use crate::admission;
@@ -17,7 +18,7 @@ use crate::comparison::{self, Comparison, Entry};
 use crate::disruption::{Drain, Policy};
 use crate::drain::{self, Blocker, Budgets, Eviction};
 use crate::explain::{self, Explanation};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, ManifestError};
 use crate::problem::Problem;
 use crate::render::{Identity, Rendered};
 use crate::rollout::{PoolWaves, View, waves};
@@ -206,6 +207,22 @@ fn generated(cluster: Cluster) -> BTreeMap<String, MachineConfig> {
         .filter_map(|config| Some((config.metadata.name.clone()?, config)))
         .filter(|(name, _)| cluster.origins.of_config(name).is_some())
         .collect()
+}
+
+/// The rules about what changes cost that these objects hold, if one of them is the cluster's MachineConfiguration. Its
+/// status would hold the same a moment after it was written.
+pub fn policy(objects: &[Manifest]) -> Result<Option<Policy>, ManifestError> {
+    let is_settings = |object: &&Manifest| {
+        object.kind == "MachineConfiguration" && object.name == MACHINE_CONFIGURATION_NAME
+    };
+    let Some(settings) = objects.iter().find(is_settings) else {
+        return Ok(None);
+    };
+    let settings: MachineConfiguration = settings.decode()?;
+    let own = settings.spec.node_disruption_policy;
+    Ok(Some(own.map_or_else(Policy::default, |own| {
+        Policy::default().with_cluster_policies(&own)
+    })))
 }
 
 /// What becomes of every pool.

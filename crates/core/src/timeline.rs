@@ -4,13 +4,16 @@
 //! their times; when it ends, the times are gone. Events tell each step as it happens, but a cluster forgets them after an
 //! hour or so, and some get lost. Nothing is decided here, and what neither witness knows is not invented.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use mco_api::MachineConfigNode;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::events::{daemon, drain, rollout};
 use serde::Serialize;
+
+/// How the pool's controller begins when it tells that it sent one node somewhere.
+const REQUEST: &str = "Targeted node ";
 
 /// What can happen to a node, in the order of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -87,7 +90,8 @@ pub fn timeline<'a>(
     let conditions = conditions.map_or(&[][..], |status| &status.conditions);
     let mut moments: Vec<Moment> = conditions.iter().filter_map(from_condition).collect();
     moments.extend(events.into_iter().filter_map(|event| from_event(node, event)));
-    moments.sort_by(|a, b| (a.at, a.step).cmp(&(b.at, b.step)));
+    // Most witnesses know only the second; within one, things happen in the order of an update.
+    moments.sort_by_key(|moment| (moment.at.as_second(), moment.step));
     let mut moments = once_each(latest_update(moments));
     let times: Vec<Timestamp> = moments.iter().skip(1).map(|moment| moment.at).collect();
     for (moment, next) in moments.iter_mut().zip(times.into_iter().map(Some).chain([None])) {
@@ -104,35 +108,29 @@ pub fn timeline<'a>(
 }
 
 fn seconds_between(start: Timestamp, end: Timestamp) -> i64 {
-    end.duration_since(start).max(SignedDuration::ZERO).as_secs()
+    (end.as_second() - start.as_second()).max(0)
 }
 
 /// What happened from the latest request on; without a request, after the update before.
 fn latest_update(mut moments: Vec<Moment>) -> Vec<Moment> {
-    let requests = |moment: &Moment| moment.step == Step::Asked;
-    let first = match moments.iter().rposition(requests) {
+    let is = |step: Step| move |moment: &Moment| moment.step == step;
+    let first = if let Some(last) = moments.iter().rposition(is(Step::Asked)) {
         // The controller says that it asked a moment before the node says that it was.
-        Some(last) => {
-            let same = moments
-                .iter()
-                .take(last)
-                .rev()
-                .take_while(|moment| requests(moment));
-            last - same.count()
-        }
-        None => {
-            let done = moments.iter().rposition(|moment| moment.step == Step::Done);
-            let before = done.and_then(|last| {
-                let earlier = moments.iter().take(last);
-                earlier
-                    .enumerate()
-                    .filter(|(_, moment)| moment.step == Step::Done)
-                    .last()
-            });
-            before.map_or(0, |(index, _)| index + 1)
-        }
+        let is_the_same = |earlier: &Moment| earlier.step == Step::Asked && is_told_by_controller(earlier);
+        let before = last.checked_sub(1).and_then(|before| moments.get(before));
+        let told_twice =
+            before.is_some_and(is_the_same) && !moments.get(last).is_some_and(is_told_by_controller);
+        if told_twice { last - 1 } else { last }
+    } else {
+        let ends = moments.iter().enumerate().rev();
+        let mut ends = ends.filter(|(_, moment)| is(Step::Done)(moment));
+        ends.nth(1).map_or(0, |(index, _)| index + 1)
     };
     moments.split_off(first)
+}
+
+fn is_told_by_controller(request: &Moment) -> bool {
+    request.message.starts_with(REQUEST)
 }
 
 /// Both witnesses tell of the same step, and a trouble is told again and again; the first time counts.
@@ -140,7 +138,9 @@ fn once_each(moments: Vec<Moment>) -> Vec<Moment> {
     let mut once: Vec<Moment> = Vec::new();
     for moment in moments {
         let known = once.iter().any(|earlier| match moment.step {
-            Step::Trouble => earlier.step == Step::Trouble && earlier.message == moment.message,
+            Step::Trouble => {
+                earlier.step == Step::Trouble && tells_the_same(&earlier.message, &moment.message)
+            }
             // Several services may be restarted.
             Step::Actions => earlier.message == moment.message,
             step => earlier.step == step,
@@ -150,6 +150,11 @@ fn once_each(moments: Vec<Moment>) -> Vec<Moment> {
         }
     }
     once
+}
+
+/// One witness quotes the other with a few words around it.
+fn tells_the_same(one: &str, other: &str) -> bool {
+    one.contains(other) || other.contains(one)
 }
 
 fn from_condition(condition: &Condition) -> Option<Moment> {
@@ -234,7 +239,7 @@ fn is_request(node: &str, reason: &str, message: &str) -> bool {
         reason,
         rollout::SET_DESIRED_CONFIG | rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE
     ) && message
-        .strip_prefix("Targeted node ")
+        .strip_prefix(REQUEST)
         .and_then(|rest| rest.strip_prefix(node))
         .is_some_and(|rest| rest.starts_with(' '))
 }
@@ -325,6 +330,13 @@ mod tests {
             event(1, "Node", "w", "Cordon", "an older update"),
             event(5, "Node", "w", "NodeDone", "an older update"),
             event(
+                7,
+                "MachineConfigPool",
+                "worker",
+                "SetDesiredConfig",
+                "Targeted node w to MachineConfig: of which nothing more is known",
+            ),
+            event(
                 10,
                 "MachineConfigPool",
                 "worker",
@@ -361,11 +373,44 @@ mod tests {
     }
 
     #[test]
+    fn witnesses_that_know_only_the_second_are_heard_in_the_order_of_an_update() {
+        let mut asked = event(
+            10,
+            "MachineConfigPool",
+            "worker",
+            "SetDesiredConfig",
+            "Targeted node w to MachineConfig: x",
+        );
+        asked.event_time = serde_json::from_value(json!("2026-01-01T00:00:10.900000Z")).unwrap();
+        let events = [
+            event(10, "Node", "w", "NodeDone", "done"),
+            event(10, "Node", "w", "Cordon", "cordoned"),
+            asked,
+        ];
+        let timeline = timeline("w", None, &events, at(30));
+        assert_eq!(
+            shown(&timeline),
+            [
+                (Step::Asked, Some(0)),
+                (Step::Cordoned, Some(0)),
+                (Step::Done, None)
+            ]
+        );
+    }
+
+    #[test]
     fn trouble_after_an_update_is_told_once() {
         let events = [
             event(1, "Node", "w", "NodeDone", "done"),
             event(9, "Node", "w", "ConfigDriftDetected", "content mismatch"),
             event(19, "Node", "w", "ConfigDriftDetected", "content mismatch"),
+            event(
+                20,
+                "Node",
+                "w",
+                "PreflightConfigDriftCheckFailed",
+                "unexpected: content mismatch",
+            ),
         ];
         let timeline = timeline("w", None, &events, at(30));
         assert_eq!(shown(&timeline), [(Step::Done, Some(8)), (Step::Trouble, None)]);

@@ -11,7 +11,16 @@ pub fn count(number: usize, noun: &str) -> String {
 
 /// The time between two moments, in the two largest units that are not zero.
 pub fn ago(now: Timestamp, then: Timestamp) -> String {
-    let seconds = now.duration_since(then).max(SignedDuration::ZERO).as_secs();
+    lasting(now.duration_since(then).max(SignedDuration::ZERO).as_secs())
+}
+
+/// A moment to the second, in universal time like everything a cluster says.
+pub fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+/// A number of seconds, in the two largest units that are not zero.
+pub fn lasting(seconds: i64) -> String {
     let parts = [
         (seconds / 86_400, "d"),
         (seconds / 3600 % 24, "h"),

@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use mco_console::ReadError;
 
 /// A person waits for the answer; a cluster that is there gives it at once.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -72,7 +73,9 @@ impl Connection {
             Some(path) => format!("cannot use the kubeconfig {}", path.display()),
             None => "cannot use $KUBECONFIG or ~/.kube/config".to_owned(),
         };
-        let causes = anyhow::Chain::new(error).map(ToString::to_string);
+        // The place in the file follows on more lines; the first says what is wrong.
+        let causes =
+            anyhow::Chain::new(error).filter_map(|cause| cause.to_string().lines().next().map(str::to_owned));
         let mut said: Vec<String> = Vec::new();
         for cause in causes {
             // Many errors repeat their cause; a person needs to read it once.
@@ -89,5 +92,21 @@ impl Connection {
 
 /// An API error as a sentence that says what was tried, what went wrong and what to do.
 pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
-    Ok(mco_console::explained(result, attempt)?)
+    result.map_err(|error| worded(ReadError::new(error, attempt)))
+}
+
+/// What went wrong, with the way out that a command line has.
+pub fn worded(error: ReadError) -> anyhow::Error {
+    match error {
+        ReadError::Refused {
+            attempt, code: 401, ..
+        } => anyhow!(
+            "cannot {attempt}: the cluster does not accept these credentials; log in again, or choose others with \
+             --kubeconfig or --context"
+        ),
+        ReadError::Refused { code: 403, .. } => {
+            anyhow!("{error}; ask for this right, or choose another user with --context")
+        }
+        error => error.into(),
+    }
 }

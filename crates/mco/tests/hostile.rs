@@ -1,4 +1,5 @@
-//! Input that wants to exhaust memory or time is refused within a fixed bound of memory.
+//! Input that wants to exhaust memory or time is refused within a fixed bound of memory, and input that wants to take over
+//! the terminal is shown harmlessly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -62,5 +63,75 @@ fn what_cannot_be_a_manifest_is_refused() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
         assert!(stderr.contains(expected), "{name}: {stderr}");
+    }
+}
+
+#[test]
+fn nothing_in_a_config_reaches_the_terminal_as_a_command() {
+    let escape = "\u{1b}]0;owned\u{7}\u{1b}[2J<script>alert(1)</script>\u{202e}";
+    let contents: String = escape.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let config = |version: &str, other: &str| {
+        serde_json::json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfig",
+            "metadata": {"name": "50-hostile", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "spec": {
+                "kernelArguments": [format!("a={escape}{version}")],
+                "config": {
+                    "ignition": {"version": "3.5.0"},
+                    "storage": {"files": [
+                        {"path": format!("/etc/{escape}"), "mode": 420,
+                            "contents": {"source": format!("data:,{contents}%0A{version}%0A")}},
+                        {"path": "/etc/other", "contents": {"source": format!("data:,{other}")}},
+                    ]},
+                    "passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [format!("ssh-rsa AAAA {escape}{version}")]}]},
+                    "systemd": {"units": [{"name": "a.service", "enabled": true,
+                        "contents": format!("[Unit]\nDescription={escape}{version}\n")}]},
+                },
+            },
+        })
+        .to_string()
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    for (directory, version) in [("old", "1"), ("new", "2")] {
+        std::fs::create_dir(path(directory)).unwrap();
+        std::fs::write(path(directory).join("hostile.json"), config(version, "")).unwrap();
+    }
+    let (old, new, file) = (path("old"), path("new"), path("new").join("hostile.json"));
+    let (old, new, file) = (
+        old.to_str().unwrap(),
+        new.to_str().unwrap(),
+        file.to_str().unwrap(),
+    );
+    // Large contents are counted, not shown.
+    let large = path("large.json");
+    std::fs::write(&large, config("3", "x".repeat(2 << 20).as_str())).unwrap();
+    let large = large.to_str().unwrap();
+    for (arguments, shown_word) in [
+        (vec!["validate", file], "1 object valid"),
+        (vec!["render", "--manifests", new, "--out", "-"], "owned"),
+        (vec!["explain", "--manifests", new, "--pool", "worker"], "owned"),
+        (vec!["diff", "--show-contents", old, new], "owned"),
+        (
+            vec!["plan", "--manifests", old, "-f", file, "--show-contents"],
+            "owned",
+        ),
+        (vec!["plan", "--manifests", old, "--delete", escape], "owned"),
+        (vec!["plan", "--manifests", old, "-f", large], "2097152 bytes"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mco"))
+            .args(&arguments)
+            .output()
+            .unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        // Rendered objects are for programs and must be what they are; YAML itself escapes control characters.
+        let turns_writing = |c: char| c == '\u{202e}' && !arguments.contains(&"render");
+        let live = shown
+            .chars()
+            .find(|c| c.is_control() && !matches!(c, '\n' | '\t') || turns_writing(*c));
+        assert_eq!(live, None, "{arguments:?}");
+        assert!(shown.contains(shown_word), "{arguments:?}: {shown}");
+        assert!(shown.len() < 1 << 20, "{arguments:?} shows {} bytes", shown.len());
     }
 }

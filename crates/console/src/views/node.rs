@@ -3,10 +3,10 @@
 use askama::Template;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
+use mco_core::advice;
 use mco_core::comparison::{Comparison, Entry};
 use mco_core::node_progress::{StageReport, StageState};
 use mco_core::overview::Standing;
-use mco_core::remedy;
 use mco_core::words::ago;
 
 use super::changes::{self, Changes, Price};
@@ -146,11 +146,11 @@ pub fn node(
     let trouble = standing
         .filter(|standing| *standing == Standing::Degraded)
         .map(|_| {
-            let remedy = remedy::remedy(&details.reason);
+            let advice = advice::for_complaint(&details.reason);
             Trouble {
                 reason: Text::new(&details.reason),
-                meaning: remedy.meaning,
-                steps: remedy.steps,
+                meaning: advice.meaning,
+                steps: advice.steps,
             }
         });
     let (events, events_unknown) = match events {

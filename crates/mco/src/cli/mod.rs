@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub use client::{OnePool, Rollout, RolloutAction, Status, Wait};
+pub use client::{Drift, Gather, Node, OnePool, Rollout, RolloutAction, Status, Undo, Wait};
 pub use console::Console;
 pub use operator::{Controller, Install, Operator};
 pub use plan::Plan;
@@ -36,7 +36,10 @@ pub enum Command {
     Plan(Box<Plan>),
     Status(Status),
     Wait(Wait),
+    Node(Node),
+    Drift(Drift),
     Rollout(Rollout),
+    Gather(Gather),
     Console(Console),
     Render(Render),
     Validate(Validate),
@@ -50,6 +53,7 @@ pub enum Command {
     Server(Box<Server>),
     Pointer(Pointer),
     Completions(Completions),
+    Man(Man),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -204,4 +208,16 @@ pub struct Completions {
     /// The shell.
     #[arg(value_enum)]
     pub shell: Shell,
+}
+
+/// Write the manual pages of all commands.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco man --out man/
+  mco man --out /usr/local/share/man/man1")]
+pub struct Man {
+    /// The directory; it is created if it is missing.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
 }

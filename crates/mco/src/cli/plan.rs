@@ -17,8 +17,16 @@ Examples:
   mco plan -f 50-chrony.yaml --manifests cluster/
 
 Asks the cluster of your kubeconfig and changes nothing there. With --manifests
-a directory takes the cluster's place. Exit code 0 when no machine would notice,
-3 when there are changes, 1 when something would be refused.")]
+a directory takes the cluster's place; Nodes, Pods and PodDisruptionBudgets in it
+count, and so do the disruption policies of a MachineConfiguration.
+
+File contents may be secret, so they are shown as sizes and hashes. With
+--show-contents the changed lines of files and units are shown, except of files
+that not everybody on a machine may read, and with whatever looks like a password,
+a token or a key removed.
+
+Exit code 0 when no machine would notice, 3 when there are changes, 1 when
+something would be refused.")]
 pub struct Plan {
     /// Files, directories, or - for standard input, with the objects you want to apply.
     #[arg(
@@ -36,7 +44,7 @@ pub struct Plan {
     pub manifests: Option<PathBuf>,
     #[command(flatten)]
     pub base: Base,
-    /// Show the changed lines of text files, which may be secret.
+    /// Show the changed lines of text files, with secrets removed.
     #[arg(long)]
     pub show_contents: bool,
     /// Print the plan in this format.

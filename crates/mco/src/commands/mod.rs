@@ -5,8 +5,12 @@ mod controller;
 mod crds;
 mod daemon;
 mod diff;
+mod drift;
 mod explain;
+mod gather;
 mod install;
+mod man;
+mod node;
 mod operator;
 mod plan;
 mod pointer;
@@ -31,7 +35,10 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Wait(arguments) => status::wait(&arguments),
+        Command::Node(arguments) => node::run(&arguments),
+        Command::Drift(arguments) => drift::run(&arguments),
         Command::Rollout(arguments) => rollout::run(arguments),
+        Command::Gather(arguments) => gather::run(&arguments),
         Command::Console(arguments) => console::run(arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
@@ -45,6 +52,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Server(arguments) => server::run(*arguments),
         Command::Pointer(arguments) => pointer::run(&arguments),
         Command::Completions(arguments) => completions(arguments.shell),
+        Command::Man(arguments) => man::run(&arguments),
     }
 }
 

@@ -7,20 +7,30 @@ use mco_core::change_list;
 use mco_core::comparison::{Comparison, Entry};
 use mco_core::diff::ConfigDiff;
 use mco_core::disruption::Drain;
+use mco_core::redaction;
 use similar::TextDiff;
 
 use crate::output;
 
-/// Unified diffs of the text files that change, by path.
+/// Unified diffs of the text files and units that change, by path or name, with whatever looks like a secret removed.
+/// Files that not everybody on a machine may read are not shown at all.
 pub fn unified(comparison: &Comparison, old: &Entry, new: &Entry) -> BTreeMap<String, String> {
-    let texts = comparison.texts(old, new);
-    texts
-        .map(|(path, before, after)| {
-            let diff = TextDiff::from_lines(&before, &after);
-            let text = diff.unified_diff().context_radius(3).to_string();
-            (path.to_owned(), text)
-        })
-        .collect()
+    let difference = |before: &str, after: &str| {
+        let diff = TextDiff::from_lines(before, after);
+        redaction::text(&diff.unified_diff().context_radius(3).to_string())
+    };
+    let files = comparison.texts(old, new).map(|(path, before, after)| {
+        let text = if old.is_public(path) && new.is_public(path) {
+            difference(&before, &after)
+        } else {
+            "[not shown: not everybody may read this file]".to_owned()
+        };
+        (path.to_owned(), text)
+    });
+    let units = comparison
+        .unit_texts(old, new)
+        .map(|(name, before, after)| (name.to_owned(), difference(&before, &after)));
+    files.chain(units).collect()
 }
 
 pub fn describe(pool: Option<&str>, comparison: &Comparison, texts: &BTreeMap<String, String>) -> String {
@@ -66,7 +76,9 @@ pub fn describe(pool: Option<&str>, comparison: &Comparison, texts: &BTreeMap<St
 fn describe_changes(changes: &ConfigDiff, texts: &BTreeMap<String, String>, text: &mut String) {
     for line in change_list::lines(changes) {
         let _ = writeln!(text, "  {}", output::harmless(&line.to_string()));
-        let diff = texts.get(&line.name).filter(|_| line.what == "file");
+        let diff = texts
+            .get(&line.name)
+            .filter(|_| ["file", "unit"].contains(&line.what));
         for line in diff.into_iter().flat_map(|diff| diff.lines()) {
             let _ = writeln!(text, "      {}", output::harmless(line));
         }

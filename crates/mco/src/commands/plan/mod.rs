@@ -1,18 +1,26 @@
 //! `mco plan`
 
-mod cluster;
-mod text;
+pub mod cluster;
+pub mod text;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Client;
 use mco_console::plan::{PlanError, Report, known};
 use mco_core::bootstrap::{self, BootstrapError, Cluster};
+use mco_core::explain::{self, Explanation};
 use mco_core::forecast::{self, Edit, Situation};
 use mco_core::manifest::Manifest;
 use mco_core::overview::PoolOverview;
 use mco_core::render::Identity;
 
 use super::VERSION;
-use crate::cli::Plan;
+use crate::cli::{Base, Plan};
+use crate::connection::worded;
 use crate::input::{self, count};
 use crate::output::{self, Outcome};
 use crate::runtime;
@@ -20,11 +28,7 @@ use crate::runtime;
 pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
     let edits = edits(arguments)?;
     let report = match &arguments.manifests {
-        Some(directory) => offline(
-            input::manifests(std::slice::from_ref(directory))?.read,
-            &edits,
-            arguments,
-        )?,
+        Some(directory) => offline(read_all(std::slice::from_ref(directory))?, &edits, arguments)?,
         None => runtime::ask(online(&edits, arguments))?,
     };
     match arguments.output {
@@ -40,10 +44,9 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
 }
 
 /// Whether the pool's target has everything that its MachineConfigs say now. Right after a change it has not.
-pub async fn is_rendered(client: &kube::Client, pool: &PoolOverview) -> anyhow::Result<bool> {
-    let sources = cluster::sources(client).await?;
-    let objects = assembled(bootstrap::adopt(sources.objects))?;
-    let outcomes = objects.render(IDENTITY);
+pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result<bool> {
+    let sources = cluster::sources(client).await.map_err(worded)?;
+    let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
     let outcome = outcomes.into_iter().find(|outcome| outcome.name() == pool.name);
     Ok(match outcome.map(|outcome| outcome.result) {
         Some(Ok(rendered)) => rendered.name() == pool.target,
@@ -51,15 +54,48 @@ pub async fn is_rendered(client: &kube::Client, pool: &PoolOverview) -> anyhow::
     })
 }
 
+/// Where each part of each pool's config comes from. A pool that cannot be rendered is left out.
+pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String, Vec<Explanation>>> {
+    let sources = cluster::sources(client).await.map_err(worded)?;
+    let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
+    let explained = outcomes.into_iter().filter_map(|outcome| {
+        let name = outcome.name().to_owned();
+        Some((name, explain::explain(&outcome.result.ok()?)))
+    });
+    Ok(explained.collect())
+}
+
+/// What edits would do to a cluster.
+pub async fn foretell(client: &Client, edits: &[Edit], base: &Base) -> anyhow::Result<Report> {
+    let base = input::BaseInputs::read(base)?;
+    let report = mco_console::plan::foretell(client, edits, &base.settings()).await;
+    report.map_err(explained)
+}
+
 fn edits(arguments: &Plan) -> anyhow::Result<Vec<Edit>> {
-    let read = input::manifests(&arguments.files)?;
-    if read.unreadable > 0 {
-        bail!("{} cannot be used", count(read.unreadable, "file"));
-    }
-    let applied = read.read.into_iter().map(Edit::Apply);
+    let applied = read_all(&arguments.files)?.into_iter().map(Edit::Apply);
     Ok(applied
         .chain(arguments.delete.iter().cloned().map(Edit::Delete))
         .collect())
+}
+
+fn read_all(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
+    let manifests = input::manifests(paths)?;
+    if manifests.unreadable > 0 {
+        bail!("{} cannot be used", count(manifests.unreadable, "file"));
+    }
+    Ok(manifests.read)
+}
+
+/// All objects of one kind in a directory.
+fn of_kind<K>(objects: &[Manifest], api_version: &str, kind: &str) -> anyhow::Result<Vec<K>>
+where
+    K: serde::de::DeserializeOwned,
+{
+    let them = objects
+        .iter()
+        .filter(|object| object.api_version == api_version && object.kind == kind);
+    Ok(them.map(Manifest::decode).collect::<Result<_, _>>()?)
 }
 
 fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
@@ -67,6 +103,10 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
     let base = input::BaseInputs::read(&arguments.base)?;
     let settings = base.settings();
     let (after, refused) = forecast::edited(&objects, edits);
+    let nodes: Vec<Node> = of_kind(&after, "v1", "Node")?;
+    let pods: Vec<Pod> = of_kind(&after, "v1", "Pod")?;
+    let budgets: Vec<PodDisruptionBudget> = of_kind(&after, "policy/v1", "PodDisruptionBudget")?;
+    let policy = forecast::policy(&after)?.unwrap_or_default();
     let before = assembled(bootstrap::assemble(objects, &settings))?;
     let after = assembled(bootstrap::assemble(after, &settings))?;
     let current = before
@@ -76,7 +116,10 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
         .collect();
     let situation = Situation {
         current,
-        ..Situation::default()
+        nodes: &nodes,
+        pods: &pods,
+        budgets: &budgets,
+        policy,
     };
     Ok(Report {
         refused,
@@ -87,9 +130,7 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
 
 async fn online(edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
     let client = arguments.connection.client().await?;
-    let base = input::BaseInputs::read(&arguments.base)?;
-    let report = mco_console::plan::foretell(&client, edits, &base.settings()).await;
-    report.map_err(explained)
+    foretell(&client, edits, &arguments.base).await
 }
 
 /// What went wrong, in the words of the command line.
@@ -97,16 +138,17 @@ fn explained(error: PlanError) -> anyhow::Error {
     match error {
         PlanError::NothingToDelete(_) => anyhow!("--delete: {error}"),
         PlanError::Unusable(errors) => unusable(&errors),
-        PlanError::Read(error) => error.into(),
+        PlanError::Manifest(error) => error.into(),
+        PlanError::Read(error) => worded(error),
     }
 }
 
-const IDENTITY: Identity<'static> = Identity {
+pub const IDENTITY: Identity<'static> = Identity {
     controller_version: VERSION,
     release_version: "",
 };
 
-fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
+pub fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
     result.map_err(|errors| unusable(&errors))
 }
 

@@ -1,32 +1,28 @@
 //! `mco status` and `mco wait`
 
-mod text;
+mod live;
+pub mod text;
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::overview::{PoolOverview, PoolState, overview};
 use mco_core::rollout::View;
 
+use self::live::{Live, Screen};
 use crate::cli::{Status, Wait};
 use crate::connection::explained;
 use crate::output::{self, Outcome};
 use crate::runtime;
 
-/// Changes come in groups; a person cannot read faster anyway.
-const SETTLE: Duration = Duration::from_millis(250);
-/// Times such as "for 3 minutes" go on without any change.
-const REFRESH: Duration = Duration::from_secs(10);
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+/// Times such as "for 3 seconds" go on without any change.
+const REFRESH: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: Status) -> anyhow::Result<Outcome> {
     runtime::ask(async move {
@@ -66,68 +62,60 @@ pub fn wait(arguments: &Wait) -> anyhow::Result<Outcome> {
 }
 
 async fn until_updated(client: &Client, name: &str) -> anyhow::Result<Outcome> {
-    let mut changes = std::pin::pin!(changes(client));
-    let mut said = String::new();
+    let mut live = Live::new(client);
+    let mut said = None;
+    // What is wrong with the connection is told at once, not only by a watch that keeps trying.
+    let mut pools = read(client).await?;
     loop {
-        let pools = selected(read(client).await?, &[name.to_owned()])?;
-        let Some(pool) = pools.first() else {
+        let chosen = selected(pools, &[name.to_owned()])?;
+        let Some(pool) = chosen.first() else {
             bail!("there is no pool {name}");
         };
-        let line = text::progress(pool, Timestamp::now());
-        if line != said {
-            output::print(&format!("{line}\n"))?;
-            said = line;
+        // Not whenever the expected time changes, which it always does.
+        let news = Some((pool.updated, pool.total, pool.state));
+        if news != said {
+            output::print(&format!("{}\n", text::progress(pool, Timestamp::now())))?;
+            said = news;
         }
         match pool.state {
             PoolState::Updated if super::plan::is_rendered(client, pool).await? => return Ok(Outcome::Done),
             PoolState::Degraded => return Ok(Outcome::Refused),
             PoolState::Updated | PoolState::Updating | PoolState::Paused | PoolState::Waiting => {}
         }
-        tokio::select! {
-            _ = changes.next() => {}
-            () = tokio::time::sleep(REFRESH) => {}
-        }
+        pools = next(&mut live).await;
     }
 }
 
 async fn watch(client: &Client, arguments: &Status) -> anyhow::Result<Outcome> {
-    let mut changes = std::pin::pin!(changes(client));
-    let clear = if std::io::stdout().is_terminal() {
-        CLEAR
-    } else {
-        ""
-    };
+    let mut live = Live::new(client);
+    let mut screen = Screen::new();
+    let mut pools = read(client).await?;
     loop {
-        let pools = selected(read(client).await?, &arguments.pools)?;
-        let text = text::describe(&pools, arguments.nodes, Timestamp::now());
-        output::print(&format!("{clear}{text}"))?;
-        tokio::select! {
-            _ = changes.next() => {}
-            () = tokio::time::sleep(REFRESH) => {}
+        let now = Timestamp::now();
+        let mut text = text::live(&selected(pools, &arguments.pools)?, arguments.nodes, now);
+        if let Some(why) = &live.lost {
+            text = format!(
+                "The cluster does not answer ({}); this is old:\n\n{text}",
+                output::harmless(why)
+            );
+        }
+        screen.show(text)?;
+        pools = next(&mut live).await;
+    }
+}
+
+/// The state after the next change, or after a while.
+async fn next(live: &mut Live) -> Vec<PoolOverview> {
+    loop {
+        live.changed(REFRESH).await;
+        if let Some(pools) = live.overview(Timestamp::now()) {
+            return pools;
         }
     }
 }
 
-/// Ticks when a pool, node or progress report changes, at most a few times a second.
-fn changes(client: &Client) -> impl futures::Stream<Item = ()> {
-    let pools = touched(Api::<MachineConfigPool>::all(client.clone()));
-    let nodes = touched(Api::<Node>::all(client.clone()));
-    let progress = touched(Api::<MachineConfigNode>::all(client.clone()));
-    let any = stream::select(pools, stream::select(nodes, progress));
-    any.ready_chunks(1024)
-        .then(async |_| tokio::time::sleep(SETTLE).await)
-}
-
-fn touched<K>(api: Api<K>) -> impl futures::Stream<Item = ()> + Send
-where
-    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-{
-    watcher(api, watcher::Config::default())
-        .default_backoff()
-        .map(|_| ())
-}
-
-async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
+/// The state of every pool now.
+pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
     let everything = ListParams::default();
     let (pools, nodes, progress) = (
         Api::<MachineConfigPool>::all(client.clone()),

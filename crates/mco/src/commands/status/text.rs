@@ -10,6 +10,8 @@ use crate::output::harmless;
 use crate::table::Table;
 
 const BAR: usize = 20;
+/// More nodes than this that do the same are not named one by one.
+const SHOWN_ALIKE: usize = 3;
 
 pub fn describe(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> String {
     if pools.is_empty() {
@@ -34,25 +36,77 @@ pub fn describe(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> Stri
     text
 }
 
+/// A screen that is shown again and again: how far every pool is, then what its nodes do.
+pub fn live(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> String {
+    if pools.is_empty() {
+        return "There are no pools yet.\n".to_owned();
+    }
+    let mut text = String::new();
+    for pool in pools {
+        let since = pool.since.map(|since| format!(", for {}", ago(now, since)));
+        let _ = writeln!(text, "{}{}", progress(pool, now), since.unwrap_or_default());
+        let _ = writeln!(text, "  {}", harmless(&pool.target));
+        nodes(pool, all_nodes, now, &mut text);
+    }
+    text
+}
+
 fn details(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String) {
-    let settled = |node: &&NodeOverview| node.current == pool.target && node.state == "Done" && node.ready;
-    let shown: Vec<_> = pool
-        .nodes
-        .iter()
-        .filter(|node| all_nodes || !settled(node))
-        .collect();
-    if shown.is_empty() && pool.problem.is_none() {
+    let quiet = pool.problem.is_none() && !pool.nodes.iter().any(|node| all_nodes || !is_settled(pool, node));
+    if quiet {
         return;
     }
     let _ = writeln!(text, "\n{}", progress(pool, now));
+    nodes(pool, all_nodes, now, text);
+}
+
+fn is_settled(pool: &PoolOverview, node: &NodeOverview) -> bool {
+    node.current == pool.target && node.state == "Done" && node.ready
+}
+
+fn nodes(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String) {
     if let Some(problem) = &pool.problem {
         let _ = writeln!(text, "  ! {}", harmless(problem));
     }
+    let shown = pool
+        .nodes
+        .iter()
+        .filter(|node| all_nodes || !is_settled(pool, node));
+    // Hundreds of nodes that wait for the same thing are one line.
+    let mut groups: Vec<(&str, Vec<&NodeOverview>)> = Vec::new();
     for node in shown {
-        let since = node
-            .since
-            .map_or_else(String::new, |since| format!(", for {}", ago(now, since)));
-        let _ = writeln!(text, "  {} {}{since}", node.name, harmless(&node.doing));
+        let alike = |group: &&mut (&str, Vec<&NodeOverview>)| group.0 == node.doing && !all_nodes;
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.1.push(node),
+            None => groups.push((&node.doing, vec![node])),
+        }
+    }
+    for (doing, alike) in groups {
+        if alike.len() > SHOWN_ALIKE {
+            let names: Vec<_> = alike
+                .iter()
+                .take(SHOWN_ALIKE)
+                .map(|node| harmless(&node.name))
+                .collect();
+            let more = alike.len() - SHOWN_ALIKE;
+            let _ = writeln!(
+                text,
+                "  {} and {more} more: each {}",
+                names.join(", "),
+                harmless(doing)
+            );
+            continue;
+        }
+        for node in alike {
+            let since = node.since.map(|since| format!(", for {}", ago(now, since)));
+            let _ = writeln!(
+                text,
+                "  {} {}{}",
+                harmless(&node.name),
+                harmless(doing),
+                since.unwrap_or_default()
+            );
+        }
     }
 }
 
@@ -62,7 +116,9 @@ pub fn progress(pool: &PoolOverview, now: Timestamp) -> String {
     let bar = format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled.min(BAR)));
     let mut line = format!(
         "{} [{bar}] {} of {} nodes updated",
-        pool.name, pool.updated, pool.total
+        harmless(&pool.name),
+        pool.updated,
+        pool.total
     );
     match pool.state {
         PoolState::Paused => line.push_str(", paused"),
@@ -74,4 +130,67 @@ pub fn progress(pool: &PoolOverview, now: Timestamp) -> String {
         let _ = write!(line, ", done in about {}", ago(expected, now));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use mco_core::overview::{PoolState, Standing};
+
+    use super::*;
+
+    fn node(name: &str, doing: &str) -> NodeOverview {
+        NodeOverview {
+            name: name.to_owned(),
+            standing: Standing::Updating,
+            state: "Working".to_owned(),
+            current: "rendered-worker-1".to_owned(),
+            desired: "rendered-worker-2".to_owned(),
+            ready: true,
+            cordoned: false,
+            doing: doing.to_owned(),
+            since: None,
+        }
+    }
+
+    fn pool(nodes: Vec<NodeOverview>) -> PoolOverview {
+        PoolOverview {
+            name: "worker".to_owned(),
+            state: PoolState::Updating,
+            target: "rendered-worker-2".to_owned(),
+            total: 10,
+            updated: 5,
+            ready: 5,
+            degraded: 0,
+            problem: None,
+            since: Some(Timestamp::UNIX_EPOCH),
+            expected: None,
+            nodes,
+        }
+    }
+
+    #[test]
+    fn nodes_that_wait_for_the_same_thing_share_a_line() {
+        let waits = "waits for its turn";
+        let mut nodes = vec![node("a", "is drained")];
+        nodes.extend(["b", "c", "d", "e", "f"].map(|name| node(name, waits)));
+        let now = "1970-01-01T00:01:00Z".parse().unwrap();
+        assert_eq!(
+            live(&[pool(nodes.clone())], false, now),
+            "worker [##########..........] 5 of 10 nodes updated, for 1m\n  rendered-worker-2\n  a is drained\n  \
+             b, c, d and 2 more: each waits for its turn\n"
+        );
+        assert_eq!(live(&[pool(nodes)], true, now).lines().count(), 8);
+    }
+
+    #[test]
+    fn hostile_names_do_not_reach_the_terminal() {
+        let mut hostile = pool(vec![node("a\u{1b}[2J", "b\u{7}")]);
+        hostile.problem = Some("c\u{1b}]0;x\u{7}".to_owned());
+        for text in [
+            live(&[hostile.clone()], true, Timestamp::UNIX_EPOCH),
+            describe(&[hostile], true, Timestamp::UNIX_EPOCH),
+        ] {
+            assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! `mco rollout`
 
+mod undo;
+
 use anyhow::bail;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -18,6 +20,7 @@ pub fn run(arguments: Rollout) -> anyhow::Result<Outcome> {
             RolloutAction::Pause(pool) => set_paused(&pool, true).await,
             RolloutAction::Resume(pool) => set_paused(&pool, false).await,
             RolloutAction::History(pool) => history(&pool).await,
+            RolloutAction::Undo(arguments) => Box::pin(undo::run(&arguments)).await,
         }
     })
 }

@@ -1,0 +1,113 @@
+//! `mco drift`
+
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::bail;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
+use mco_core::comparison::Entry;
+use mco_core::drift::{self, Drift, Report};
+use mco_core::rollout::{NodeView, View};
+
+use super::plan;
+use crate::cli;
+use crate::connection::explained;
+use crate::output::{self, Outcome};
+use crate::runtime;
+
+pub fn run(arguments: &cli::Drift) -> anyhow::Result<Outcome> {
+    runtime::ask(async move {
+        let client = arguments.connection.client().await?;
+        let mut report = read(&client, arguments.node.as_deref()).await?;
+        report.drifted = with_sources(&client, report.drifted).await;
+        match arguments.output {
+            Some(format) => output::print_as(format, &report)?,
+            None => output::print(&text::describe(&report, Timestamp::now()))?,
+        }
+        Ok(if report.drifted.is_empty() {
+            Outcome::Done
+        } else {
+            Outcome::Changes
+        })
+    })
+}
+
+async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<Report> {
+    let everything = ListParams::default();
+    let drift_events = ListParams::default().fields("involvedObject.kind=Node");
+    let (pools, nodes, progress, events) = (
+        Api::<MachineConfigPool>::all(client.clone()),
+        Api::<Node>::all(client.clone()),
+        Api::<MachineConfigNode>::all(client.clone()),
+        Api::<Event>::all(client.clone()),
+    );
+    let (pools, nodes, progress, events) = tokio::join!(
+        pools.list(&everything),
+        nodes.list(&everything),
+        progress.list(&everything),
+        events.list(&drift_events),
+    );
+    let pools = explained(pools, "list the pools")?;
+    let nodes = explained(nodes, "list the nodes")?;
+    // Who may see nodes may not see these, and the rest is worth having without them.
+    let progress = progress.map(|list| list.items).unwrap_or_default();
+    let events = events.map(|list| list.items).unwrap_or_default();
+    let is_asked_for = |name: Option<&str>| only.is_none() || name == only;
+    if let Some(name) = only
+        && !nodes
+            .iter()
+            .any(|node| is_asked_for(node.metadata.name.as_deref()))
+    {
+        bail!("there is no node {name}; see all nodes with: mco status --nodes");
+    }
+    let configs = configs_of_degraded(client, nodes.iter().map(NodeView::new)).await?;
+    let mut report = drift::report(&View::new(&pools, &nodes), &progress, &events, &configs);
+    report.drifted.retain(|drift| is_asked_for(Some(&drift.node)));
+    report.healed.retain(|healed| is_asked_for(Some(&healed.node)));
+    Ok(report)
+}
+
+/// The rendered configs that degraded nodes have. One that is gone is no reason to tell nothing.
+async fn configs_of_degraded<'n>(
+    client: &Client,
+    nodes: impl Iterator<Item = NodeView<'n>>,
+) -> anyhow::Result<BTreeMap<String, Entry>> {
+    let names: BTreeSet<&str> = nodes
+        .filter(|node| node.is_degraded() && !node.current_config.is_empty())
+        .map(|node| node.current_config)
+        .collect();
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    let mut found = BTreeMap::new();
+    for name in names {
+        let config = explained(configs.get_opt(name).await, &format!("read MachineConfig {name}"))?;
+        if let Some(entry) = config.and_then(|config| Entry::new(config).ok()) {
+            found.insert(name.to_owned(), entry);
+        }
+    }
+    Ok(found)
+}
+
+/// Says which MachineConfig each file comes from, where that can be found out.
+async fn with_sources(client: &Client, drifted: Vec<Drift>) -> Vec<Drift> {
+    if drifted.is_empty() {
+        return drifted;
+    }
+    let explanations = plan::explained_pools(client).await.unwrap_or_default();
+    let source = |drift: &Drift| {
+        let parts = explanations.get(&drift.pool)?.iter();
+        let mut parts = parts.filter(|part| Some(&part.name) == drift.subject.as_ref());
+        Some(parts.next()?.from.first()?.machine_config.clone())
+    };
+    drifted
+        .into_iter()
+        .map(|drift| {
+            let source = source(&drift);
+            drift.with_source(source)
+        })
+        .collect()
+}

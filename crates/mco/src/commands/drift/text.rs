@@ -1,0 +1,73 @@
+//! Drift as a person reads it.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use mco_core::drift::{Drift, Report};
+use mco_core::words::ago;
+
+use crate::input::count;
+use crate::output::harmless;
+
+pub fn describe(report: &Report, now: Timestamp) -> String {
+    let mut text = String::new();
+    if report.drifted.is_empty() {
+        text.push_str("No node reports drift.\n");
+    }
+    for drift in &report.drifted {
+        describe_one(drift, now, &mut text);
+    }
+    for healed in &report.healed {
+        let when = healed.at.map(|at| format!(", {} ago", ago(now, at)));
+        let _ = writeln!(
+            text,
+            "{} put back: {}{}",
+            harmless(&healed.node),
+            harmless(&healed.what),
+            when.unwrap_or_default()
+        );
+    }
+    if !report.drifted.is_empty() {
+        text.push_str(
+            "\nPut each file back as its MachineConfig says, or put your change into a MachineConfig. To have a node's \
+             config\nwritten again, create /run/machine-config-daemon-force on it.\n",
+        );
+    }
+    text
+}
+
+fn describe_one(drift: &Drift, now: Timestamp, text: &mut String) {
+    let since = drift.since.map(|since| format!(", for {}", ago(now, since)));
+    let _ = writeln!(
+        text,
+        "{} (pool {}){}",
+        harmless(&drift.node),
+        harmless(&drift.pool),
+        since.unwrap_or_default()
+    );
+    let subject = drift
+        .subject
+        .as_deref()
+        .map_or(String::new(), |subject| format!("{subject}: "));
+    let more = match drift.more {
+        0 => String::new(),
+        more => format!(", and {} more", count(more, "difference")),
+    };
+    let _ = writeln!(
+        text,
+        "  {}{more}",
+        harmless(&format!("{subject}{}", drift.difference))
+    );
+    if let Some(wanted) = &drift.wanted {
+        let hash: String = wanted.sha256.chars().take(12).collect();
+        let _ = writeln!(
+            text,
+            "  should be {} bytes sha256:{hash}, mode {}",
+            wanted.size, wanted.mode
+        );
+    }
+    if let Some(source) = &drift.set_by {
+        let _ = writeln!(text, "  set by MachineConfig {}", harmless(source));
+    }
+    let _ = writeln!(text, "  compared with {}", harmless(&drift.config));
+}

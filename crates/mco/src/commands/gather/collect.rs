@@ -1,0 +1,156 @@
+//! What is gathered: kinds of objects, and the logs of our pods.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DynamicObject, ListParams, LogParams, TypeMeta};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use mco_api::vocabulary::names;
+use mco_core::redaction;
+use serde_json::Value;
+
+use super::Gathered;
+use super::bundle::{self, Bundle};
+
+/// The end of a log is where the trouble is.
+const LOG_LINES: i64 = 5000;
+
+/// One kind of objects.
+#[derive(Debug)]
+pub struct Wanted {
+    group: &'static str,
+    version: &'static str,
+    pub kind: &'static str,
+    scope: Scope,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Scope {
+    /// The whole cluster.
+    All,
+    Namespace(&'static str),
+}
+
+const fn all(group: &'static str, version: &'static str, kind: &'static str) -> Wanted {
+    Wanted {
+        group,
+        version,
+        kind,
+        scope: Scope::All,
+    }
+}
+
+const fn ours(group: &'static str, version: &'static str, kind: &'static str) -> Wanted {
+    Wanted {
+        group,
+        version,
+        kind,
+        scope: Scope::Namespace(names::NAMESPACE),
+    }
+}
+
+const GROUP: &str = "machineconfiguration.openshift.io";
+
+pub const WANTED: &[Wanted] = &[
+    all(GROUP, "v1", "MachineConfig"),
+    all(GROUP, "v1", "MachineConfigPool"),
+    all(GROUP, "v1", "MachineConfigNode"),
+    all(GROUP, "v1", "ControllerConfig"),
+    all(GROUP, "v1", "KubeletConfig"),
+    all(GROUP, "v1", "ContainerRuntimeConfig"),
+    all(GROUP, "v1", "MachineOSConfig"),
+    all(GROUP, "v1", "MachineOSBuild"),
+    all(GROUP, "v1", "PinnedImageSet"),
+    all(GROUP, "v1alpha1", "OSImageStream"),
+    all("operator.openshift.io", "v1", "MachineConfiguration"),
+    all("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy"),
+    all("config.openshift.io", "v1", "ClusterOperator"),
+    all("config.openshift.io", "v1", "ClusterVersion"),
+    all("config.openshift.io", "v1", "Infrastructure"),
+    all("config.openshift.io", "v1", "Network"),
+    all("config.openshift.io", "v1", "Proxy"),
+    all("config.openshift.io", "v1", "DNS"),
+    all("config.openshift.io", "v1", "FeatureGate"),
+    all("config.openshift.io", "v1", "Image"),
+    all("config.openshift.io", "v1", "ImageDigestMirrorSet"),
+    all("config.openshift.io", "v1", "ImageTagMirrorSet"),
+    all("", "v1", "Node"),
+    Wanted {
+        scope: Scope::Namespace("default"),
+        ..all("", "v1", "Event")
+    },
+    ours("", "v1", "Event"),
+    ours("", "v1", "Pod"),
+    ours("", "v1", "Secret"),
+    ours("", "v1", "ConfigMap"),
+    ours("apps", "v1", "Deployment"),
+    ours("apps", "v1", "DaemonSet"),
+    ours("coordination.k8s.io", "v1", "Lease"),
+    all("policy", "v1", "PodDisruptionBudget"),
+];
+
+/// What became of one kind.
+pub enum Collection {
+    Found(Vec<Value>),
+    /// This cluster does not have the kind, which is nothing to tell.
+    UnknownKind,
+    Refused(String),
+}
+
+impl Wanted {
+    pub async fn list(&self, client: &Client) -> Collection {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(self.group, self.version, self.kind));
+        let api: Api<DynamicObject> = match self.scope {
+            Scope::All => Api::all_with(client.clone(), &resource),
+            Scope::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        };
+        match api.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Collection::UnknownKind,
+            Err(kube::Error::Api(status)) => Collection::Refused(status.message),
+            Err(error) => Collection::Refused(error.to_string()),
+            Ok(list) => {
+                let types = TypeMeta {
+                    api_version: resource.api_version.clone(),
+                    kind: self.kind.to_owned(),
+                };
+                let objects = list.items.into_iter().map(|mut object| {
+                    object.types = Some(types.clone());
+                    serde_json::to_value(&object).unwrap_or_default()
+                });
+                Collection::Found(objects.collect())
+            }
+        }
+    }
+}
+
+/// The ends of the logs of every container of ours. A cluster without pods, such as `mco up`, has none.
+pub async fn logs(client: &Client, bundle: &mut Bundle, gathered: &mut Gathered) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
+    // What is wrong with pods was told when they were listed as objects.
+    let found = pods.list(&ListParams::default()).await.map(|list| list.items);
+    for pod in found.unwrap_or_default() {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+            let parameters = LogParams {
+                container: Some(container.name.clone()),
+                tail_lines: Some(LOG_LINES),
+                timestamps: true,
+                ..LogParams::default()
+            };
+            match pods.logs(name, &parameters).await {
+                Ok(log) => {
+                    let path = format!(
+                        "logs/{}.{}.log",
+                        bundle::safe(name),
+                        bundle::safe(&container.name)
+                    );
+                    bundle.add(&path, redaction::text(&log).as_bytes())?;
+                    gathered.logs += 1;
+                }
+                Err(error) => gathered
+                    .missing
+                    .push(format!("log of {name} {}: {error}", container.name)),
+            }
+        }
+    }
+    Ok(())
+}

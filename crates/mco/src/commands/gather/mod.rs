@@ -1,0 +1,138 @@
+//! `mco gather`: everything that somebody needs who helps, and none of the secrets.
+
+mod bundle;
+mod collect;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use jiff::Timestamp;
+use kube::Client;
+use mco_core::{goyaml, redaction};
+use serde_json::json;
+
+use self::bundle::Bundle;
+use self::collect::{Collection, Wanted};
+use super::{VERSION, status};
+use crate::cli::Gather;
+use crate::input::count;
+use crate::output::{self, Outcome};
+use crate::runtime;
+
+const ABOUT: &str = "\
+A support bundle of mco gather.
+
+version.yaml   who gathered it, from what, when
+status.txt     what mco status says, with every node
+objects/       one file per object, by kind
+logs/          the ends of the logs of our pods
+missing.txt    what could not be read, and why
+
+Secrets were removed: the data of Secrets and ConfigMaps, the contents of files and units in MachineConfigs (sizes and
+hashes are left, so that they can be compared), keys, password hashes, pull secrets, tokens and private keys wherever
+they looked like one. Names, paths, addresses, annotations and messages are as they were: read them before you pass
+this on.
+";
+
+pub fn run(arguments: &Gather) -> anyhow::Result<Outcome> {
+    let started = Timestamp::now();
+    let path = match &arguments.out {
+        Some(path) => path.clone(),
+        None => PathBuf::from(format!(
+            "mco-gather-{}.tar.gz",
+            started.strftime("%Y%m%dT%H%M%SZ")
+        )),
+    };
+    if path.exists() {
+        bail!(
+            "{} exists already; choose another file with --out",
+            path.display()
+        );
+    }
+    runtime::ask(async move {
+        let client = arguments.connection.client().await?;
+        let gathered = gather(&client, &path, started).await?;
+        output::print(&describe(&path, &gathered))?;
+        Ok(Outcome::Done)
+    })
+}
+
+struct Gathered {
+    objects: usize,
+    logs: usize,
+    missing: Vec<String>,
+}
+
+async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Result<Gathered> {
+    // First, because it says in one sentence what is wrong with a cluster that does not answer.
+    let pools = status::read(client).await?;
+    let mut bundle = Bundle::create(path, started)?;
+    bundle.add("README.txt", ABOUT.as_bytes())?;
+    bundle.add(
+        "status.txt",
+        redaction::text(&status::text::describe(&pools, true, started)).as_bytes(),
+    )?;
+    bundle.add("version.yaml", versions(client, started).await.as_bytes())?;
+    let mut gathered = Gathered {
+        objects: 0,
+        logs: 0,
+        missing: Vec::new(),
+    };
+    for wanted in collect::WANTED {
+        match wanted.list(client).await {
+            Collection::Found(objects) => {
+                for object in objects {
+                    add_object(&mut bundle, wanted, object)?;
+                    gathered.objects += 1;
+                }
+            }
+            Collection::UnknownKind => {}
+            Collection::Refused(why) => gathered.missing.push(format!("{}: {why}", wanted.kind)),
+        }
+    }
+    collect::logs(client, &mut bundle, &mut gathered).await?;
+    if !gathered.missing.is_empty() {
+        let text = redaction::text(&(gathered.missing.join("\n") + "\n"));
+        bundle.add("missing.txt", text.as_bytes())?;
+    }
+    bundle.finish()?;
+    Ok(gathered)
+}
+
+async fn versions(client: &Client, started: Timestamp) -> String {
+    let server = match client.apiserver_version().await {
+        Ok(info) => json!(info.git_version),
+        Err(error) => json!(format!("unknown: {error}")),
+    };
+    goyaml::to_string(&json!({"mco": VERSION, "server": server, "gathered": started}))
+}
+
+fn add_object(bundle: &mut Bundle, wanted: &Wanted, mut object: serde_json::Value) -> anyhow::Result<()> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(|value| value.as_str());
+    let name = text("/metadata/name").unwrap_or("unnamed");
+    let file = match text("/metadata/namespace") {
+        Some(namespace) => format!("{namespace}.{name}"),
+        None => name.to_owned(),
+    };
+    let path = format!("objects/{}/{}.yaml", wanted.kind, bundle::safe(&file));
+    redaction::object(&mut object);
+    bundle.add(&path, goyaml::to_string(&object).as_bytes())
+}
+
+fn describe(path: &Path, gathered: &Gathered) -> String {
+    let mut text = format!(
+        "{}: {} and {}, secrets removed\n",
+        path.display(),
+        count(gathered.objects, "object"),
+        count(gathered.logs, "log")
+    );
+    if !gathered.missing.is_empty() {
+        let _ = writeln!(
+            text,
+            "{} could not be read; missing.txt in it says why",
+            count(gathered.missing.len(), "thing")
+        );
+    }
+    text
+}

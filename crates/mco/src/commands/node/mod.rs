@@ -1,0 +1,132 @@
+//! `mco node`
+
+mod text;
+
+use anyhow::bail;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_core::advice::{self, Advice};
+use mco_core::overview::{NodeOverview, Standing, overview};
+use mco_core::rollout::{NodeView, View};
+use mco_core::timeline::{self, Timeline};
+use serde::Serialize;
+
+use crate::cli;
+use crate::connection::explained;
+use crate::output::{self, Outcome};
+use crate::runtime;
+
+/// Everything about one node.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<String>,
+    #[serde(flatten)]
+    node: NodeOverview,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<Trouble>,
+    timeline: Timeline,
+}
+
+/// Why a node is degraded, and what to do.
+#[derive(Debug, Serialize)]
+struct Trouble {
+    complaint: String,
+    #[serde(flatten)]
+    advice: &'static Advice,
+}
+
+pub fn run(arguments: &cli::Node) -> anyhow::Result<Outcome> {
+    runtime::ask(async move {
+        let client = arguments.connection.client().await?;
+        let now = Timestamp::now();
+        let report = read(&client, &arguments.name, now).await?;
+        match arguments.output {
+            Some(format) => output::print_as(format, &report)?,
+            None => output::print(&text::describe(&report, now))?,
+        }
+        Ok(Outcome::Done)
+    })
+}
+
+async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Report> {
+    let everything = ListParams::default();
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let progress: Api<MachineConfigNode> = Api::all(client.clone());
+    let events: Api<Event> = Api::all(client.clone());
+    // What a node waits for depends on its neighbours, so one node alone is not enough.
+    let (pools, nodes, progress, about_node, about_pools) = tokio::join!(
+        pools.list(&everything),
+        nodes.list(&everything),
+        progress.get_opt(name),
+        events_about(&events, "Node", Some(name)),
+        events_about(&events, "MachineConfigPool", None),
+    );
+    let pools = explained(pools, "list the pools")?;
+    let nodes = explained(nodes, "list the nodes")?;
+    let Some(node) = nodes
+        .iter()
+        .find(|node| node.metadata.name.as_deref() == Some(name))
+    else {
+        bail!("there is no node {name}; see all nodes with: mco status --nodes");
+    };
+    // Not every cluster has them, and who may see nodes may not see these.
+    let progress = progress.ok().flatten();
+    let events: Vec<Event> = about_node.into_iter().chain(about_pools).collect();
+    let view = View::new(&pools, &nodes);
+    let found = overview(&view, &progress, now).into_iter().find_map(|pool| {
+        let mut nodes = pool.nodes.into_iter();
+        let node = nodes.find(|node| node.name == name)?;
+        Some((pool.name, node))
+    });
+    let (pool, overview) = match found {
+        Some((pool, node)) => (Some(pool), node),
+        None => (None, outsider(node)),
+    };
+    Ok(Report {
+        pool,
+        node: overview,
+        trouble: trouble(node),
+        timeline: timeline::timeline(name, progress.as_ref(), &events, now),
+    })
+}
+
+/// Events may be out of a person's reach; the rest of the answer is worth having without them.
+async fn events_about(events: &Api<Event>, kind: &str, name: Option<&str>) -> Vec<Event> {
+    let mut selector = format!("involvedObject.kind={kind}");
+    if let Some(name) = name {
+        selector.push_str(",involvedObject.name=");
+        selector.push_str(name);
+    }
+    let found = events.list(&ListParams::default().fields(&selector)).await;
+    found.map(|list| list.items).unwrap_or_default()
+}
+
+/// A node that no pool wants.
+fn outsider(node: &Node) -> NodeOverview {
+    let view = NodeView::new(node);
+    NodeOverview {
+        name: view.name.to_owned(),
+        standing: Standing::Waiting,
+        state: view.state.to_owned(),
+        current: view.current_config.to_owned(),
+        desired: view.desired_config.to_owned(),
+        ready: view.kubelet_is_well(),
+        cordoned: view.is_unschedulable(),
+        doing: "belongs to no pool, or to more than one custom pool".to_owned(),
+        since: None,
+    }
+}
+
+fn trouble(node: &Node) -> Option<Trouble> {
+    let view = NodeView::new(node);
+    view.is_degraded().then(|| Trouble {
+        complaint: view.reason.to_owned(),
+        advice: advice::for_complaint(view.reason),
+    })
+}

@@ -1,0 +1,232 @@
+//! `mco rollout undo`
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead as _, IsTerminal as _};
+
+use anyhow::{Context, anyhow, bail};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use mco_api::{MachineConfig, MachineConfigPool};
+use mco_core::bootstrap;
+use mco_core::comparison::Entry;
+use mco_core::forecast::Edit;
+use mco_core::manifest::{Manifest, Origin};
+use mco_core::retention;
+use mco_core::rollout::target::target_name;
+use mco_core::undo::{self, Former, SourceEdit};
+use serde_json::json;
+
+use crate::cli::{Base, Undo};
+use crate::commands::plan::{self, cluster};
+use crate::connection::{explained, worded};
+use crate::input::count;
+use crate::output::{self, Outcome, harmless};
+
+pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
+    let client = arguments.connection.client().await?;
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let read = pools.get_opt(&arguments.pool).await;
+    let pool = explained(read, &format!("read pool {}", arguments.pool))?
+        .ok_or_else(|| anyhow!("there is no pool {}", arguments.pool))?;
+    let objects = cluster::sources(&client).await.map_err(worded)?.objects;
+    let sources = plan::assembled(bootstrap::adopt(objects.clone()))?;
+    let renders = sources
+        .render(plan::IDENTITY)
+        .iter()
+        .any(|outcome| outcome.name() == arguments.pool && outcome.result.is_ok());
+    let rendered = rendered_of(&client, &arguments.pool).await?;
+    let former = former(&client, arguments, &pool, &rendered, renders).await?;
+    let created = former.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let entry = Entry::new(former.clone())?;
+    let missing_source = missing_source(&pool, &entry.name, &objects);
+    let former = Former {
+        config: &entry,
+        created,
+        missing_source: &missing_source,
+    };
+    let undo = undo::undo(&sources, &arguments.pool, former, plan::IDENTITY)?;
+    let report = plan::foretell(&client, &plan_edits(&undo.edits)?, &Base::default()).await?;
+    let mut text = describe(&arguments.pool, target_name(&pool), &entry.name, &undo);
+    text.push_str(&plan::text::describe(&report, false));
+    output::print(&text)?;
+    if arguments.dry_run {
+        return Ok(Outcome::Changes);
+    }
+    if !arguments.yes && !confirmed()? {
+        output::print("nothing was changed\n")?;
+        return Ok(Outcome::Refused);
+    }
+    write(&client, &undo.edits).await?;
+    output::print(&format!(
+        "\npool {0} goes back to {1}; follow it with: mco status {0} --watch\n",
+        arguments.pool, undo.result
+    ))?;
+    Ok(Outcome::Done)
+}
+
+async fn rendered_of(client: &Client, pool: &str) -> anyhow::Result<Vec<MachineConfig>> {
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    let all = explained(
+        configs.list(&ListParams::default()).await,
+        "list the MachineConfigs",
+    )?;
+    let belongs = |config: &MachineConfig| retention::pool_of(&config.metadata) == Some(pool);
+    Ok(all.items.into_iter().filter(belongs).collect())
+}
+
+async fn former(
+    client: &Client,
+    arguments: &Undo,
+    pool: &MachineConfigPool,
+    rendered: &[MachineConfig],
+    renders: bool,
+) -> anyhow::Result<MachineConfig> {
+    let named = |name: &str| rendered.iter().find(|config| config.name_any() == name).cloned();
+    if let Some(name) = &arguments.to {
+        return named(name).ok_or_else(|| {
+            anyhow!(
+                "pool {0} has no rendered config {name}; see those it has with: mco rollout history {0}",
+                arguments.pool
+            )
+        });
+    }
+    // A pool whose MachineConfigs cannot be rendered has not left its target yet.
+    if !renders && let Some(target) = named(target_name(pool)) {
+        return Ok(target);
+    }
+    let events: Api<Event> = Api::all(client.clone());
+    let about = format!(
+        "involvedObject.kind=MachineConfigPool,involvedObject.name={}",
+        arguments.pool
+    );
+    // Without events the age of the configs decides.
+    let events = events.list(&ListParams::default().fields(&about)).await;
+    let events = events.map(|list| list.items).unwrap_or_default();
+    undo::former(pool, rendered, &events).cloned().ok_or_else(|| {
+        anyhow!(
+            "pool {} has had no other config, as far as the cluster remembers",
+            arguments.pool
+        )
+    })
+}
+
+/// The name for parts whose MachineConfig is gone: that of the only one that is missing, if the pool still lists what its
+/// former config was made from; else one of ours.
+fn missing_source(pool: &MachineConfigPool, former: &str, objects: &[Manifest]) -> String {
+    let exists = |name: &str| {
+        objects
+            .iter()
+            .any(|object| object.kind == "MachineConfig" && object.name == name)
+    };
+    let reached = pool.status.as_ref().map(|status| &status.configuration);
+    let reached = reached.filter(|reached| reached.reference.name.as_deref() == Some(former));
+    let listed = reached.into_iter().flat_map(|reached| &reached.source);
+    let mut gone = listed
+        .filter_map(|source| source.name.as_deref())
+        .filter(|name| !exists(name));
+    if let (Some(name), None) = (gone.next(), gone.next()) {
+        return name.to_owned();
+    }
+    let ours = format!("99-{}-undo", pool.name_any());
+    let numbered = (2..).map(|number| format!("{ours}-{number}"));
+    std::iter::once(ours.clone())
+        .chain(numbered)
+        .find(|name| !exists(name))
+        .unwrap_or(ours)
+}
+
+fn describe(pool: &str, from: &str, to: &str, undo: &undo::Undo) -> String {
+    let mut text = format!("pool {pool} goes back from {from} to {to}\n");
+    if undo.result != to {
+        let _ = writeln!(
+            text,
+            "  as {}: the same on every machine, made from other MachineConfigs",
+            undo.result
+        );
+    }
+    for edit in &undo.edits {
+        let what = match edit {
+            SourceEdit::Delete(_) => "delete",
+            SourceEdit::Replace(_) => "change",
+            SourceEdit::Create(_) => "create",
+        };
+        let _ = writeln!(text, "  {what} MachineConfig {}", harmless(edit.name()));
+    }
+    text.push('\n');
+    text
+}
+
+/// The edits as a plan takes them.
+fn plan_edits(edits: &[SourceEdit]) -> anyhow::Result<Vec<Edit>> {
+    let applied = |config: &MachineConfig| -> anyhow::Result<Edit> {
+        let mut value = serde_json::to_value(config)?;
+        value["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
+        value["kind"] = json!("MachineConfig");
+        Ok(Edit::Apply(Manifest {
+            origin: Origin {
+                file: "the former config".to_owned(),
+                line: 0,
+            },
+            api_version: "machineconfiguration.openshift.io/v1".to_owned(),
+            kind: "MachineConfig".to_owned(),
+            name: config.name_any(),
+            value,
+        }))
+    };
+    edits
+        .iter()
+        .map(|edit| match edit {
+            SourceEdit::Delete(config) => Ok(Edit::Delete(config.name_any())),
+            SourceEdit::Replace(config) | SourceEdit::Create(config) => applied(config),
+        })
+        .collect()
+}
+
+fn confirmed() -> anyhow::Result<bool> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        bail!("nobody is there to confirm this; use --yes to do it, or --dry-run only to see it");
+    }
+    output::print("\nDo this? [y/N] ")?;
+    let mut answer = String::new();
+    stdin
+        .lock()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// What is put in place comes before what is taken away, so that no file is missing in between. Whoever changed one of
+/// them meanwhile wins, and an undo that was cut off can be begun anew.
+async fn write(client: &Client, edits: &[SourceEdit]) -> anyhow::Result<()> {
+    let configs: Api<MachineConfig> = Api::all(client.clone());
+    let (removals, others): (Vec<_>, Vec<_>) = edits
+        .iter()
+        .partition(|edit| matches!(edit, SourceEdit::Delete(_)));
+    for (done, edit) in others.into_iter().chain(removals).enumerate() {
+        let name = edit.name();
+        let written = match edit {
+            SourceEdit::Create(config) => configs.create(&PostParams::default(), config).await.map(|_| ()),
+            SourceEdit::Replace(config) => configs
+                .replace(name, &PostParams::default(), config)
+                .await
+                .map(|_| ()),
+            SourceEdit::Delete(config) => {
+                let parameters = DeleteParams::default().preconditions(Preconditions {
+                    resource_version: config.resource_version(),
+                    uid: config.uid(),
+                });
+                configs.delete(name, &parameters).await.map(|_| ())
+            }
+        };
+        explained(written, &format!("change MachineConfig {name}")).with_context(|| {
+            format!(
+                "after {} of {}; run it again to go on",
+                done,
+                count(edits.len(), "change")
+            )
+        })?;
+    }
+    Ok(())
+}

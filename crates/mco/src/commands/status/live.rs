@@ -1,0 +1,242 @@
+//! The objects that a status is made of, kept up to date, and a screen that shows it again and again.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_core::overview::{PoolOverview, overview};
+use mco_core::rollout::View;
+use serde::de::DeserializeOwned;
+use terminal_size::{Height, Width, terminal_size};
+
+use crate::output;
+
+/// Changes come in groups; a person cannot read faster anyway.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// What a watch tells.
+enum Change {
+    Pool(Box<Event<MachineConfigPool>>),
+    Node(Box<Event<Node>>),
+    Progress(Box<Event<MachineConfigNode>>),
+    Lost(String),
+}
+
+/// Pools, nodes and their progress, as they are now.
+pub struct Live {
+    changes: BoxStream<'static, Change>,
+    pools: Mirror<MachineConfigPool>,
+    nodes: Mirror<Node>,
+    progress: Mirror<MachineConfigNode>,
+    /// Why the state may be old.
+    pub lost: Option<String>,
+}
+
+impl Live {
+    pub fn new(client: &Client) -> Self {
+        let pools = watched(client, Change::Pool);
+        let nodes = watched(client, Change::Node);
+        let progress = watched(client, Change::Progress);
+        Self {
+            changes: stream::select_all([pools, nodes, progress]).boxed(),
+            pools: Mirror::default(),
+            nodes: Mirror::default(),
+            progress: Mirror::default(),
+            lost: None,
+        }
+    }
+
+    /// Waits for the next group of changes, or until `longest` is over.
+    pub async fn changed(&mut self, longest: Duration) {
+        let Ok(Some(first)) = tokio::time::timeout(longest, self.changes.next()).await else {
+            return;
+        };
+        self.learn(first);
+        let settled = tokio::time::sleep(SETTLE);
+        tokio::pin!(settled);
+        loop {
+            tokio::select! {
+                () = &mut settled => return,
+                change = self.changes.next() => match change {
+                    Some(change) => self.learn(change),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// The state of every pool; none before the first lists have arrived.
+    pub fn overview(&self, now: Timestamp) -> Option<Vec<PoolOverview>> {
+        let (pools, nodes) = (self.pools.complete()?, self.nodes.complete()?);
+        let view = View::new(pools.values(), nodes.values());
+        Some(overview(&view, self.progress.known.values(), now))
+    }
+
+    fn learn(&mut self, change: Change) {
+        match change {
+            Change::Pool(event) => self.pools.learn(*event),
+            Change::Node(event) => self.nodes.learn(*event),
+            Change::Progress(event) => self.progress.learn(*event),
+            Change::Lost(why) => {
+                self.lost = Some(why);
+                return;
+            }
+        }
+        self.lost = None;
+    }
+}
+
+fn watched<K>(client: &Client, change: fn(Box<Event<K>>) -> Change) -> BoxStream<'static, Change>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    watch(Api::<K>::all(client.clone()), watcher::Config::default())
+        .default_backoff()
+        .map(move |event| match event {
+            Ok(event) => change(Box::new(event)),
+            Err(error) => Change::Lost(error.to_string()),
+        })
+        .boxed()
+}
+
+/// The objects of one kind.
+struct Mirror<K> {
+    known: BTreeMap<String, K>,
+    /// A list that is being received.
+    incoming: BTreeMap<String, K>,
+    is_complete: bool,
+}
+
+impl<K> Default for Mirror<K> {
+    fn default() -> Self {
+        Self {
+            known: BTreeMap::new(),
+            incoming: BTreeMap::new(),
+            is_complete: false,
+        }
+    }
+}
+
+impl<K: Resource> Mirror<K> {
+    fn learn(&mut self, event: Event<K>) {
+        match event {
+            Event::Init => self.incoming.clear(),
+            Event::InitApply(object) => {
+                self.incoming.insert(object.name_any(), object);
+            }
+            Event::InitDone => {
+                self.known = std::mem::take(&mut self.incoming);
+                self.is_complete = true;
+            }
+            Event::Apply(object) => {
+                self.known.insert(object.name_any(), object);
+            }
+            Event::Delete(object) => {
+                self.known.remove(&object.name_any());
+            }
+        }
+    }
+
+    fn complete(&self) -> Option<&BTreeMap<String, K>> {
+        self.is_complete.then_some(&self.known)
+    }
+}
+
+/// Where a text is shown in place of the one before, or below it if the output is no terminal.
+#[derive(Debug)]
+pub struct Screen {
+    is_terminal: bool,
+    shown: String,
+}
+
+impl Screen {
+    pub fn new() -> Self {
+        Self {
+            is_terminal: std::io::stdout().is_terminal(),
+            shown: String::new(),
+        }
+    }
+
+    pub fn show(&mut self, text: String) -> anyhow::Result<()> {
+        if self.is_terminal {
+            let (width, height) = match terminal_size() {
+                Some((Width(width), Height(height))) => (usize::from(width), usize::from(height)),
+                None => (80, 24),
+            };
+            return output::print(&frame(&text, width, height));
+        }
+        if text == self.shown {
+            return Ok(());
+        }
+        let separator = if self.shown.is_empty() { "" } else { "\n" };
+        output::print(&format!("{separator}{text}"))?;
+        self.shown = text;
+        Ok(())
+    }
+}
+
+/// Writes over what is there, line by line, so that nothing flickers; what does not fit is counted.
+fn frame(text: &str, width: usize, height: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let room = height.saturating_sub(1).max(2);
+    let fits = lines.len() <= room;
+    let shown = if fits { lines.len() } else { room - 1 };
+    let mut frame = String::from("\u{1b}[H");
+    for line in lines.iter().take(shown) {
+        frame.extend(line.chars().take(width));
+        frame.push_str("\u{1b}[K\n");
+    }
+    if !fits {
+        let _ = writeln!(frame, "... and {} more lines\u{1b}[K", lines.len() - shown);
+    }
+    frame.push_str("\u{1b}[J");
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_fits_the_terminal_and_leaves_nothing_of_the_one_before() {
+        assert_eq!(
+            frame("one\ntwo\n", 80, 24),
+            "\u{1b}[Hone\u{1b}[K\ntwo\u{1b}[K\n\u{1b}[J"
+        );
+        assert_eq!(
+            frame("1\n2\n3\n4\n5\n", 80, 4),
+            "\u{1b}[H1\u{1b}[K\n2\u{1b}[K\n... and 3 more lines\u{1b}[K\n\u{1b}[J"
+        );
+        assert!(frame("abcdef", 3, 24).contains("abc\u{1b}[K"));
+    }
+
+    #[test]
+    fn a_mirror_shows_a_list_only_when_it_is_complete() {
+        let node = |name: &str| -> Node {
+            serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap()
+        };
+        let mut mirror = Mirror::default();
+        mirror.learn(Event::Init);
+        mirror.learn(Event::InitApply(node("a")));
+        assert!(mirror.complete().is_none());
+        mirror.learn(Event::InitDone);
+        mirror.learn(Event::Apply(node("b")));
+        mirror.learn(Event::Delete(node("a")));
+        assert_eq!(mirror.complete().unwrap().keys().collect::<Vec<_>>(), ["b"]);
+        mirror.learn(Event::Init);
+        assert_eq!(
+            mirror.complete().unwrap().len(),
+            1,
+            "the old list counts until the new one is there"
+        );
+    }
+}

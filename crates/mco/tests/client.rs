@@ -1,0 +1,211 @@
+//! What a person asks a running cluster: what a node did, what drifted, what to send to somebody who helps, how to go
+//! back. One cluster for all of it, because starting one is the slow part.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use support::{Up, eventually, text};
+
+/// Planted wherever a secret can be, and searched for in the bundle.
+const PLANTED: &str = "hunter2planted";
+
+fn motd(name: &str, contents: &str) -> String {
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name, "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+            {"path": "/etc/motd", "mode": 420, "contents": {"source": format!("data:,{contents}")}}]}}},
+    })
+    .to_string()
+}
+
+fn json_of(up: &Up, arguments: &[&str], code: i32) -> Value {
+    let output = up.mco(arguments);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{arguments:?}: {}",
+        text(&output)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_running_cluster_answers_what_people_ask() {
+    let scratch = tempfile::tempdir().unwrap();
+    let up = Up::start(&scratch.path().join("data"));
+    up.wait("worker");
+    up.create(&motd("50-motd", &format!("welcome%20{PLANTED}")))
+        .unwrap();
+    up.wait("worker");
+
+    a_node_tells_its_story(&up);
+    drift_is_found_and_forgotten(&up);
+    a_bundle_holds_no_secret(&up, scratch.path());
+    a_rollout_is_undone(&up);
+}
+
+fn a_node_tells_its_story(up: &Up) {
+    let steps = eventually("the last step is told", || {
+        let node = json_of(up, &["node", "worker-0", "-o", "json"], 0);
+        assert_eq!(node["pool"], "worker");
+        assert_eq!(node["state"], "Done");
+        let moments = node["timeline"]["moments"].as_array().unwrap().clone();
+        let steps: Vec<String> = moments
+            .iter()
+            .map(|moment| moment["step"].as_str().unwrap().to_owned())
+            .collect();
+        steps.contains(&"done".to_owned()).then_some(steps)
+    });
+    for expected in ["asked", "cordoned", "draining", "rebooting"] {
+        assert!(steps.contains(&expected.to_owned()), "{expected}: {steps:?}");
+    }
+    let shown = text(&up.mco(&["node", "worker-0"]));
+    assert!(shown.contains("The last update took "), "{shown}");
+    let unknown = up.mco(&["node", "nobody"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        text(&unknown).contains("there is no node nobody"),
+        "{}",
+        text(&unknown)
+    );
+}
+
+fn drift_is_found_and_forgotten(up: &Up) {
+    let quiet = up.mco(&["drift"]);
+    assert_eq!(quiet.status.code(), Some(0), "{}", text(&quiet));
+    assert_eq!(text(&quiet), "No node reports drift.\n");
+    let file = up.file("worker-1", "etc/motd");
+    let right = fs::read(&file).unwrap();
+    fs::write(&file, "vandalised\n").unwrap();
+    eventually("the drift is reported", || {
+        (up.mco(&["drift"]).status.code() == Some(3)).then_some(())
+    });
+    let report = json_of(up, &["drift", "-o", "json"], 3);
+    let drift = &report["drifted"][0];
+    assert_eq!(drift["node"], "worker-1");
+    assert_eq!(drift["subject"], "/etc/motd");
+    assert_eq!(drift["difference"], "its contents are different");
+    assert_eq!(drift["setBy"], "50-motd");
+    assert_eq!(drift["wanted"]["size"], json!(right.len()));
+    assert!(drift["since"].is_string(), "{drift}");
+    assert_eq!(
+        up.mco(&["drift", "worker-0"]).status.code(),
+        Some(0),
+        "only that node"
+    );
+
+    let node = text(&up.mco(&["node", "worker-1"]));
+    for expected in ["state     Degraded", "/etc/motd", "to do     ", "trouble"] {
+        assert!(node.contains(expected), "{expected}: {node}");
+    }
+    fs::write(&file, right).unwrap();
+    up.wait("worker");
+    assert_eq!(up.mco(&["drift"]).status.code(), Some(0));
+}
+
+fn a_bundle_holds_no_secret(up: &Up, scratch: &Path) {
+    plant_secrets(up);
+    let path = scratch.join("bundle.tar.gz");
+    let output = up.mco(&["gather", "--out", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output));
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(fs::File::open(&path).unwrap())
+        .read_to_end(&mut bytes)
+        .unwrap();
+    let everything = String::from_utf8_lossy(&bytes);
+    for planted in [PLANTED, "aHVudGVyMnBsYW50ZWQ"] {
+        let found = everything.find(planted).map(|at| {
+            let start = everything[..at].rfind('\n').unwrap_or(0);
+            everything[start..at].to_owned()
+        });
+        assert_eq!(found, None, "{planted}");
+    }
+    for kept in [
+        "mco-gather/status.txt",
+        "mco-gather/objects/MachineConfig/50-motd.yaml",
+        "mco-gather/objects/MachineConfigPool/worker.yaml",
+        "mco-gather/objects/Node/worker-0.yaml",
+        "mco-gather/objects/Secret/",
+        "mco-gather/objects/Event/",
+        "mco-gather/objects/ControllerConfig/",
+        "sha256:",
+    ] {
+        assert!(everything.contains(kept), "{kept}");
+    }
+    let again = up.mco(&["gather", "--out", path.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again).contains("exists already"), "{}", text(&again));
+}
+
+fn plant_secrets(up: &Up) {
+    let (runtime, client) = up.client();
+    let namespace = "openshift-machine-config-operator";
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(client.clone(), namespace);
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(client);
+    let secret =
+        serde_json::from_value(json!({"metadata": {"name": "planted"}, "stringData": {"key": PLANTED}}));
+    let annotation = json!({"metadata": {"annotations": {
+        "example.com/connection": format!("https://me:{PLANTED}@example.com/"),
+        "kubectl.kubernetes.io/last-applied-configuration": PLANTED,
+    }}});
+    runtime.block_on(async {
+        secrets
+            .create(&kube::api::PostParams::default(), &secret.unwrap())
+            .await
+            .unwrap();
+        let patch = kube::api::Patch::Merge(&annotation);
+        nodes
+            .patch("worker-0", &kube::api::PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    });
+    up.create(
+        &json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "MachineConfig",
+            "metadata": {"name": "51-unused", "labels": {"machineconfiguration.openshift.io/role": "nobody"}},
+            "spec": {"config": {
+                "ignition": {"version": "3.5.0"},
+                "passwd": {"users": [{"name": "core", "passwordHash": PLANTED,
+                    "sshAuthorizedKeys": [format!("ssh-ed25519 {PLANTED}")]}]},
+                "systemd": {"units": [{"name": "a.service", "contents": format!("[Service]\nEnvironment=X={PLANTED}\n")}]},
+            }},
+        })
+        .to_string(),
+    )
+    .unwrap();
+}
+
+fn a_rollout_is_undone(up: &Up) {
+    let before = up.status("worker")["target"].as_str().unwrap().to_owned();
+    up.create(&motd("60-motd", "worse")).unwrap();
+    up.wait("worker");
+    assert_ne!(up.status("worker")["target"], json!(before));
+
+    let shown = up.mco(&["rollout", "undo", "worker", "--dry-run"]);
+    assert_eq!(shown.status.code(), Some(3), "{}", text(&shown));
+    assert!(
+        text(&shown).contains("delete MachineConfig 60-motd"),
+        "{}",
+        text(&shown)
+    );
+    let unconfirmed = up.mco(&["rollout", "undo", "worker"]);
+    assert_eq!(unconfirmed.status.code(), Some(1));
+    assert!(text(&unconfirmed).contains("--yes"), "{}", text(&unconfirmed));
+
+    let done = up.mco(&["rollout", "undo", "worker", "--yes"]);
+    assert!(done.status.success(), "{}", text(&done));
+    up.wait("worker");
+    assert_eq!(up.status("worker")["target"], json!(before));
+    let contents = fs::read_to_string(up.file("worker-0", "etc/motd")).unwrap();
+    assert_eq!(contents, format!("welcome {PLANTED}"));
+}

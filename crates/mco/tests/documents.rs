@@ -1,0 +1,368 @@
+//! The documents tell the truth: every shell block of the README is run in order, as a reader would, with the real `mco` and
+//! the machine's own `kubectl`, and prints what it says; every other document has only blocks that some test runs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use support::eventually;
+
+/// One command may wait for a rollout.
+const PATIENCE: Duration = Duration::from_mins(3);
+const END: &str = "--- the command has ended with";
+/// Runs for as long as the reader tries things, so it is started in a terminal of its own.
+const UP: &str = "mco up";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Block {
+    language: String,
+    line: usize,
+    text: Vec<String>,
+}
+
+/// The fenced blocks of a document.
+fn blocks(document: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for (index, line) in document.lines().enumerate() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(_), Some(block)) => blocks.push(block),
+            (Some(language), None) => {
+                open = Some(Block {
+                    language: language.trim().to_owned(),
+                    line: index + 1,
+                    text: Vec::new(),
+                });
+            }
+            (None, Some(mut block)) => {
+                block.text.push(line.to_owned());
+                open = Some(block);
+            }
+            (None, None) => {}
+        }
+    }
+    assert_eq!(open, None, "a block is not closed");
+    blocks
+}
+
+/// A command and what it shall print.
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    line: usize,
+    command: String,
+    code: i32,
+    output: Vec<String>,
+}
+
+fn steps(block: &Block) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (index, text) in block.text.iter().enumerate() {
+        if let Some(command) = text.strip_prefix("$ ") {
+            steps.push(Step {
+                line: block.line + 1 + index,
+                command: command.to_owned(),
+                code: 0,
+                output: Vec::new(),
+            });
+            continue;
+        }
+        let step = steps.last_mut().expect("a block begins with a command");
+        if let Some(more) = text.strip_prefix("> ").filter(|_| step.output.is_empty()) {
+            step.command.push('\n');
+            step.command.push_str(more);
+        } else if let Some(code) = text.strip_prefix("? ").filter(|_| step.output.is_empty()) {
+            step.code = code.parse().unwrap();
+        } else {
+            step.output.push(text.clone());
+        }
+    }
+    for step in &mut steps {
+        while step.output.last().is_some_and(String::is_empty) {
+            step.output.pop();
+        }
+    }
+    steps
+}
+
+/// Whether lines are what a document says: `[..]` stands for anything in a line, a line `...` for any number of lines.
+fn matches(said: &[String], printed: &[&str]) -> bool {
+    match said.split_first() {
+        None => printed.is_empty(),
+        Some((elision, rest)) if elision == "..." => {
+            (0..=printed.len()).any(|skipped| matches(rest, &printed[skipped..]))
+        }
+        Some((line, rest)) => printed
+            .split_first()
+            .is_some_and(|(first, others)| matches_line(line, first) && matches(rest, others)),
+    }
+}
+
+fn matches_line(said: &str, printed: &str) -> bool {
+    let mut parts = said.split("[..]");
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = printed.strip_prefix(first) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// What differs with every run: names of rendered configs, times, and the width of columns that hold them.
+fn without_the_moment(line: &str) -> String {
+    let patterns = [
+        (r"rendered-([a-z]+)-[0-9a-f]{32}", "rendered-$1-HASH"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "MOMENT"),
+        (r"\b(\d+[dhm])*\d+[dhms]\b", "TIME"),
+        (r" {2,}", "  "),
+    ];
+    patterns.iter().fold(line.to_owned(), |line, (pattern, instead)| {
+        regex::Regex::new(pattern)
+            .unwrap()
+            .replace_all(&line, *instead)
+            .into_owned()
+    })
+}
+
+/// A terminal that remembers variables and the directory from one command to the next.
+struct Terminal {
+    shell: Child,
+    input: ChildStdin,
+    output: Receiver<String>,
+}
+
+impl Terminal {
+    fn open(directory: &Path, home: &Path) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_mco")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("bash")
+            .args(["--noprofile", "--norc"])
+            .current_dir(directory)
+            .env("HOME", home)
+            .env("PATH", path)
+            .env_remove("KUBECONFIG")
+            .env_remove("XDG_DATA_HOME")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (lines, output) = mpsc::channel();
+        let stdout = BufReader::new(shell.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut input = shell.stdin.take().unwrap();
+        writeln!(input, "exec 2>&1").unwrap();
+        Self { shell, input, output }
+    }
+
+    fn run(&mut self, command: &str) -> (i32, Vec<String>) {
+        writeln!(
+            self.input,
+            "{{ {command}\n}} < /dev/null\ncode=$?; echo; echo {END} $code"
+        )
+        .unwrap();
+        let mut lines = Vec::new();
+        loop {
+            let line = self.output.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("{command:?}: {error}; so far: {lines:#?}"));
+            if let Some(code) = line.strip_prefix(END) {
+                while lines.last().is_some_and(String::is_empty) {
+                    lines.pop();
+                }
+                return (code.trim().parse().unwrap(), lines);
+            }
+            lines.push(line);
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// What a reader started in the other terminal.
+struct OtherTerminal(Child);
+
+impl Drop for OtherTerminal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl OtherTerminal {
+    fn start(home: &Path) -> Self {
+        let log = home.join("up.output");
+        let file = fs::File::create(&log).unwrap();
+        // The ports are the only thing that a reader's machine has more of than ours.
+        let child = Command::new(env!("CARGO_BIN_EXE_mco"))
+            .args(["up", "--port", "0", "--server-port", "0"])
+            .env("HOME", home)
+            .env_remove("XDG_DATA_HOME")
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        let started = Self(child);
+        eventually("mco up has started, and every pool is updated", || {
+            let text = fs::read_to_string(&log).unwrap();
+            text.contains("Ctrl-C stops it").then_some(())?;
+            ["master", "worker"]
+                .iter()
+                .all(|pool| {
+                    Command::new(env!("CARGO_BIN_EXE_mco"))
+                        .args(["wait", pool, "--timeout", "30s", "--kubeconfig"])
+                        .arg(home.join(".local/share/mco/kubeconfig"))
+                        .output()
+                        .unwrap()
+                        .status
+                        .success()
+                })
+                .then_some(())
+        });
+        started
+    }
+}
+
+/// A copy of the examples, so that nothing is written into the repository.
+fn copy_of_the_repository(to: &Path) {
+    let mut directories = vec![PathBuf::from("examples")];
+    while let Some(directory) = directories.pop() {
+        fs::create_dir_all(to.join(&directory)).unwrap();
+        for entry in fs::read_dir(mco_testkit::repository_root().join(&directory)).unwrap() {
+            let entry = entry.unwrap();
+            let path = directory.join(entry.file_name());
+            if entry.path().is_dir() {
+                directories.push(path);
+            } else {
+                fs::copy(entry.path(), to.join(path)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_five_minutes_are_as_the_readme_says() {
+    let kubectl = Command::new("kubectl").args(["version", "--client"]).output();
+    assert!(
+        kubectl.is_ok_and(|output| output.status.success()),
+        "the README is read with kubectl, and there is none on this machine: install it"
+    );
+    let scratch = tempfile::tempdir().unwrap();
+    let (directory, home) = (scratch.path().join("mco"), scratch.path().join("home"));
+    fs::create_dir_all(&home).unwrap();
+    copy_of_the_repository(&directory);
+    let readme = fs::read_to_string(mco_testkit::repository_root().join("README.md")).unwrap();
+    let mut terminal = Terminal::open(&directory, &home);
+    let mut other = None;
+    let mut wrong = Vec::new();
+    for block in blocks(&readme) {
+        if block.language != "console" {
+            continue;
+        }
+        for step in steps(&block) {
+            if step.command == UP {
+                other = Some(OtherTerminal::start(&home));
+                continue;
+            }
+            let (code, printed) = terminal.run(&step.command);
+            let lines: Vec<&str> = printed.iter().map(|line| line.trim_end()).collect();
+            // Without a cluster everything is the same each time.
+            let is_live = step.command.starts_with("mco plan") || !step.command.contains("examples/");
+            let fits = if is_live {
+                let said: Vec<String> = step.output.iter().map(|line| without_the_moment(line)).collect();
+                let lines: Vec<String> = lines.iter().map(|line| without_the_moment(line)).collect();
+                matches(&said, &lines.iter().map(String::as_str).collect::<Vec<_>>())
+            } else {
+                matches(&step.output, &lines)
+            };
+            if code != step.code || !fits {
+                wrong.push(format!(
+                    "README.md:{}: $ {}\nends with {code} instead of {} and prints\n{}",
+                    step.line,
+                    step.command,
+                    step.code,
+                    lines.join("\n")
+                ));
+            }
+        }
+    }
+    assert!(other.is_some(), "the README starts mco up");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn every_shell_block_is_run_by_some_test() {
+    let root = mco_testkit::repository_root();
+    let guides = fs::read_dir(root.join("docs")).unwrap();
+    let guides = guides.map(|entry| entry.unwrap().path());
+    let documents = guides
+        .filter(|path| path.extension().is_some_and(|ending| ending == "md"))
+        .chain([root.join("README.md")]);
+    for path in documents {
+        for block in blocks(&fs::read_to_string(&path).unwrap()) {
+            // `console` blocks are run: those of the README here, those of the guides by tests/cli.rs.
+            assert!(
+                ["console", "text", "yaml"].contains(&block.language.as_str()),
+                "{}:{}: a block of {:?} is run by nobody; use console, or text if it needs a real cluster",
+                path.display(),
+                block.line,
+                block.language
+            );
+        }
+    }
+}
+
+#[test]
+fn every_reason_for_degraded_is_explained() {
+    let path = mco_testkit::repository_root().join("docs/troubleshooting.md");
+    let guide = fs::read_to_string(path).unwrap();
+    for advice in mco_core::advice::all() {
+        let heading = format!("### {}\n", advice.title);
+        assert!(guide.contains(&heading), "{:?} is not explained", advice.title);
+    }
+}
+
+#[test]
+fn documents_may_leave_out_what_is_different_each_time() {
+    let said = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    for (document, printed, expected) in [
+        ("a\nb", vec!["a", "b"], true),
+        ("a", vec!["a", "b"], false),
+        ("a[..]c", vec!["abc"], true),
+        ("a[..]c[..]", vec!["abcd"], true),
+        ("a[..]c", vec!["abd"], false),
+        ("...\nz", vec!["a", "b", "z"], true),
+        ("a\n...", vec!["a"], true),
+        ("...\nz", vec!["a"], false),
+    ] {
+        assert_eq!(
+            matches(&said(document), &printed),
+            expected,
+            "{document:?} {printed:?}"
+        );
+    }
+}

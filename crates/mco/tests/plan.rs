@@ -1,0 +1,157 @@
+//! What a plan foretells is what then happens: the same rendered name, the same files, the same actions, in the same order.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use support::{Up, eventually, text};
+
+const NODES: [&str; 3] = ["worker-0", "worker-1", "worker-2"];
+
+/// The files of a machine below /etc, without what its daemon keeps for itself.
+fn files(up: &Up, node: &str) -> BTreeMap<String, Vec<u8>> {
+    let root = up.data.join("nodes").join(node);
+    let mut found = BTreeMap::new();
+    let mut directories = vec![root.join("etc")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let name = Path::new("/").join(path.strip_prefix(&root).unwrap());
+            if name.starts_with("/etc/machine-config-daemon") || name == Path::new("/etc/mco") {
+                continue;
+            }
+            if path.is_dir() && !path.is_symlink() {
+                directories.push(path);
+            } else {
+                found.insert(name.display().to_string(), fs::read(&path).unwrap_or_default());
+            }
+        }
+    }
+    found
+}
+
+fn changed(before: &BTreeMap<String, Vec<u8>>, after: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let mut paths: Vec<&String> = before.keys().chain(after.keys()).collect();
+    paths.sort();
+    paths.dedup();
+    let differs = |path: &&&String| before.get(**path) != after.get(**path);
+    paths.iter().filter(differs).map(|path| (*path).clone()).collect()
+}
+
+fn node(up: &Up, name: &str) -> Value {
+    let output = up.mco(&["node", name, "-o", "json"]);
+    assert!(output.status.success(), "{}", text(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The steps of a node's last update, once it is over.
+fn steps(up: &Up, name: &str, config: &Value) -> Vec<(String, String)> {
+    eventually("the update is over and told", || {
+        let node = node(up, name);
+        let moments = node["timeline"]["moments"].as_array().unwrap().clone();
+        let is_over = node["current"] == *config && moments.iter().any(|moment| moment["step"] == "done");
+        let word = |moment: &Value, key: &str| moment[key].as_str().unwrap().to_owned();
+        is_over.then(|| {
+            moments
+                .iter()
+                .map(|moment| (word(moment, "step"), word(moment, "at")))
+                .collect()
+        })
+    })
+}
+
+/// Plans a change, makes it, and compares.
+fn foretold_is_what_happens(up: &Up, scratch: &Path, name: &str, spec: &Value) {
+    let manifest = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name, "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": spec,
+    })
+    .to_string();
+    let path = scratch.join(format!("{name}.json"));
+    fs::write(&path, &manifest).unwrap();
+    let plan = up.mco(&["plan", "-f", path.to_str().unwrap(), "-o", "json"]);
+    assert_eq!(plan.status.code(), Some(3), "{name}: {}", text(&plan));
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let pools = plan["pools"].as_array().unwrap();
+    let worker = pools.iter().find(|pool| pool["pool"] == "worker").unwrap();
+    let before: Vec<_> = NODES.iter().map(|node| files(up, node)).collect();
+
+    up.create(&manifest).unwrap();
+    up.wait("worker");
+
+    assert_eq!(
+        up.status("worker")["target"],
+        worker["new"],
+        "{name}: the rendered name"
+    );
+    let foretold: Vec<&str> = worker["changes"]["files"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|file| file["path"].as_str().unwrap())
+        .collect();
+    let mut asked = Vec::new();
+    for (node, before) in NODES.iter().zip(&before) {
+        let happened = changed(before, &files(up, node));
+        assert_eq!(happened, foretold, "{name}: the files of {node}");
+
+        let steps = steps(up, node, &worker["new"]);
+        let took = |step: &str| steps.iter().any(|(name, _)| name == step);
+        let level = worker["level"].as_str().unwrap();
+        assert_eq!(
+            took("rebooting"),
+            level == "reboot",
+            "{name}: {node}: {level}: {steps:?}"
+        );
+        let drains = worker["cost"]["drain"]["needed"].is_object();
+        assert_eq!(
+            took("draining"),
+            drains,
+            "{name}: {node}: {}: {steps:?}",
+            worker["cost"]["drain"]
+        );
+        let (first, at) = &steps[0];
+        assert_eq!(first, "asked", "{name}: {node}: {steps:?}");
+        asked.push((at.parse::<jiff::Timestamp>().unwrap(), (*node).to_owned()));
+    }
+    asked.sort();
+    let order: Vec<String> = asked.into_iter().map(|(_, node)| node).collect();
+    let waves = worker["rollout"]["waves"].as_array().unwrap();
+    let foretold: Vec<&str> = waves
+        .iter()
+        .flat_map(|wave| wave.as_array().unwrap())
+        .map(|node| node.as_str().unwrap())
+        .collect();
+    assert_eq!(order, foretold, "{name}: the order");
+}
+
+#[test]
+fn a_plan_is_what_happens() {
+    let scratch = tempfile::tempdir().unwrap();
+    let up = Up::start_with(&scratch.path().join("data"), &["--nodes", "masters=1,workers=3"]);
+    up.wait("worker");
+    let cases = [
+        (
+            "50-files",
+            json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "/etc/motd", "mode": 420, "contents": {"source": "data:,hello%0A"}},
+                {"path": "/etc/other", "mode": 384, "contents": {"source": "data:,x"}}]}}}),
+        ),
+        (
+            "51-keys",
+            json!({"config": {"ignition": {"version": "3.5.0"}, "passwd": {"users": [
+                {"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample me"]}]}}}),
+        ),
+        ("52-kernel", json!({"kernelArguments": ["audit=1"]})),
+    ];
+    for (name, spec) in cases {
+        foretold_is_what_happens(&up, scratch.path(), name, &spec);
+    }
+}
