@@ -12,7 +12,7 @@ background() {
     local log=$1
     shift
     "$@" >>"$log" 2>&1 </dev/null &
-    echo $! >>"$work/pids"
+    echo $! >>"${work:?}/pids"
 }
 
 # end PID: and wait for it. Children of others cannot be waited for, so it is looked for.

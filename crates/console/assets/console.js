@@ -72,7 +72,10 @@
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         const part = fresh.querySelector("main[data-live]");
         if (part) {
+          const focus = document.activeElement;
           exchange(main, part);
+          // Rows that moved have lost it.
+          if (focus !== document.activeElement && focus.isConnected) focus.focus({ preventScroll: true });
           document.title = fresh.title;
           last = Date.now();
           say("Live");
@@ -92,10 +95,7 @@
   const open = () => {
     if (source) return;
     source = new EventSource("/live");
-    source.addEventListener("hello", () => {
-      say("Live");
-      if (Date.now() - last > 1000) refresh();
-    });
+    source.addEventListener("open", () => say("Live"));
     source.addEventListener("change", refresh);
     source.addEventListener("error", () => {
       say("The console does not answer; trying again.");

@@ -84,7 +84,8 @@ fn spawn(kubeconfig: &Path) -> Child {
 /// What must never happen, looked for all the time.
 #[derive(Debug, Default)]
 struct Witness {
-    away: BTreeMap<String, bool>,
+    available: BTreeMap<String, bool>,
+    well: BTreeMap<String, bool>,
     most_away: usize,
     reboots: BTreeMap<String, u32>,
     lifted: bool,
@@ -94,7 +95,7 @@ impl Witness {
     fn see(&mut self, node: &Node, person: &str) {
         let view = NodeView::new(node);
         let well = view.kubelet_is_well();
-        let was_well = self.away.get(view.name).copied().unwrap_or(true);
+        let was_well = self.well.insert(view.name.to_owned(), well).unwrap_or(true);
         if was_well && !well {
             *self.reboots.entry(view.name.to_owned()).or_default() += 1;
         }
@@ -102,9 +103,9 @@ impl Witness {
             self.lifted |= !view.is_unschedulable();
             return;
         }
-        self.away
+        self.available
             .insert(view.name.to_owned(), well && !view.is_unschedulable());
-        let away = self.away.values().filter(|available| !**available).count();
+        let away = self.available.values().filter(|available| !**available).count();
         self.most_away = self.most_away.max(away);
     }
 }
@@ -204,6 +205,7 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
         assert!(!witness.lifted, "a person's cordon was lifted");
         let twice: Vec<_> = witness.reboots.iter().filter(|(_, count)| **count > 1).collect();
         assert!(twice.is_empty(), "rebooted more than once: {twice:?}");
+        assert_eq!(witness.reboots.len(), scale.nodes - 1, "who changed rebooted");
         println!(
             "{} nodes, {} kills, at most {} away of {} allowed, {:?}",
             scale.nodes,
@@ -240,7 +242,12 @@ async fn wait_for_update(
     start: Instant,
 ) -> String {
     loop {
-        let pool = pools.get("worker").await.unwrap();
+        // A server that is busy with everything else may be late with this.
+        let Ok(pool) = pools.get("worker").await else {
+            assert!(start.elapsed() < DEADLINE, "the API server does not answer");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            continue;
+        };
         let target = pool.spec.configuration.reference.name.clone().unwrap_or_default();
         let status = pool.status.unwrap_or_default();
         let current = Some(status.observed_generation) == pool.metadata.generation;

@@ -20,7 +20,7 @@ use crate::hub::Hub;
 /// Something in between may close what is silent for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// How soon a browser comes back after a break.
-const HELLO: &str = "retry: 2000\nevent: hello\ndata: \n\n";
+const HELLO: &str = "retry: 2000\n\n";
 const NEWS: &str = "event: change\ndata: \n\n";
 const STILL_THERE: &str = ": \n\n";
 
@@ -30,6 +30,7 @@ pub fn events(
     slot: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) -> UnsyncBoxBody<Bytes, Infallible> {
+    // Has not seen even the present state: a tab hears of news at once, in case something changed after its page was made.
     let changes = hub.changes();
     // The hub and the slot live as long as the stream.
     let state = (hub, slot, changes, stop, true);

@@ -22,6 +22,8 @@ pub struct ConfigPage {
     pub pools: Vec<(Text, String, Text)>,
     /// For a rendered config: who has it, and who shall.
     pub users: Option<Text>,
+    /// When there is nothing to tell about single lines.
+    pub summary: Option<&'static str>,
     pub changes: Changes,
     pub contents: Contents,
 }
@@ -82,6 +84,12 @@ pub fn config(frame: Frame, subject: &Subject<'_>, show: Show, now: Timestamp) -
             .filter_map(|pool| fate(pool, name, what, shown))
             .collect();
     }
+    let contested = changes.lines.iter().any(|line| !line.fates.is_empty());
+    let summary = match (in_pools, contested) {
+        ([], _) => None,
+        (_, true) => Some("In effect, but for what is said below."),
+        (_, false) => Some("All of it is in effect; nothing overrides it."),
+    };
     ConfigPage {
         name: Text::new(name),
         origin,
@@ -90,6 +98,7 @@ pub fn config(frame: Frame, subject: &Subject<'_>, show: Show, now: Timestamp) -
             .map_or_else(String::new, |created| format!("{} old", ago(now, created))),
         pools: in_pools.iter().map(place).collect(),
         users,
+        summary,
         changes,
         contents: Contents::of(&link::config(name), show),
         frame,
@@ -105,7 +114,7 @@ fn place(pool: &InPool) -> (Text, String, Text) {
     )
 }
 
-/// What became of one thing that a MachineConfig sets, in one pool.
+/// What became of one thing that a MachineConfig sets, in one pool; nothing to tell if it is simply in effect.
 fn fate(pool: &InPool, config: &str, what: &str, name: &str) -> Option<Fate> {
     let about = |one: &&Explanation| {
         (one.section == what && Text::new(&one.name).as_str() == name)
@@ -140,7 +149,7 @@ fn fate(pool: &InPool, config: &str, what: &str, name: &str) -> Option<Fate> {
         (None, true, false) if !overridden.is_empty() => {
             ("good", format!("in effect; overrides {}", overridden.join(", ")))
         }
-        (None, true, false) => ("good", "in effect".to_owned()),
+        (None, true, false) => return None,
     };
     Some(Fate {
         tone,

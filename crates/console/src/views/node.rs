@@ -28,6 +28,8 @@ pub struct NodePage {
     pub doing: Text,
     pub time: String,
     pub stages: Vec<StageView>,
+    /// Whether the stages are those of an update that is over.
+    pub arrived: bool,
     pub facts: Vec<Fact>,
     pub trouble: Option<Trouble>,
     pub update: Option<Update>,
@@ -73,6 +75,8 @@ pub struct StageView {
 pub struct Fact {
     pub name: &'static str,
     pub value: Text,
+    /// In full, where the value is shortened.
+    pub full: Text,
     pub href: Option<String>,
 }
 
@@ -125,6 +129,7 @@ pub fn node(
     for fact in &mut facts {
         let is_known = fact.value.as_str() != UNKNOWN;
         fact.href = is_known.then(|| link::config(fact.value.as_str()));
+        fact.value = Text::config(fact.full.as_str());
     }
     let yes_no = |value: bool| if value { "yes" } else { "no" };
     facts.extend([
@@ -180,6 +185,10 @@ pub fn node(
             .iter()
             .map(|report| stage_view(report, now))
             .collect(),
+        arrived: details
+            .timeline
+            .last()
+            .is_some_and(|last| last.state == StageState::Done),
         facts,
         trouble,
         update,
@@ -194,9 +203,11 @@ pub fn node(
 const UNKNOWN: &str = "not known";
 
 fn fact(name: &'static str, value: &str) -> Fact {
+    let value = Text::new(if value.is_empty() { UNKNOWN } else { value });
     Fact {
         name,
-        value: Text::new(if value.is_empty() { UNKNOWN } else { value }),
+        full: value.clone(),
+        value,
         href: None,
     }
 }

@@ -34,6 +34,7 @@ pub struct Card {
     pub time: String,
     pub problem: Option<Text>,
     pub target: Text,
+    pub target_name: Text,
     pub target_href: String,
     pub doing: Vec<Doing>,
     pub more: usize,
@@ -107,8 +108,9 @@ pub fn card(pool: &PoolOverview, now: Timestamp) -> Card {
         bar: Bar::of(pool),
         progress: format!("{} of {} updated", pool.updated, count(pool.total, "node")),
         time: time(pool, now),
-        problem: pool.problem.as_deref().map(Text::new),
-        target: Text::new(&pool.target),
+        problem: problem(pool).map(Text::new),
+        target: Text::config(&pool.target),
+        target_name: Text::new(&pool.target),
         target_href: link::config(&pool.target),
         more: news.len().saturating_sub(NAMED),
         doing: news
@@ -117,6 +119,16 @@ pub fn card(pool: &PoolOverview, now: Timestamp) -> Card {
             .map(|node| doing(node, now))
             .collect(),
     }
+}
+
+/// What is wrong with the pool, unless its nodes say so themselves.
+fn problem(pool: &PoolOverview) -> Option<&str> {
+    let problem = pool.problem.as_deref()?;
+    let mut degraded = pool
+        .nodes
+        .iter()
+        .filter(|node| node.standing == Standing::Degraded);
+    (!degraded.any(|node| problem.contains(&format!("{} ", node.name)))).then_some(problem)
 }
 
 pub fn doing(node: &NodeOverview, now: Timestamp) -> Doing {

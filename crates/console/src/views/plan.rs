@@ -4,7 +4,7 @@ use askama::Template;
 use mco_core::comparison::Entry;
 use mco_core::explain::Part;
 use mco_core::forecast::PoolForecast;
-use mco_core::words::count;
+use mco_core::words::{count, harmless};
 
 use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, link};
@@ -39,6 +39,7 @@ pub struct Asked {
 pub struct Answer {
     pub headline: &'static str,
     pub tone: &'static str,
+    pub icon: &'static str,
     pub refused: Vec<(Text, Text)>,
     pub pools: Vec<PoolPlan>,
 }
@@ -63,7 +64,10 @@ pub struct PoolPlan {
     pub blocked: Vec<Text>,
 }
 
-pub fn plan(frame: Frame, asked: Asked, outcome: Option<Result<&Report, String>>) -> Plan {
+pub fn plan(frame: Frame, mut asked: Asked, outcome: Option<Result<&Report, String>>) -> Plan {
+    for text in [&mut asked.yaml, &mut asked.delete] {
+        *text = harmless(text);
+    }
     let show = if asked.contents {
         Show::Contents
     } else {
@@ -102,20 +106,22 @@ fn answer(report: &Report, show: Show) -> Answer {
         .take(BLOCKED)
         .collect();
     let nothing = Entry::default();
-    let pools: Vec<PoolPlan> = report
+    let mut pools: Vec<PoolPlan> = report
         .pools
         .iter()
         .map(|pool| pool_plan(pool, report.current.get(&pool.pool).unwrap_or(&nothing), show))
         .collect();
     let failed = !refused.is_empty() || report.pools.iter().any(|pool| pool.error.is_some());
-    let (tone, headline) = match report.is_change() {
-        _ if failed => ("bad", "This would not be accepted as it is"),
-        true => ("busy", "This is what would happen"),
-        false => ("good", "Nothing would change on any machine"),
+    pools.sort_by_key(|pool| !pool.changed);
+    let (tone, icon, headline) = match report.is_change() {
+        _ if failed => ("bad", "bad", "This would not be accepted as it is"),
+        true => ("busy", "plan", "This is what would happen"),
+        false => ("good", "good", "Nothing would change on any machine"),
     };
     Answer {
         headline,
         tone,
+        icon,
         refused,
         pools,
     }

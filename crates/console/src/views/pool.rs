@@ -146,11 +146,14 @@ pub fn pool(frame: Frame, snapshot: &Snapshot, name: &str, choice: Choice, now: 
     })
 }
 
-/// What needs a look first, then what moves; within that, in the order of their turn.
+/// In the order of their turn, in which rows stay where they are; but if they do not all fit on a page, first what needs a
+/// look, then what moves.
 fn in_order(pool: &PoolOverview) -> Vec<&NodeOverview> {
     let rank = |node: &&NodeOverview| STANDINGS.iter().position(|standing| *standing == node.standing);
     let mut nodes: Vec<&NodeOverview> = pool.nodes.iter().collect();
-    nodes.sort_by_key(rank);
+    if nodes.len() > ROWS {
+        nodes.sort_by_key(rank);
+    }
     nodes
 }
 

@@ -26,6 +26,19 @@ impl Text {
         Self(format!("{}… ({} more bytes)", harmless(shown), rest.len()))
     }
 
+    /// The name of a config, short enough to be recognised at a glance: of the hash of a rendered one the beginning.
+    pub fn config(name: &str) -> Self {
+        let hash = name.rsplit_once('-').filter(|(_, hash)| {
+            name.starts_with("rendered-")
+                && hash.len() == 32
+                && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        });
+        match hash.and_then(|(rest, hash)| Some((rest, hash.get(..10)?))) {
+            Some((rest, beginning)) => Self::new(format!("{rest}-{beginning}…")),
+            None => Self::new(name),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -61,6 +74,11 @@ mod tests {
     fn long_texts_are_cut_between_characters_and_say_so() {
         assert_eq!(Text::at_most("größer", 3).as_str(), "grö… (4 more bytes)");
         assert_eq!(Text::at_most("größer", 6).as_str(), "größer");
+        assert_eq!(
+            Text::config("rendered-worker-6b9312028fe61cb27f212b0f76120306").as_str(),
+            "rendered-worker-6b9312028f…"
+        );
+        assert_eq!(Text::config("50-rendered").as_str(), "50-rendered");
         assert!(Text::new("x".repeat(10 << 20)).as_str().len() < 5000);
     }
 }

@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use mco_api::vocabulary::conditions::machine_config_node as type_;
 use mco_api::vocabulary::conditions::status;
-use mco_api::vocabulary::reasons::machine_config_node as reason;
 use serde::Serialize;
+
+use super::conditions::OVER;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,8 +92,8 @@ pub fn timeline(conditions: &[Condition]) -> [StageReport; 5] {
 /// earlier update.
 fn of_finished(stage: Stage, condition: Option<&Condition>, arrived: &Condition) -> StageReport {
     let took_part = condition.filter(|condition| {
-        condition.reason != reason::NOT_YET_OCCURRED
-            && condition.last_transition_time.0 >= arrived.last_transition_time.0
+        let closed = condition.message.starts_with(OVER) || stage == Stage::Done;
+        closed && condition.last_transition_time.0 >= arrived.last_transition_time.0
     });
     StageReport {
         stage,
@@ -223,6 +224,23 @@ mod tests {
         assert_eq!(after(&phases), "--d-.");
         phases.push(Phase::Updated);
         assert_eq!(after(&phases), "--d-d");
+    }
+
+    #[test]
+    fn what_was_not_needed_is_not_taken_for_done_when_everything_happens_within_a_second() {
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let mut conditions = Vec::new();
+        for phase in [
+            Phase::NeedsUpdate,
+            Phase::DrainNotRequired,
+            Phase::Applied(Applied::Files),
+            Phase::Updated,
+        ] {
+            conditions = report(&conditions, &phase, "a", "rendered-1", &now).unwrap_or(conditions);
+        }
+        let states = timeline(&conditions).map(|report| report.state);
+        let (skipped, done) = (StageState::Skipped, StageState::Done);
+        assert_eq!(states, [skipped, skipped, done, skipped, done]);
     }
 
     #[test]

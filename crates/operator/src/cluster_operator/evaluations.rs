@@ -38,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    fn kubelet(settings: Value) -> KubeletConfig {
+    fn kubelet(settings: &Value) -> KubeletConfig {
         serde_json::from_value(json!({"metadata": {"name": "k"}, "spec": {"kubeletConfig": settings}}))
             .unwrap()
     }
@@ -51,14 +51,14 @@ mod tests {
     #[test]
     fn settings_that_will_be_forbidden_are_found_and_others_are_not() {
         let (swap, strict) = (
-            kubelet(json!({"failSwapOn": false})),
-            kubelet(json!({"failSwapOn": true})),
+            kubelet(&json!({"failSwapOn": false})),
+            kubelet(&json!({"failSwapOn": true})),
         );
         let (runc, crun) = (runtime("runc"), runtime("crun"));
         let cases = [
             (vec![], vec![], None),
             (
-                vec![strict.clone(), kubelet(Value::Null)],
+                vec![strict.clone(), kubelet(&Value::Null)],
                 vec![crun.clone()],
                 None,
             ),
