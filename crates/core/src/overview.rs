@@ -216,7 +216,7 @@ fn of_node(
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
         (Some(HeldReason::InProgress), Some(step)) => {
-            (doing(node.name, step), Some(step.last_transition_time.0))
+            (step_in_words(node.name, step), Some(step.last_transition_time.0))
         }
         (Some(reason), step) => (
             reason.to_string(),
@@ -239,28 +239,28 @@ fn of_node(
 }
 
 /// What a node at this step does, as the rest of a sentence that starts with the node.
-fn doing(node: &str, current: &Condition) -> String {
-    let is_done = current.status == status::TRUE;
-    let words = match (current.type_.as_str(), is_done) {
+fn step_in_words(node: &str, at: &Condition) -> String {
+    let is_done = at.status == status::TRUE;
+    let words = match (at.type_.as_str(), is_done) {
         // The last word about the update before.
         (step::UPDATED, true) => "is about to begin",
         (step::UPDATED, false) => "begins",
         (step::UPDATE_PREPARED, true) => "is ready to begin",
-        (step::CORDONED, _) => "is cordoned",
+        (step::CORDONED, true) => "takes no new work",
         (step::DRAINED, false) => "is being drained",
         (step::DRAINED, true) => "is drained",
-        (step::APPLIED_FILES_AND_OS, false) => "writes its new files",
-        (step::APPLIED_FILES_AND_OS, true) => "has its new files",
+        (step::APPLIED_FILES_AND_OS, false) => "is getting its new config",
+        (step::APPLIED_FILES_AND_OS, true) => "has its new config on disk",
         (step::UPDATE_POST_ACTION_COMPLETE, true) => "has told its services",
         (step::REBOOTED_NODE, false) => "reboots",
         (step::REBOOTED_NODE | step::RESUMED, true) => "has rebooted",
         (step::UPDATE_COMPLETE | step::UNCORDONED, true) => "takes work again",
-        _ => return sentence(node, &current.message),
+        _ => return sentence(node, &at.message),
     };
     words.to_owned()
 }
 
-/// A step's message as the rest of a sentence that starts with the node.
+/// A step's message as the rest of such a sentence.
 fn sentence(node: &str, message: &str) -> String {
     let message = message.trim_end_matches('.');
     match message.strip_prefix(&format!("Node {node} ")) {
@@ -403,6 +403,22 @@ mod tests {
             Some("2026-01-01T00:06:00Z".parse().unwrap()),
             "two minutes for each of the two that are left"
         );
+    }
+
+    #[test]
+    fn steps_are_said_in_the_words_of_people() {
+        let cases = [
+            ("Cordoned", "True", "takes no new work"),
+            ("Drained", "Unknown", "is being drained"),
+            ("AppliedFilesAndOS", "Unknown", "is getting its new config"),
+            ("RebootedNode", "Unknown", "reboots"),
+            ("RebootedNode", "True", "has rebooted"),
+        ];
+        for (type_, status, expected) in cases {
+            let object = progress("a", type_, status, "Node a has rebooted", START);
+            let step = current_step(&object).unwrap();
+            assert_eq!(step_in_words("a", step), expected);
+        }
     }
 
     #[test]
