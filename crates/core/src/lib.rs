@@ -39,7 +39,6 @@ pub mod quantity;
 pub mod reconcilable;
 pub mod redaction;
 pub mod registries;
-pub mod remedy;
 pub mod render;
 pub mod retention;
 pub mod rollout;

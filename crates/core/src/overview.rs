@@ -245,6 +245,7 @@ fn step_in_words(node: &str, at: &Condition) -> String {
         (step::DRAINED, status::UNKNOWN) => "is being drained",
         (step::APPLIED_FILES_AND_OS, status::UNKNOWN) => "is getting its new config",
         (step::REBOOTED_NODE, status::UNKNOWN) => "reboots",
+        (step::RESUMED, status::TRUE) => "is back after its boot",
         _ => return sentence(node, &at.message),
     };
     words.to_owned()
