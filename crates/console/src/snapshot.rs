@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations;
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_core::node_progress::{StageReport, timeline};
+use mco_core::drift::{self, Drift};
+use mco_core::node_progress::{StageReport, stages};
 use mco_core::overview::{NodeOverview, PoolOverview, overview};
 use mco_core::rollout::{NodeView, View};
 
@@ -34,6 +35,8 @@ pub struct NodeDetails {
     pub pool: Option<String>,
     pub reason: String,
     pub drift_policy: Option<String>,
+    /// What on the machine is not as its config says, as far as it has told.
+    pub drift: Option<Drift>,
     pub kubelet: String,
     pub os: String,
     /// Empty where nothing has been reported.
@@ -55,7 +58,7 @@ impl Snapshot {
             .iter()
             .filter_map(|object| {
                 let conditions = &object.status.as_ref()?.conditions;
-                Some((object.metadata.name.as_deref()?, timeline(conditions).into()))
+                Some((object.metadata.name.as_deref()?, stages(conditions).into()))
             })
             .collect();
         let mut details: BTreeMap<String, NodeDetails> = nodes
@@ -74,6 +77,11 @@ impl Snapshot {
                     details.pool = Some(pool.name.to_owned());
                     details.drift_policy = details.drift_policy.take().or_else(|| policy.cloned());
                 }
+            }
+        }
+        for drift in drift::report(&view, &[], &[], &BTreeMap::new()).drifted {
+            if let Some(details) = details.get_mut(&drift.node) {
+                details.drift = Some(drift);
             }
         }
         let paused = view.pools.iter().filter(|pool| pool.is_paused());
@@ -112,6 +120,7 @@ fn details(node: &NodeView<'_>, timeline: Vec<StageReport>) -> NodeDetails {
             .unwrap_or_default()
             .to_owned(),
         drift_policy: node.annotation(DRIFT_POLICY).map(str::to_owned),
+        drift: None,
         kubelet: info.map_or_else(String::new, |info| info.kubelet_version.clone()),
         os: info.map_or_else(String::new, |info| info.os_image.clone()),
         timeline,

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use mco_core::advice;
 use mco_core::comparison::{Comparison, Entry};
+use mco_core::drift::Drift;
 use mco_core::node_progress::{StageReport, StageState};
 use mco_core::overview::Standing;
 use mco_core::words::ago;
@@ -82,7 +83,9 @@ pub struct Fact {
 
 #[derive(Debug, Clone)]
 pub struct Trouble {
-    pub reason: Text,
+    pub title: &'static str,
+    /// In the daemon's own words.
+    pub complaint: Text,
     pub meaning: &'static str,
     pub steps: &'static [&'static str],
 }
@@ -140,6 +143,7 @@ pub fn node(
             "On drift",
             details.drift_policy.as_deref().unwrap_or("degrade (the default)"),
         ),
+        drift(details.drift.as_ref(), name),
         fact("Operating system", &details.os),
         fact("Kubelet", &details.kubelet),
     ]);
@@ -148,7 +152,8 @@ pub fn node(
         .map(|_| {
             let advice = advice::for_complaint(&details.reason);
             Trouble {
-                reason: Text::new(&details.reason),
+                title: advice.title,
+                complaint: Text::new(&details.reason),
                 meaning: advice.meaning,
                 steps: advice.steps,
             }
@@ -209,6 +214,23 @@ fn fact(name: &'static str, value: &str) -> Fact {
         full: value.clone(),
         value,
         href: None,
+    }
+}
+
+/// What differs, and the way to who sets it.
+fn drift(drift: Option<&Drift>, node: &str) -> Fact {
+    let Some(drift) = drift else {
+        return fact("Drift", "none reported");
+    };
+    let subject = drift.subject.as_deref();
+    let more = match drift.more {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let text = format!("{} {}{more}", subject.unwrap_or_default(), drift.difference);
+    Fact {
+        href: subject.map(|path| format!("{}&node={}", link::search(path), link::encoded(node))),
+        ..fact("Drift", text.trim())
     }
 }
 

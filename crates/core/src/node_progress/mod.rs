@@ -5,8 +5,8 @@
 
 mod conditions;
 mod phase;
-mod timeline;
+mod stages;
 
 pub use conditions::{config_version, observed_generation, report};
 pub use phase::{Applied, Phase};
-pub use timeline::{Stage, StageReport, StageState, timeline};
+pub use stages::{Stage, StageReport, StageState, stages};

@@ -66,7 +66,7 @@ pub struct StageReport {
 }
 
 /// The stages of the update that a node is in, or of the last one if it has arrived.
-pub fn timeline(conditions: &[Condition]) -> [StageReport; 5] {
+pub fn stages(conditions: &[Condition]) -> [StageReport; 5] {
     let find = |wanted: &str| conditions.iter().find(|condition| condition.type_ == wanted);
     let arrived = find(type_::UPDATED).filter(|updated| updated.status == status::TRUE);
     let mut reports = Stage::ALL.map(|stage| {
@@ -175,7 +175,7 @@ mod tests {
             StageState::Skipped => '-',
             StageState::Failed => 'f',
         };
-        timeline(&conditions).iter().map(letter).collect()
+        stages(&conditions).iter().map(letter).collect()
     }
 
     fn prepared() -> Phase {
@@ -238,7 +238,7 @@ mod tests {
         ] {
             conditions = report(&conditions, &phase, "a", "rendered-1", &now).unwrap_or(conditions);
         }
-        let states = timeline(&conditions).map(|report| report.state);
+        let states = stages(&conditions).map(|report| report.state);
         let (skipped, done) = (StageState::Skipped, StageState::Done);
         assert_eq!(states, [skipped, skipped, done, skipped, done]);
     }
