@@ -11,6 +11,7 @@ pub mod drift;
 pub mod firstboot;
 pub mod install;
 pub mod live;
+pub mod member;
 pub mod once;
 pub mod os_change;
 pub mod paths;

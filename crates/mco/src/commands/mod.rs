@@ -6,6 +6,7 @@ mod daemon;
 mod diff;
 mod explain;
 mod install;
+mod join;
 mod operator;
 mod plan;
 mod pointer;

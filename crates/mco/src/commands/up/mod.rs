@@ -1,9 +1,12 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
+mod addresses;
 mod admission;
 mod control_plane;
 mod data_directory;
+mod heartbeats;
 mod ignition_server;
+mod join_tokens;
 pub mod nodes;
 mod simulation;
 mod welcome;
@@ -24,10 +27,25 @@ use data_directory::DataDirectory;
 use nodes::Fleet;
 
 pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
+    if arguments.join.join_token || arguments.join.revoke_join_token.is_some() {
+        return of_the_running(&arguments);
+    }
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
     runtime::log_to(Mutex::new(directory.log()?));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     runtime::run(threads, |stop| everything(arguments, directory, stop))?;
+    Ok(Outcome::Done)
+}
+
+/// What is asked of the one that runs already.
+fn of_the_running(arguments: &Up) -> anyhow::Result<Outcome> {
+    let directory = DataDirectory::existing(arguments.data_dir.clone())?;
+    runtime::ask(async {
+        match &arguments.join.revoke_join_token {
+            Some(id) => join_tokens::revoke(&directory, id).await,
+            None => join_tokens::issue(arguments, &directory).await,
+        }
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -59,9 +77,10 @@ async fn system(
     control_plane.prepare_bootstrap(&server)?;
     let listen = arguments.listen;
     let server_port = free_port(listen, arguments.server_port).await?;
+    let reached_as = addresses::best(listen, &arguments.advertise);
     let options = mco_operator::Options {
         api_server_url: Some(control_plane.url().to_owned()),
-        config_server: Some(format!("{listen}:{server_port}")),
+        config_server: Some(addresses::with_port(&reached_as, server_port)),
         ..mco_operator::Options::new(VERSION)
     };
     let in_use = Arc::clone(control_plane.in_use());
@@ -89,6 +108,8 @@ async fn system(
             stop.clone(),
         ),
     );
+    let signs_of_life = heartbeats::watch(control_plane.client("heartbeats"), stop.clone());
+    components.start("the watch over joined machines", signs_of_life);
     if let Some(number) = arguments.simulate {
         let fleet = simulation::run(control_plane.client("fleet"), number.into(), stop.clone());
         components.start("the simulated fleet", fleet);
@@ -104,8 +125,7 @@ async fn system(
         directory,
         control_plane.url(),
         &server,
-        listen,
-        server_port,
+        &addresses::with_port(&reached_as, server_port),
     ))
 }
 
