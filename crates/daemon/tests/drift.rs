@@ -51,6 +51,7 @@ fn watch(node: &Node, config: NodeConfig) -> Monitor {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table reads better in one piece")]
 async fn every_way_to_change_a_file_is_noticed() {
     type Change = fn(&Node);
     let cases: &[(&str, &str, Change)] = &[

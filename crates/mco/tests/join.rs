@@ -262,7 +262,10 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one refusal after the other, against one mco up")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one refusal after the other, against one mco up"
+)]
 fn whoever_cannot_join_hears_why_and_what_to_do() {
     let scratch = tempfile::tempdir().unwrap();
     let up = Up::start(scratch.path(), "0.0.0.0");
