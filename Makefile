@@ -17,9 +17,13 @@ test: ## Run all tests that need nothing but Rust
 .PHONY: e2e
 e2e: ## Run the suites against real components, which it installs (as root, on Debian)
 	e2e/run
+	e2e/story/run
+	e2e/install/run
 	e2e/rollout/run
+	e2e/image/run
 	e2e/firstboot/run
 	e2e/node/run
+	e2e/console/run
 
 .PHONY: lint
 lint: ## Check formatting, lints, licences and duplicate dependencies
@@ -32,6 +36,7 @@ lint: ## Check formatting, lints, licences and duplicate dependencies
 bench: ## Measure speed and memory against the budgets
 	$(CARGO) bench --package mco-core
 	$(CARGO) bench --package mco-apiserver --bench load
+	$(CARGO) bench --package mco-controllers --bench rollout
 	$(CARGO) build --release --package mco
 	scripts/bench-render
 	scripts/bench-server

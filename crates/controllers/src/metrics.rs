@@ -15,6 +15,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+/// The node of series that are there from the beginning; dashboards know to leave it out.
+const NOBODY: &str = "initialize";
+
 type Seconds = Gauge<f64, AtomicU64>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -90,11 +93,22 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         inner.register_pools(&mut registry);
         inner.register_nodes(&mut registry);
+        inner.seed();
         Self(Arc::new(Inner { registry, ..inner }))
     }
 }
 
 impl Inner {
+    /// An alert on a metric that nobody has seen cannot be told from one with a wrong name.
+    fn seed(&self) {
+        let nobody = Node {
+            node: NOBODY.to_owned(),
+        };
+        for alarm in [&self.drain_error, &self.pool_alert] {
+            alarm.get_or_create(&nobody).set(0);
+        }
+    }
+
     fn register_pools(&self, registry: &mut Registry) {
         let counts = [
             ("mco_machine_count", "Machines in the pool", &self.machines),

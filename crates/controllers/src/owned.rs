@@ -20,6 +20,19 @@ pub(crate) type Share = BTreeMap<String, Arc<MachineConfig>>;
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     shares: RwLock<BTreeMap<Generator, Share>>,
+    /// Being written, and not yet part of a share: the API server may show them before their generator has finished.
+    coming: RwLock<BTreeSet<String>>,
+}
+
+/// What becomes of a config that the API server has or had.
+#[derive(Debug, Clone, PartialEq)]
+enum Fate {
+    /// It must be so.
+    Kept(Arc<MachineConfig>),
+    /// Its generator no longer makes it.
+    Removed,
+    /// Not ours, or not for now.
+    LeftAlone,
 }
 
 impl Owned {
@@ -50,6 +63,20 @@ impl Owned {
             .collect()
     }
 
+    fn fate(&self, name: &str, keeper: Option<Generator>) -> Fate {
+        // Asked first: what is coming leaves this set only after it has become part of a share.
+        let coming = self.coming.read().contains(name);
+        match self.get(name) {
+            Some(config) => Fate::Kept(config),
+            None if !coming && keeper.is_some_and(|generator| self.has(generator)) => Fate::Removed,
+            None => Fate::LeftAlone,
+        }
+    }
+
+    fn announce(&self, share: &Share) {
+        self.coming.write().extend(share.keys().cloned());
+    }
+
     /// Takes a generator's whole share in place of its last one. Returns the configs that are not what they were.
     fn publish(&self, generator: Generator, share: Share) -> Vec<Arc<MachineConfig>> {
         let mut shares = self.shares.write();
@@ -64,6 +91,10 @@ impl Owned {
             if !share.contains_key(name) {
                 changed.push(Arc::clone(config));
             }
+        }
+        let mut coming = self.coming.write();
+        for name in share.keys() {
+            coming.remove(name);
         }
         shares.insert(generator, share);
         changed
@@ -80,6 +111,7 @@ pub(crate) fn share(generated: impl IntoIterator<Item = Generated>) -> Share {
 /// Writes a generator's configs where they differ, deletes those that it no longer makes, and lets renders see them.
 pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Share) -> Result<(), Error> {
     let mut outcome = Ok(());
+    cluster.owned.announce(&share);
     for config in share.values() {
         if let Err(problem) = write(cluster, config, Reason::Generated).await {
             outcome = Err(problem);
@@ -94,6 +126,13 @@ pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Shar
             delete(cluster, name).await?;
         }
     }
+    // Who deleted one of them before it was known to be ours was not noticed.
+    for name in names
+        .iter()
+        .filter(|name| cluster.config_metadata.get(name).is_none())
+    {
+        cluster.queues.keeper.wake(name.as_str());
+    }
     if first && cluster.owned.is_complete() {
         cluster.wake_all_renders();
     }
@@ -105,14 +144,12 @@ pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Shar
 
 /// Looks at one config that the API server has or had, and puts it back if it is a generator's.
 pub(crate) async fn keep(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
-    if let Some(config) = cluster.owned.get(&name) {
-        write(&cluster, &config, Reason::Edited).await?;
-        return Ok(Again::OnChange);
-    }
     let metadata = cluster.config_metadata.get(&name);
     let keeper = metadata.and_then(|metadata| generated::keeper(&metadata.metadata));
-    if keeper.is_some_and(|generator| cluster.owned.has(generator)) {
-        delete(&cluster, &name).await?;
+    match cluster.owned.fate(&name, keeper) {
+        Fate::Kept(config) => write(&cluster, &config, Reason::Edited).await?,
+        Fate::Removed => delete(&cluster, &name).await?,
+        Fate::LeftAlone => {}
     }
     Ok(Again::OnChange)
 }
@@ -171,4 +208,45 @@ pub(crate) async fn delete(cluster: &Cluster, name: &str) -> Result<(), Error> {
         Err(problem) => return Err(Error::api(format!("deleting MachineConfig {name}"))(problem)),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share_of(names: &[&str]) -> Share {
+        let config = |name: &&str| {
+            let mut config = MachineConfig::default();
+            config.metadata.name = Some((*name).to_owned());
+            ((*name).to_owned(), Arc::new(config))
+        };
+        names.iter().map(config).collect()
+    }
+
+    #[test]
+    fn a_config_that_is_still_being_written_is_not_taken_for_one_that_nobody_makes() {
+        let owned = Owned::default();
+        let keeper = Some(Generator::Registries);
+        let (first, second) = ("99-master-generated-registries", "99-worker-generated-registries");
+        assert_eq!(
+            owned.fate(first, keeper),
+            Fate::LeftAlone,
+            "nobody has said anything yet"
+        );
+        owned.publish(Generator::Registries, Share::new());
+        assert_eq!(owned.fate(first, keeper), Fate::Removed);
+        assert_eq!(owned.fate("50-mine", None), Fate::LeftAlone);
+
+        let share = share_of(&[first, second]);
+        owned.announce(&share);
+        assert_eq!(
+            owned.fate(first, keeper),
+            Fate::LeftAlone,
+            "seen before its generator has finished"
+        );
+        owned.publish(Generator::Registries, share.clone());
+        assert_eq!(owned.fate(first, keeper), Fate::Kept(Arc::clone(&share[first])));
+        owned.publish(Generator::Registries, share_of(&[second]));
+        assert_eq!(owned.fate(first, keeper), Fate::Removed);
+    }
 }

@@ -81,6 +81,17 @@ pub enum Kind {
     Changed,
 }
 
+impl Kind {
+    /// As people mark it at the start of a line.
+    pub fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Removed => '-',
+            Self::Changed => '~',
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileChange {
     pub path: String,
@@ -233,7 +244,8 @@ fn file_change(path: &str, old: Option<&File>, new: Option<&File>) -> Option<Fil
     noticed.then_some(change)
 }
 
-fn contents(file: &File) -> Contents {
+/// What may be said of a file's contents without showing them.
+pub fn contents(file: &File) -> Contents {
     let bytes =
         file_bytes(file).unwrap_or_else(|| file.contents.source.clone().unwrap_or_default().into_bytes());
     let sha256 = hex::encode(&Sha256::digest(&bytes));
@@ -243,7 +255,7 @@ fn contents(file: &File) -> Contents {
     }
 }
 
-fn mode(file: &File) -> String {
+pub fn mode(file: &File) -> String {
     format!("0{:o}", file.mode.unwrap_or(DEFAULT_FILE_MODE))
 }
 

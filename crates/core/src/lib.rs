@@ -6,12 +6,15 @@
 //! the command line can never disagree.
 
 pub mod admission;
+pub mod advice;
 pub mod bootstrap;
+pub mod change_list;
 pub mod comparison;
 pub mod container_runtime;
 pub mod diff;
 pub mod disruption;
 pub mod drain;
+pub mod drift;
 pub mod explain;
 pub mod extensions;
 pub mod feature_gates;
@@ -34,7 +37,9 @@ pub mod problem;
 pub mod provenance;
 pub mod quantity;
 pub mod reconcilable;
+pub mod redaction;
 pub mod registries;
+pub mod remedy;
 pub mod render;
 pub mod retention;
 pub mod rollout;
@@ -42,6 +47,8 @@ pub mod runtime_check;
 pub mod selector;
 pub mod skew;
 pub mod templates;
+pub mod timeline;
 pub mod tls_profile;
 pub mod transition;
 pub mod validate;
+pub mod words;

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::pool_status::Counts;
 use crate::rollout::target::{reached_target, target_name};
-use crate::rollout::{HeldReason, NodeView, PoolPlan, PoolView, View, plan_pool};
+use crate::rollout::{HeldReason, NodeView, PoolView, View, plan_pool};
 
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,6 +68,7 @@ impl PoolState {
 #[serde(rename_all = "camelCase")]
 pub struct NodeOverview {
     pub name: String,
+    pub standing: Standing,
     /// What its daemon says: Done, Working, Degraded...; empty before the daemon has said anything.
     pub state: String,
     pub current: String,
@@ -78,6 +79,29 @@ pub struct NodeOverview {
     pub doing: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+}
+
+/// Where a node stands in its pool's rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    Updated,
+    Updating,
+    Waiting,
+    Degraded,
+}
+
+impl Standing {
+    fn of(node: &NodeView<'_>, held: Option<&HeldReason>) -> Self {
+        match held {
+            _ if node.is_degraded() => Self::Degraded,
+            Some(HeldReason::FailingOnTarget(_)) => Self::Degraded,
+            Some(HeldReason::UpToDate) => Self::Updated,
+            Some(HeldReason::InProgress | HeldReason::DrainBlocked(_) | HeldReason::JoiningPool(_))
+            | None => Self::Updating,
+            Some(_) => Self::Waiting,
+        }
+    }
 }
 
 /// All pools, by name.
@@ -119,10 +143,18 @@ fn of_pool(
         .or_else(|| degraded.map(|condition| said(condition).to_owned()))
         .or_else(|| plan.stalled())
         .filter(|text| !text.is_empty());
+    let held: HashMap<&str, &HeldReason> = plan
+        .held
+        .iter()
+        .map(|held| (held.node.as_str(), &held.reason))
+        .collect();
     let nodes = pool
         .members
         .iter()
-        .map(|node| of_node(node, &plan, progress.get(node.name).copied()))
+        .map(|node| {
+            let held = held.get(node.name).copied();
+            of_node(node, held, progress.get(node.name).copied())
+        })
         .collect();
     let expected = (state == PoolState::Updating)
         .then(|| expected(&counts, since?, finished_since(pool, progress, since?), now))
@@ -176,15 +208,16 @@ fn said(condition: &MachineConfigPoolCondition) -> &str {
     }
 }
 
-fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfigNode>) -> NodeOverview {
-    let held = plan.held.iter().find(|held| held.node == node.name);
-    let reason = held.map(|held| &held.reason);
+fn of_node(
+    node: &NodeView<'_>,
+    reason: Option<&HeldReason>,
+    progress: Option<&MachineConfigNode>,
+) -> NodeOverview {
     let step = progress.and_then(current_step);
     let (doing, since) = match (reason, step) {
-        (Some(HeldReason::InProgress), Some(step)) => (
-            sentence(node.name, &step.message),
-            Some(step.last_transition_time.0),
-        ),
+        (Some(HeldReason::InProgress), Some(step)) => {
+            (step_in_words(node.name, step), Some(step.last_transition_time.0))
+        }
         (Some(reason), step) => (
             reason.to_string(),
             step.filter(|_| *reason == HeldReason::UpToDate)
@@ -194,6 +227,7 @@ fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfig
     };
     NodeOverview {
         name: node.name.to_owned(),
+        standing: Standing::of(node, reason),
         state: node.state.to_owned(),
         current: node.current_config.to_owned(),
         desired: node.desired_config.to_owned(),
@@ -204,7 +238,19 @@ fn of_node(node: &NodeView<'_>, plan: &PoolPlan, progress: Option<&MachineConfig
     }
 }
 
-/// A step's message as the rest of a sentence that starts with the node.
+/// What a node at this step does, as the rest of a sentence that starts with the node.
+fn step_in_words(node: &str, at: &Condition) -> String {
+    let words = match (at.type_.as_str(), at.status.as_str()) {
+        (step::CORDONED, status::TRUE) => "takes no new work",
+        (step::DRAINED, status::UNKNOWN) => "is being drained",
+        (step::APPLIED_FILES_AND_OS, status::UNKNOWN) => "is getting its new config",
+        (step::REBOOTED_NODE, status::UNKNOWN) => "reboots",
+        _ => return sentence(node, &at.message),
+    };
+    words.to_owned()
+}
+
+/// A step's message as the rest of such a sentence.
 fn sentence(node: &str, message: &str) -> String {
     let message = message.trim_end_matches('.');
     match message.strip_prefix(&format!("Node {node} ")) {
@@ -337,11 +383,32 @@ mod tests {
             doing,
             ["is up to date", "says: Draining Node", "waits for its turn"]
         );
+        let standing: Vec<_> = worker.nodes.iter().map(|node| node.standing).collect();
+        assert_eq!(
+            standing,
+            [Standing::Updated, Standing::Updating, Standing::Waiting]
+        );
         assert_eq!(
             worker.expected,
             Some("2026-01-01T00:06:00Z".parse().unwrap()),
             "two minutes for each of the two that are left"
         );
+    }
+
+    #[test]
+    fn steps_are_said_in_the_words_of_people() {
+        let cases = [
+            ("Cordoned", "True", "takes no new work"),
+            ("Drained", "Unknown", "is being drained"),
+            ("AppliedFilesAndOS", "Unknown", "is getting its new config"),
+            ("RebootedNode", "Unknown", "reboots"),
+            ("RebootedNode", "True", "has rebooted"),
+        ];
+        for (type_, status, expected) in cases {
+            let object = progress("a", type_, status, "Node a has rebooted", START);
+            let step = current_step(&object).unwrap();
+            assert_eq!(step_in_words("a", step), expected);
+        }
     }
 
     #[test]

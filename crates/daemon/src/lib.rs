@@ -9,6 +9,7 @@ pub mod config;
 pub mod disk;
 pub mod drift;
 pub mod firstboot;
+pub mod footprint;
 pub mod install;
 pub mod live;
 pub mod member;

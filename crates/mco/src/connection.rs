@@ -44,7 +44,7 @@ impl Connection {
 
     /// For a component, which may run in a pod and reads for as long as it lives.
     pub async fn component_config(&self) -> anyhow::Result<Config> {
-        if self.kubeconfig.is_none() && self.context.is_none() && self.read().is_err() {
+        if self.is_of_a_pod() {
             return Config::incluster().map_err(|error| {
                 anyhow!("no kubeconfig, and not inside a pod: {error}; choose one with --kubeconfig")
             });
@@ -53,6 +53,11 @@ impl Connection {
         let ordinary = Config::new(config.cluster_url.clone());
         config.read_timeout = ordinary.read_timeout;
         Ok(config)
+    }
+
+    /// Whether there is nothing to go by but the account that a pod has.
+    pub fn is_of_a_pod(&self) -> bool {
+        self.kubeconfig.is_none() && self.context.is_none() && self.read().is_err()
     }
 
     fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
@@ -84,15 +89,5 @@ impl Connection {
 
 /// An API error as a sentence that says what was tried, what went wrong and what to do.
 pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
-    result.map_err(|error| match error {
-        kube::Error::Api(status) if status.code == 404 && status.details.is_none() => anyhow!(
-            "cannot {attempt}: this cluster does not know the kind; install it with: mco crds | kubectl apply \
-             --server-side -f -"
-        ),
-        kube::Error::Api(status) => anyhow!("cannot {attempt}: {}", status.message),
-        kube::Error::Service(error) => anyhow!(
-            "cannot {attempt}: the cluster does not answer ({error}); is it running, and is this its kubeconfig?"
-        ),
-        error => anyhow!("cannot {attempt}: {error}"),
-    })
+    Ok(mco_console::explained(result, attempt)?)
 }

@@ -9,6 +9,7 @@ use mco_core::bootstrap::{self, Cluster, Settings};
 use mco_core::manifest::{self, LARGEST_FILE, Manifest};
 use mco_core::offline::Inventory;
 use mco_core::templates::TemplateTree;
+pub use mco_core::words::count;
 
 use crate::cli::Base;
 use crate::commands::VERSION;
@@ -141,10 +142,6 @@ pub fn warn_about_skipped(inventory: &Inventory) {
             skipped.origin, skipped.kind, skipped.name, skipped.api_version
         ));
     }
-}
-
-pub fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use mco_core::goyaml;
+pub use mco_core::words::harmless;
 use serde::Serialize;
 
 use crate::cli::Format;
@@ -73,27 +74,4 @@ pub fn failure(error: &anyhow::Error) {
 /// Nothing useful can be done when standard error itself is gone.
 fn note(kind: &str, text: &str) {
     let _ = writeln!(anstream::stderr(), "{kind}: {}", harmless(text));
-}
-
-/// Names and contents come from outside; control characters in them must not reach the terminal.
-pub fn harmless(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let escape = c.is_control() && !matches!(c, '\n' | '\t');
-            let plain = (!escape).then_some(c);
-            plain
-                .into_iter()
-                .chain(escape.then(|| c.escape_debug()).into_iter().flatten())
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(harmless("a\u{1b}[31mb\n\tc\u{7f}"), "a\\u{1b}[31mb\n\tc\\u{7f}");
-    }
 }

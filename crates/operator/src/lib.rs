@@ -11,15 +11,18 @@ pub mod cluster_operator;
 pub mod controller_config;
 mod facts;
 pub mod manifests;
+mod metrics;
 mod options;
 mod progress;
 mod report;
 mod run;
+mod scrape;
 mod steps;
 mod watches;
 
 pub use cluster::ClusterError;
 pub use facts::Facts;
+pub use metrics::Metrics;
 pub use options::{Options, Webhook, Workloads};
 pub use progress::{Outcome, Progress, Settled, Step};
 pub use run::{OperatorError, prepare, run};

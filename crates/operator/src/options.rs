@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::metrics::Metrics;
+
 /// How often everything is looked at again, whether or not something changed.
 const RESYNC: Duration = Duration::from_mins(5);
 
@@ -24,6 +26,9 @@ pub struct Options {
     /// Refuses bad objects when they are written; none where the API server does so itself.
     pub webhook: Option<Webhook>,
     pub resync: Duration,
+    pub metrics: Metrics,
+    /// Where metrics are served over plain HTTP; nowhere by default.
+    pub metrics_address: Option<SocketAddr>,
 }
 
 /// Who runs the controller, the daemons and the servers.
@@ -56,6 +61,8 @@ impl Options {
             workloads: Workloads::default(),
             webhook: None,
             resync: RESYNC,
+            metrics: Metrics::default(),
+            metrics_address: None,
         }
     }
 }

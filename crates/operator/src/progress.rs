@@ -166,6 +166,11 @@ impl Progress {
         found.next().map(|(_, outcome)| outcome)
     }
 
+    /// Every step of this round.
+    pub fn all(&self) -> impl Iterator<Item = (Step, &Outcome)> {
+        self.outcomes.iter().map(|(step, outcome)| (*step, outcome))
+    }
+
     /// The steps that failed, and why.
     pub fn failures(&self) -> impl Iterator<Item = (Step, &str)> {
         self.outcomes.iter().filter_map(|(step, outcome)| match outcome {

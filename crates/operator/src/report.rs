@@ -27,6 +27,7 @@ pub(crate) struct Story<'a> {
     pub bringup: bool,
     pub progress: &'a Progress,
     pub pools: &'a [MachineConfigPool],
+    pub evaluation: Option<&'a str>,
 }
 
 /// Creates the ClusterOperator if there is none, so that a cluster that starts can be followed.
@@ -62,8 +63,10 @@ pub(crate) async fn report(
         bringup: story.bringup,
         progress: story.progress,
         pools: story.pools,
+        evaluation: story.evaluation,
     };
     let after = cluster_operator::report(&before, &situation, &now());
+    options.metrics.reported(&after);
     if object.status.as_ref() == Some(&after) {
         return Ok(());
     }

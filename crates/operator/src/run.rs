@@ -1,8 +1,9 @@
 //! The operator's life: look, do what is to be done, tell, wait for a change.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
@@ -24,8 +25,11 @@ use crate::manifests::{self, Settings};
 use crate::options::{Options, Workloads};
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
+use crate::scrape;
 use crate::steps::rendering::RenderingError;
-use crate::steps::{definitions, machine_configuration, pools, rendering, serving, user_data, workloads};
+use crate::steps::{
+    definitions, evaluation, machine_configuration, pools, rendering, serving, user_data, workloads,
+};
 use crate::watches::{Watches, Work};
 
 /// Changes come in groups; one round for all of them is enough.
@@ -37,9 +41,10 @@ const TELLTALE: &str = "controllerconfigs.machineconfiguration.openshift.io";
 
 #[derive(Debug, Error)]
 pub enum OperatorError {
-    #[error("cannot listen for admission requests on {address}: {source}")]
+    #[error("cannot listen for {what} on {address}: {source}")]
     Listen {
-        address: std::net::SocketAddr,
+        what: &'static str,
+        address: SocketAddr,
         #[source]
         source: std::io::Error,
     },
@@ -51,10 +56,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let mut tasks = JoinSet::new();
     let mut operator = Operator::new(client.clone(), options);
     if let Some(webhook) = &operator.options.webhook {
-        let address = webhook.listen;
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| OperatorError::Listen { address, source })?;
+        let listener = listen("admission requests", webhook.listen).await?;
         let in_use = Arc::new(InUse::default());
         let certificate = Arc::clone(&operator.certificate);
         let (following, stopping) = (Arc::clone(&in_use), ending.clone());
@@ -66,6 +68,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             }
         });
     }
+    if let Some(address) = operator.options.metrics_address {
+        let listener = listen("scrapers of metrics", address).await?;
+        let metrics = operator.options.metrics.clone();
+        tasks.spawn(scrape::serve(listener, metrics, ending.clone()));
+    }
     tokio::select! {
         () = stop.cancelled() => {}
         () = operator.live() => {}
@@ -74,6 +81,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     while tasks.join_next().await.is_some() {}
     info!("the operator stops");
     Ok(())
+}
+
+async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, OperatorError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| OperatorError::Listen {
+        what,
+        address,
+        source,
+    })
 }
 
 /// Makes the namespace, for whatever has to be in it before the operator runs.
@@ -91,6 +107,8 @@ struct Operator {
     bringup: Option<bool>,
     progress: Progress,
     facts: Option<Facts>,
+    /// What the users' settings should no longer say, as the ClusterOperator tells it.
+    evaluation: Option<String>,
     /// The webhook's.
     certificate: Arc<Certificate>,
 }
@@ -104,6 +122,7 @@ impl Operator {
             bringup: None,
             progress: Progress::default(),
             facts: None,
+            evaluation: None,
             certificate: Arc::default(),
         }
     }
@@ -134,6 +153,7 @@ impl Operator {
     }
 
     async fn round(&mut self, work: Work) -> Result<(), ClusterError> {
+        let started = Instant::now();
         if work == Work::Everything {
             Box::pin(self.steps()).await;
         }
@@ -144,8 +164,10 @@ impl Operator {
             bringup: self.bringup.unwrap_or_default(),
             progress: &self.progress,
             pools: &pools,
+            evaluation: self.evaluation.as_deref(),
         };
         report::report(&self.cluster, &self.options, &story).await?;
+        self.options.metrics.round(started.elapsed(), &self.progress);
         if self.progress.is_complete() {
             self.bringup = Some(false);
         }
@@ -208,6 +230,13 @@ impl Operator {
         }
         for (step, why) in progress.failures() {
             warn!("{} failed: {why}", step.name());
+        }
+        if progress.of(Step::CustomResourceDefinitions) == Some(&Outcome::Done) {
+            match evaluation::evaluation(cluster).await {
+                Ok(found) => self.evaluation = found,
+                // What was found before still says more than nothing.
+                Err(error) => warn!("the users' settings are not looked through: {error}"),
+            }
         }
         self.progress = progress;
         self.facts = facts.or_else(|| self.facts.take());

@@ -16,7 +16,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::vocabulary::names;
-use mco_api::{ControllerConfig, MachineConfigPool, MachineConfiguration};
+use mco_api::{
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfiguration,
+};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::debug;
@@ -76,6 +78,11 @@ impl Watches {
         );
         self.follow(
             kind(ApiResource::erase::<MachineConfiguration>(&())),
+            Work::Everything,
+        );
+        self.follow(kind(ApiResource::erase::<KubeletConfig>(&())), Work::Everything);
+        self.follow(
+            kind(ApiResource::erase::<ContainerRuntimeConfig>(&())),
             Work::Everything,
         );
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);

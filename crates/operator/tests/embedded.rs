@@ -6,12 +6,14 @@ mod common;
 use common::{Running, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::vocabulary::annotations;
-use mco_api::{ControllerConfig, MachineConfigPool, MachineConfiguration};
+use mco_api::{ContainerRuntimeConfig, ControllerConfig, MachineConfigPool, MachineConfiguration};
 use mco_core::bootstrap::default_controller_config;
+use mco_operator::Options;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 #[tokio::test]
 async fn a_bare_cluster_gets_everything_that_rendering_needs() {
@@ -182,5 +184,77 @@ async fn nothing_is_written_when_nothing_changes() {
         std::future::ready((quiet > 40).then_some(()))
     })
     .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn settings_that_will_be_forbidden_are_told_until_they_are_gone() {
+    let running = Running::start().await;
+    running.play_controllers().await;
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let evaluated = || async {
+        let found = operators.get_opt("machine-config").await.ok().flatten()?;
+        let mut conditions = found.status?.conditions.into_iter();
+        let condition = conditions.find(|one| one.type_ == "EvaluationConditionsDetected")?;
+        Some((condition.status, condition.reason))
+    };
+    let nothing = ("False".to_owned(), "AsExpected".to_owned());
+    eventually("nothing to tell", || async {
+        (evaluated().await? == nothing).then_some(())
+    })
+    .await;
+    let runtimes: Api<ContainerRuntimeConfig> = Api::all(running.client());
+    let runc = serde_json::from_value(json!({
+        "metadata": {"name": "old"}, "spec": {"containerRuntimeConfig": {"defaultRuntime": "runc"}},
+    }))
+    .unwrap();
+    runtimes.create(&PostParams::default(), &runc).await.unwrap();
+    let runc = ("True".to_owned(), "runc: transition to default crun".to_owned());
+    eventually("the old runtime", || async {
+        (evaluated().await? == runc).then_some(())
+    })
+    .await;
+    runtimes.delete("old", &DeleteParams::default()).await.unwrap();
+    eventually("nothing to tell any more", || async {
+        (evaluated().await? == nothing).then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_scraper_sees_steps_and_conditions() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let running = Running::with(Options {
+        metrics_address: Some(address),
+        ..Options::new("0.1.0")
+    })
+    .await;
+    running.play_controllers().await;
+    let scrape = || async {
+        let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await
+            .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        Some(text)
+    };
+    let expected = [
+        "mco_operator_condition{condition=\"Available\"} 1",
+        "mco_operator_condition{condition=\"Degraded\"} 0",
+        "mco_operator_step{step=\"RequiredPools\",outcome=\"done\"} 1",
+        "mco_operator_round_seconds_count",
+    ];
+    let text = eventually("the metrics of a cluster that runs", || async {
+        let text = scrape().await?;
+        expected.iter().all(|line| text.contains(line)).then_some(text)
+    })
+    .await;
+    assert!(text.contains("application/openmetrics-text"), "{text}");
+    assert!(!text.contains("outcome=\"failed\""), "{text}");
     running.stop().await;
 }

@@ -19,6 +19,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
     ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
     ("mco-operator", &["mco-ignition", "mco-api", "mco-core"]),
+    ("mco-console", &["mco-api", "mco-core"]),
     ("mco-apiserver", &[]),
     ("mco-parity", &[]),
     (
@@ -33,6 +34,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-daemon",
             "mco-apiserver",
             "mco-controllers",
+            "mco-console",
             "mco-testkit",
         ],
     ),

@@ -24,6 +24,9 @@ const ORDER: [&str; 12] = [
     type_::UNCORDONED,
 ];
 
+/// How a condition of an update that is over begins.
+pub(super) const OVER: &str = "Action during update to ";
+
 /// The conditions after a step; `None` when nothing but times would change.
 ///
 /// All conditions of an update are always there, in one order; those that are about something else are kept as they
@@ -49,7 +52,7 @@ pub fn report(
             .filter(|condition| condition.type_ != type_::UPDATED);
         for condition in others.filter(|condition| condition.status != status::FALSE) {
             status::FALSE.clone_into(&mut condition.status);
-            condition.message = format!("Action during update to {target}: {}", condition.message);
+            condition.message = format!("{OVER}{target}: {}", condition.message);
             condition.last_transition_time = now.clone();
         }
     }

@@ -1,9 +1,12 @@
-//! A node's way to its configuration as `MachineConfigNode` shows it: which step sets which conditions.
+//! A node's way to its configuration as `MachineConfigNode` shows it: which step sets which conditions, and how far a
+//! node is when it has them.
 //!
-//! A pure function from the step to the list of conditions; who reports a step, and when it happens, is not known here.
+//! Pure functions between steps and lists of conditions; who reports a step, and when it happens, is not known here.
 
 mod conditions;
 mod phase;
+mod timeline;
 
 pub use conditions::{config_version, observed_generation, report};
 pub use phase::{Applied, Phase};
+pub use timeline::{Stage, StageReport, StageState, timeline};

@@ -14,6 +14,8 @@ pub struct Options {
     pub notify_socket: Option<std::ffi::OsString>,
     /// How long a step under way may go on after a stop. What is cut off then is finished or undone by the next start.
     pub grace: Duration,
+    /// Nothing else runs in this process, so an idle agent may give its memory back.
+    pub alone: bool,
 }
 
 impl Default for Options {
@@ -22,6 +24,7 @@ impl Default for Options {
             listen: None,
             notify_socket: None,
             grace: GRACE,
+            alone: false,
         }
     }
 }

@@ -14,6 +14,7 @@ use mco_host::{Machine, ServiceManager};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use super::activity::Teller;
 use super::cluster::Cluster;
@@ -28,7 +29,10 @@ use super::report::{self, Failure, Report};
 use super::view::NodeView;
 use super::wake::{News, Newsfeed, newsfeed};
 use crate::drift::{DriftError, HealBudget, Monitor, Watch};
-use crate::once;
+use crate::{footprint, once};
+
+/// After this long without news there is probably none for a long time.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Runs the daemon of one node until told to stop. The lock on the machine is held all the time.
 pub async fn run(
@@ -49,7 +53,7 @@ pub async fn run(
         None => None,
     };
     let news = newsfeed(&agent.cluster);
-    let ended = agent.follow(news, options.grace, &stop).await;
+    let ended = agent.follow(news, &options, &stop).await;
     agent.teller.stopping();
     helpers.cancel();
     if let Some(endpoints) = endpoints {
@@ -145,7 +149,7 @@ impl Agent {
     async fn follow(
         &mut self,
         mut news: Newsfeed,
-        grace: Duration,
+        options: &Options,
         stop: &CancellationToken,
     ) -> Result<(), AgentError> {
         self.teller.doing(
@@ -155,18 +159,14 @@ impl Agent {
         );
         let mut pause = Pause::UntilNews;
         loop {
-            let wake = tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(()),
-                one = news.next() => Wake::News(one.ok_or(AgentError::WatchEnded)?),
-                found = next_finding(&mut self.monitor) => Wake::Found(found),
-                () = pause.over() => Wake::TimeIsUp,
+            let Some(wake) = self.wait(&mut news, pause, options.alone, stop).await? else {
+                return Ok(());
             };
             let work = self.act(wake, pause, stop);
             let outcome = tokio::select! {
                 biased;
                 outcome = work => outcome,
-                () = cut_off(stop, grace) => {
+                () = cut_off(stop, options.grace) => {
                     self.events.warning(event::GOT_SIGTERM_DURING_UPDATE, "Got SIGTERM, but actively updating");
                     return Ok(());
                 }
@@ -175,6 +175,35 @@ impl Agent {
                 Ok(pause) => pause,
                 Err(error) => Pause::after(self.report_failure(&error).await),
             };
+        }
+    }
+
+    /// Waits for something to do; `None` is the stop. Who is `alone` in the process makes it small meanwhile.
+    async fn wait(
+        &mut self,
+        news: &mut Newsfeed,
+        pause: Pause,
+        alone: bool,
+        stop: &CancellationToken,
+    ) -> Result<Option<Wake>, AgentError> {
+        let quiet_since = Instant::now();
+        let mut shrunk = !alone;
+        loop {
+            let wake = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(None),
+                one = news.next() => Wake::News(one.ok_or(AgentError::WatchEnded)?),
+                found = next_finding(&mut self.monitor) => Wake::Found(found),
+                () = pause.over() => Wake::TimeIsUp,
+                () = tokio::time::sleep_until(quiet_since + SETTLED), if !shrunk => {
+                    shrunk = true;
+                    if let Err(problem) = footprint::give_back_program() {
+                        debug!("the program's memory stays: {problem}");
+                    }
+                    continue;
+                }
+            };
+            return Ok(Some(wake));
         }
     }
 

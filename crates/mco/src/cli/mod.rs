@@ -1,6 +1,7 @@
 //! The command line: names, options and the help that teaches them.
 
 mod client;
+mod console;
 pub mod daemon;
 mod operator;
 mod plan;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use client::{OnePool, Rollout, RolloutAction, Status, Wait};
+pub use console::Console;
 pub use operator::{Controller, Install, Operator};
 pub use plan::Plan;
 pub use server::{Pointer, Server};
@@ -35,6 +37,7 @@ pub enum Command {
     Status(Status),
     Wait(Wait),
     Rollout(Rollout),
+    Console(Console),
     Render(Render),
     Validate(Validate),
     Diff(Diff),

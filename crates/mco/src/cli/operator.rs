@@ -41,6 +41,9 @@ pub struct Operator {
     /// How the API server reaches that address; by default through the operator's Service.
     #[arg(long, value_name = "URL", requires = "webhook_listen")]
     pub webhook_url: Option<String>,
+    /// Serve /metrics over plain HTTP here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub election: Election,
     #[command(flatten)]

@@ -28,7 +28,10 @@ a machine the door.
 
 Everything it knows is kept in one directory, the administrator's kubeconfig
 in <data-dir>/kubeconfig and the log in <data-dir>/mco.log. Ctrl-C stops it;
-the next start carries on where it stopped, also after a crash. No root needed.")]
+the next start carries on where it stopped, also after a crash. No root needed.
+
+The console's address is printed last. It logs one browser in, once; the address
+for the next one is then in <data-dir>/console.")]
 pub struct Up {
     /// Where everything is kept; by default mco/ in your data directory.
     #[arg(long, value_name = "DIR")]
@@ -55,6 +58,9 @@ pub struct Up {
     /// Port of the Ignition server; another if it is taken.
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
     pub server_port: u16,
+    /// Port of the web console, on this machine's own address; another if it is taken.
+    #[arg(long, value_name = "PORT", default_value_t = 7480)]
+    pub console_port: u16,
     /// Throw away what an earlier start kept.
     #[arg(long)]
     pub fresh: bool,

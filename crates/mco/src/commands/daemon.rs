@@ -113,6 +113,7 @@ where
             listen,
             notify_socket: std::env::var_os("NOTIFY_SOCKET"),
             grace: GRACE,
+            alone: true,
         };
         work(options, stop).await
     })?;

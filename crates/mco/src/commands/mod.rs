@@ -1,5 +1,6 @@
 //! One module per command: read, call the brain, print.
 
+mod console;
 mod controller;
 mod crds;
 mod daemon;
@@ -32,6 +33,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Status(arguments) => status::run(arguments),
         Command::Wait(arguments) => status::wait(&arguments),
         Command::Rollout(arguments) => rollout::run(arguments),
+        Command::Console(arguments) => console::run(arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),

@@ -52,6 +52,7 @@ fn options(arguments: &Operator) -> Options {
             listen,
             url: arguments.webhook_url.clone(),
         }),
+        metrics_address: arguments.metrics_listen,
         ..Options::new(VERSION)
     }
 }

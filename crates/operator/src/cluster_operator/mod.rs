@@ -1,6 +1,7 @@
 //! What the ClusterOperator `machine-config` says. Pure: how the steps went and how the pools are come in, a status goes
 //! out.
 
+pub mod evaluations;
 mod pools;
 mod related;
 
@@ -31,6 +32,8 @@ pub struct Situation<'a> {
     pub bringup: bool,
     pub progress: &'a Progress,
     pub pools: &'a [MachineConfigPool],
+    /// See [`evaluations::reason`].
+    pub evaluation: Option<&'a str>,
 }
 
 /// A status before the operator has done anything.
@@ -66,13 +69,7 @@ pub fn report(
         progressing(before, situation, now),
         degraded(before, situation, now),
         upgradeable(situation, now),
-        new(
-            condition::EVALUATION_CONDITIONS_DETECTED,
-            truth::FALSE,
-            reasons::AS_EXPECTED,
-            "",
-            now,
-        ),
+        evaluated(situation, now),
     ];
     for condition in conditions {
         set(&mut after.conditions, condition);
@@ -200,6 +197,15 @@ fn upgradeable(situation: &Situation<'_>, now: &Time) -> ClusterOperatorConditio
         (truth::TRUE, reasons::AS_EXPECTED, "")
     };
     new(condition::UPGRADEABLE, holds, reason, message, now)
+}
+
+/// The finding is the reason and not the message, where fleets are searched for it.
+fn evaluated(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition {
+    let (holds, reason) = match situation.evaluation {
+        Some(found) => (truth::TRUE, found),
+        None => (truth::FALSE, reasons::AS_EXPECTED),
+    };
+    new(condition::EVALUATION_CONDITIONS_DETECTED, holds, reason, "", now)
 }
 
 /// One line per pool, and what the required pools still lack.

@@ -107,6 +107,7 @@ fn situation<'a>(progress: &'a Progress, pools: &'a [MachineConfigPool]) -> Situ
         bringup: false,
         progress,
         pools,
+        evaluation: None,
     }
 }
 
@@ -371,4 +372,23 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
     ] {
         assert_eq!(required(&pools), expected, "{name}");
     }
+}
+
+#[test]
+fn a_setting_that_will_be_forbidden_is_a_condition_and_no_degradation() {
+    let pools = [updated("master"), updated("worker")];
+    let progress = with_pools(&pools);
+    let found = "runc: transition to default crun";
+    let situation = Situation {
+        evaluation: Some(found),
+        ..situation(&progress, &pools)
+    };
+    let after = report(&running("4.14.0"), &situation, &at(100));
+    let one = |type_: &str| {
+        let found = after.conditions.iter().find(|one| one.type_ == type_).unwrap();
+        (found.status.as_str(), found.reason.as_str())
+    };
+    assert_eq!(one(condition::EVALUATION_CONDITIONS_DETECTED), ("True", found));
+    assert_eq!(one(condition::DEGRADED).0, "False");
+    assert_eq!(one(condition::UPGRADEABLE).0, "True");
 }

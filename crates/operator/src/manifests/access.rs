@@ -190,6 +190,7 @@ fn operator_writes() -> Vec<Value> {
 fn operator_reads() -> Vec<Value> {
     vec![
         rule("", &["nodes"], &[READ]),
+        rule(OWN_GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &[READ]),
         rule(
             CONFIG_GROUP,
             &[

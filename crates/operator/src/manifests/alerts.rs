@@ -8,15 +8,20 @@ use super::metadata;
 
 /// For clusters with the Prometheus operator: which endpoints to scrape, and the alerts.
 pub fn alerts() -> Vec<Value> {
-    let mut all: Vec<Value> = [component::CONTROLLER, component::DAEMON, component::SERVER]
-        .map(monitor)
-        .into();
+    let scraped = [
+        component::OPERATOR,
+        component::CONTROLLER,
+        component::DAEMON,
+        component::SERVER,
+    ];
+    let mut all: Vec<Value> = scraped.map(monitor).into();
     all.push(json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": metadata(component::OPERATOR, component::OPERATOR),
         "spec": {"groups": [
             {"name": "machine-config-pools", "rules": pools()},
+            {"name": "machine-config-operator", "rules": operator()},
             {"name": "machine-config-controller", "rules": controller()},
             {"name": "machine-config-daemon", "rules": daemon()},
             {"name": "machine-config-server", "rules": server()},
@@ -87,6 +92,20 @@ fn pools() -> Vec<Value> {
             severity: "info",
             summary: "A paused pool misses changes.",
             description: "Pool {{ $labels.pool }} has been paused for a day with changes waiting, renewed certificates perhaps among them.",
+        }
+        .into(),
+    ]
+}
+
+fn operator() -> Vec<Value> {
+    vec![
+        Alert {
+            name: "MachineConfigOperatorDegraded",
+            expression: "mco_operator_condition{condition=\"Degraded\"} == 1",
+            lasts: "30m",
+            severity: "warning",
+            summary: "The cluster's machine configuration cannot be looked after.",
+            description: "The ClusterOperator machine-config has been degraded for half an hour. Its message says what fails: `kubectl describe clusteroperator machine-config`.",
         }
         .into(),
     ]

@@ -25,6 +25,7 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
         "--deploy".to_owned(),
         format!("--image={}", settings.image),
         format!("--webhook-listen=0.0.0.0:{WEBHOOK_PORT}"),
+        format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
     ];
     if !settings.api_server_url.is_empty() {
         arguments.push(format!("--apiserver-url={}", settings.api_server_url));
@@ -33,7 +34,10 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
         component::OPERATOR,
         settings,
         &arguments,
-        &json!([{"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}]),
+        &json!([
+            {"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ]),
     );
     let mut pod = control_plane_pod(component::OPERATOR, &container);
     // Whoever notices first that a node is gone should be the one who repairs.
@@ -47,7 +51,10 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
         deployment(component::OPERATOR, 1, &json!({"type": "Recreate"}), &pod),
         service(
             component::OPERATOR,
-            &json!([{"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"}]),
+            &json!([
+                {"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"},
+                {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
+            ]),
         ),
     ]
 }
@@ -99,7 +106,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
         "daemon".to_owned(),
         "start".to_owned(),
         "--root=/rootfs".to_owned(),
-        format!("--listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
+        format!("--metrics-listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
     ];
     let mut container = container(
         component::DAEMON,

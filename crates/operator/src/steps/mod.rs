@@ -1,6 +1,7 @@
 //! One module per thing the operator looks after. Each reads, decides with a pure function, and writes what differs.
 
 pub(crate) mod definitions;
+pub(crate) mod evaluation;
 pub(crate) mod machine_configuration;
 pub(crate) mod pools;
 pub(crate) mod rendering;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use mco_core::change_list;
 use mco_core::comparison::{Comparison, Entry};
-use mco_core::diff::{ConfigDiff, Contents, FileChange, Kind, UnitChange, UserChange};
+use mco_core::diff::ConfigDiff;
 use mco_core::disruption::Drain;
 use similar::TextDiff;
 
-use crate::input::count;
 use crate::output;
 
 /// Unified diffs of the text files that change, by path.
@@ -64,167 +64,11 @@ pub fn describe(pool: Option<&str>, comparison: &Comparison, texts: &BTreeMap<St
 }
 
 fn describe_changes(changes: &ConfigDiff, texts: &BTreeMap<String, String>, text: &mut String) {
-    for file in &changes.files {
-        let _ = writeln!(
-            text,
-            "  {} file {}{}",
-            sign(file.kind),
-            output::harmless(&file.path),
-            file_details(file)
-        );
-        for line in texts.get(&file.path).into_iter().flat_map(|diff| diff.lines()) {
+    for line in change_list::lines(changes) {
+        let _ = writeln!(text, "  {}", output::harmless(&line.to_string()));
+        let diff = texts.get(&line.name).filter(|_| line.what == "file");
+        for line in diff.into_iter().flat_map(|diff| diff.lines()) {
             let _ = writeln!(text, "      {}", output::harmless(line));
         }
-    }
-    for unit in &changes.units {
-        let _ = writeln!(
-            text,
-            "  {} unit {}{}",
-            sign(unit.kind),
-            output::harmless(&unit.name),
-            unit_details(unit)
-        );
-    }
-    for user in &changes.users {
-        let _ = writeln!(
-            text,
-            "  {} user {}{}",
-            sign(user.kind),
-            output::harmless(&user.name),
-            user_details(user)
-        );
-    }
-    for section in &changes.first_boot_sections {
-        let _ = writeln!(text, "  ~ {section} (takes effect at first boot only)");
-    }
-    describe_spec(changes, text);
-}
-
-fn describe_spec(changes: &ConfigDiff, text: &mut String) {
-    let lists = [
-        ("kernelArguments", &changes.kernel_arguments),
-        ("extensions", &changes.extensions),
-    ];
-    for (name, change) in lists {
-        if let Some(change) = change {
-            let _ = writeln!(
-                text,
-                "  ~ {name}: [{}] -> [{}]",
-                change.old.join(" "),
-                change.new.join(" ")
-            );
-        }
-    }
-    let scalars = [
-        (
-            "kernelType",
-            changes
-                .kernel_type
-                .as_ref()
-                .map(|c| (c.old.to_owned(), c.new.to_owned())),
-        ),
-        (
-            "fips",
-            changes
-                .fips
-                .as_ref()
-                .map(|c| (c.old.to_string(), c.new.to_string())),
-        ),
-        (
-            "osImageURL",
-            changes.os_image.as_ref().map(|c| (c.old.clone(), c.new.clone())),
-        ),
-        (
-            "baseOSExtensionsContainerImage",
-            changes
-                .extensions_image
-                .as_ref()
-                .map(|c| (c.old.clone(), c.new.clone())),
-        ),
-    ];
-    for (name, change) in scalars {
-        if let Some((old, new)) = change {
-            let _ = writeln!(text, "  ~ {name}: {old:?} -> {new:?}");
-        }
-    }
-}
-
-fn sign(kind: Kind) -> char {
-    match kind {
-        Kind::Added => '+',
-        Kind::Removed => '-',
-        Kind::Changed => '~',
-    }
-}
-
-fn file_details(file: &FileChange) -> String {
-    let mut details = Vec::new();
-    if let Some(change) = &file.contents {
-        let summary = |contents: &Contents| {
-            let hash: String = contents.sha256.chars().take(12).collect();
-            format!("{} bytes sha256:{hash}", contents.size)
-        };
-        details.push(match (&change.old, &change.new) {
-            (Some(old), Some(new)) => format!("{} -> {}", summary(old), summary(new)),
-            (None, Some(one)) | (Some(one), None) => summary(one),
-            (None, None) => String::new(),
-        });
-    }
-    for (name, change) in [("mode", &file.mode), ("owner", &file.owner)] {
-        match change.as_ref().map(|change| (&change.old, &change.new)) {
-            Some((Some(old), Some(new))) => details.push(format!("{name} {old} -> {new}")),
-            Some((None, Some(new))) => details.push(format!("{name} {new}")),
-            _ => {}
-        }
-    }
-    if details.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", details.join(", "))
-    }
-}
-
-fn unit_details(unit: &UnitChange) -> String {
-    let mut details = Vec::new();
-    if unit.contents_changed {
-        details.push("contents".to_owned());
-    }
-    let flag = |value: Option<bool>| value.map_or_else(|| "unset".to_owned(), |value| value.to_string());
-    for (name, change) in [("enabled", &unit.enabled), ("mask", &unit.mask)] {
-        if let Some(change) = change {
-            details.push(format!("{name} {} -> {}", flag(change.old), flag(change.new)));
-        }
-    }
-    details.extend(
-        unit.dropins
-            .iter()
-            .map(|dropin| format!("{} drop-in {}", sign(dropin.kind), dropin.name)),
-    );
-    if details.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", details.join(", "))
-    }
-}
-
-fn user_details(user: &UserChange) -> String {
-    let mut details = Vec::new();
-    if user.keys_added + user.keys_removed > 0 {
-        details.push(format!(
-            "{} added, {} removed",
-            count(user.keys_added, "key"),
-            user.keys_removed
-        ));
-    }
-    if user.password_changed {
-        details.push("password changed".to_owned());
-    }
-    if user.other_fields_changed {
-        details.push("other fields changed".to_owned());
-    }
-    if details.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", details.join(", "))
     }
 }

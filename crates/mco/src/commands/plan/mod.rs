@@ -3,31 +3,19 @@
 mod cluster;
 mod text;
 
-use std::collections::BTreeMap;
-
 use anyhow::{anyhow, bail};
-use mco_core::bootstrap::{self, BootstrapError, Cluster, Settings};
-use mco_core::comparison::Entry;
-use mco_core::forecast::{self, Edit, PoolForecast, Refusal, Situation};
+use mco_console::plan::{PlanError, Report, known};
+use mco_core::bootstrap::{self, BootstrapError, Cluster};
+use mco_core::forecast::{self, Edit, Situation};
 use mco_core::manifest::Manifest;
 use mco_core::overview::PoolOverview;
 use mco_core::render::Identity;
-use serde::Serialize;
 
 use super::VERSION;
 use crate::cli::Plan;
 use crate::input::{self, count};
 use crate::output::{self, Outcome};
 use crate::runtime;
-
-#[derive(Serialize)]
-struct Report {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    refused: Vec<Refusal>,
-    pools: Vec<PoolForecast>,
-    #[serde(skip)]
-    current: BTreeMap<String, Entry>,
-}
 
 pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
     let edits = edits(arguments)?;
@@ -44,7 +32,7 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
         None => output::print(&text::describe(&report, arguments.show_contents))?,
     }
     let failed = !report.refused.is_empty() || report.pools.iter().any(|pool| pool.error.is_some());
-    Ok(match report.pools.iter().any(PoolForecast::is_change) {
+    Ok(match report.is_change() {
         _ if failed => Outcome::Refused,
         true => Outcome::Changes,
         false => Outcome::Done,
@@ -53,8 +41,8 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
 
 /// Whether the pool's target has everything that its MachineConfigs say now. Right after a change it has not.
 pub async fn is_rendered(client: &kube::Client, pool: &PoolOverview) -> anyhow::Result<bool> {
-    let found = cluster::read(client).await?;
-    let objects = assembled(bootstrap::adopt(found.objects))?;
+    let sources = cluster::sources(client).await?;
+    let objects = assembled(bootstrap::adopt(sources.objects))?;
     let outcomes = objects.render(IDENTITY);
     let outcome = outcomes.into_iter().find(|outcome| outcome.name() == pool.name);
     Ok(match outcome.map(|outcome| outcome.result) {
@@ -75,7 +63,7 @@ fn edits(arguments: &Plan) -> anyhow::Result<Vec<Edit>> {
 }
 
 fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
-    known(&objects, edits)?;
+    known(&objects, edits).map_err(explained)?;
     let base = input::BaseInputs::read(&arguments.base)?;
     let settings = base.settings();
     let (after, refused) = forecast::edited(&objects, edits);
@@ -99,25 +87,18 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
 
 async fn online(edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
     let client = arguments.connection.client().await?;
-    let found = cluster::read(&client).await?;
-    known(&found.objects, edits)?;
     let base = input::BaseInputs::read(&arguments.base)?;
-    let settings: Settings<'_> = base.settings();
-    let (after, mut refused) = forecast::edited(&found.objects, edits);
-    refused.extend(cluster::refused_by_server(&client, edits, &refused).await);
-    let after = assembled(forecast::in_cluster(&found.objects, after, &settings))?;
-    let situation = Situation {
-        current: found.current,
-        nodes: &found.nodes,
-        pods: &found.pods,
-        budgets: &found.budgets,
-        policy: found.policy,
-    };
-    Ok(Report {
-        refused,
-        pools: forecast::forecast(&after, IDENTITY, &situation),
-        current: situation.current,
-    })
+    let report = mco_console::plan::foretell(&client, edits, &base.settings()).await;
+    report.map_err(explained)
+}
+
+/// What went wrong, in the words of the command line.
+fn explained(error: PlanError) -> anyhow::Error {
+    match error {
+        PlanError::NothingToDelete(_) => anyhow!("--delete: {error}"),
+        PlanError::Unusable(errors) => unusable(&errors),
+        PlanError::Read(error) => error.into(),
+    }
 }
 
 const IDENTITY: Identity<'static> = Identity {
@@ -125,23 +106,13 @@ const IDENTITY: Identity<'static> = Identity {
     release_version: "",
 };
 
-/// A name that means nothing is a typing mistake, and must not look like "no change".
-fn known(objects: &[Manifest], edits: &[Edit]) -> anyhow::Result<()> {
-    for edit in edits {
-        if let Edit::Delete(name) = edit
-            && !objects.iter().any(|object| object.name == *name)
-        {
-            bail!("--delete: there is no object named {name}");
-        }
-    }
-    Ok(())
+fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
+    result.map_err(|errors| unusable(&errors))
 }
 
-fn assembled(result: Result<Cluster, Vec<BootstrapError>>) -> anyhow::Result<Cluster> {
-    result.map_err(|errors| {
-        for error in &errors {
-            output::problem(error);
-        }
-        anyhow!("{} cannot be used", count(errors.len(), "object"))
-    })
+fn unusable(errors: &[BootstrapError]) -> anyhow::Error {
+    for error in errors {
+        output::problem(error);
+    }
+    anyhow!("{} cannot be used", count(errors.len(), "object"))
 }

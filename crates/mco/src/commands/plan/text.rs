@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use mco_console::plan::Report;
 use mco_core::comparison::Entry;
 use mco_core::forecast::PoolForecast;
 use mco_core::rollout::PoolWaves;
 
-use super::Report;
 use crate::commands::diff::text as diff;
 use crate::input::count;
 use crate::output::harmless;

@@ -77,6 +77,11 @@ impl ControlPlane {
         self.client_as(Identity::node(name))
     }
 
+    /// The API as the administrator uses it, who has the kubeconfig.
+    pub fn client_of_administrator(&self) -> Client {
+        self.client_as(Identity::admin())
+    }
+
     fn client_as(&self, identity: Identity) -> Client {
         Client::new(self.server.service_as(identity), "default")
     }

@@ -54,6 +54,11 @@ impl DataDirectory {
         self.path.join("kubeconfig")
     }
 
+    /// Where the address for the next login to the console is.
+    pub fn console(&self) -> PathBuf {
+        self.path.join("console")
+    }
+
     /// The root of a local node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.path.join("nodes").join(name)

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod admission;
+mod console;
 mod control_plane;
 mod data_directory;
 mod heartbeats;
@@ -23,6 +24,7 @@ use crate::cli::Up;
 use crate::output::{self, Outcome};
 use crate::runtime;
 use control_plane::ControlPlane;
+pub use control_plane::bind;
 use data_directory::DataDirectory;
 use nodes::Fleet;
 
@@ -121,12 +123,12 @@ async fn system(
         let kubelet = control_plane.client("kubelet");
         components.start("a local node", node.run(kubelet, daemon, root, stop.clone()));
     }
-    output::print(&welcome::full(
-        directory,
-        control_plane.url(),
-        &server,
-        &addresses::with_port(&reached_as, server_port),
-    ))
+    let address = console::start(arguments.console_port, directory, control_plane, components).await?;
+    let ignition = addresses::with_port(&reached_as, server_port);
+    let welcome = welcome::full(directory, control_plane.url(), &server, &ignition);
+    output::print(&format!("{welcome}
+console     {address}
+"))
 }
 
 /// The port that was asked for, or another while that one is taken: nobody should have to choose ports to try something.

@@ -1,0 +1,86 @@
+//! What forms do. Each carries the session's own mark, or nothing happens.
+
+use ::http::StatusCode;
+use jiff::Timestamp;
+use mco_core::bootstrap::Settings;
+use mco_core::forecast::Edit;
+use mco_core::manifest;
+
+use super::App;
+use super::request::Fields;
+use super::respond::{self, Answer};
+use crate::access::{Hashed, Session};
+use crate::plan;
+use crate::views::plan::Asked;
+use crate::views::{self, Section, link};
+
+impl App {
+    pub(super) async fn act(
+        &self,
+        session: &Session,
+        id: Option<&str>,
+        segments: &[&str],
+        form: &Fields,
+    ) -> Answer {
+        if Hashed::of(form.get("csrf")) != Hashed::of(&session.csrf) {
+            return self.message(
+                Some(session),
+                StatusCode::FORBIDDEN,
+                "This form is not ours",
+                "It does not belong to your session, so nothing was done. Load the page again and try once more.",
+            );
+        }
+        match segments {
+            ["logout"] => self.logout(id),
+            ["plan"] => self.plan(session, form).await,
+            ["pools", pool, "pause"] => self.steer(session, pool, true).await,
+            ["pools", pool, "resume"] => self.steer(session, pool, false).await,
+            _ => self.nothing_here(session),
+        }
+    }
+
+    async fn steer(&self, session: &Session, pool: &str, paused: bool) -> Answer {
+        match session.hub.set_paused(pool, paused).await {
+            Ok(()) => respond::see(&link::pool(pool)),
+            Err(error) => self.message(
+                Some(session),
+                StatusCode::FORBIDDEN,
+                "That did not work",
+                error.to_string(),
+            ),
+        }
+    }
+
+    async fn plan(&self, session: &Session, form: &Fields) -> Answer {
+        let asked = Asked {
+            yaml: form.get("yaml").replace("\r\n", "\n"),
+            delete: form.get("delete").trim().to_owned(),
+            contents: form.has("contents"),
+        };
+        let report = self.foretell(session, &asked).await;
+        let outcome = report.as_ref().map_err(Clone::clone);
+        let frame = self.frame(Some(session), "Plan", Section::Plan);
+        respond::page(views::html(&views::plan::plan(frame, asked, Some(outcome))))
+    }
+
+    async fn foretell(&self, session: &Session, asked: &Asked) -> Result<plan::Report, String> {
+        let manifests = manifest::read("pasted", asked.yaml.as_bytes()).map_err(|error| error.to_string())?;
+        let mut edits: Vec<Edit> = manifests.into_iter().map(Edit::Apply).collect();
+        if !asked.delete.is_empty() {
+            edits.push(Edit::Delete(asked.delete.clone()));
+        }
+        if edits.is_empty() {
+            return Err("There is nothing to plan: paste an object, or name one to delete.".to_owned());
+        }
+        let settings = Settings {
+            templates: self.options.templates.as_ref(),
+            pull_secret: None,
+            controller_version: &self.options.version,
+            payload_version: None,
+        };
+        let started = Timestamp::now();
+        let report = plan::foretell(session.hub.client(), &edits, &settings).await;
+        tracing::debug!(took = %Timestamp::now().duration_since(started), "planned");
+        report.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,138 @@
+//! From the objects of a cluster to what views are made of, with the functions that the controllers use.
+
+use jiff::Timestamp;
+use mco_api::MachineConfig;
+use mco_api::vocabulary::annotations;
+use mco_core::bootstrap;
+use mco_core::comparison::Entry;
+use mco_core::explain::explain;
+use mco_core::problem::InvalidObject;
+use mco_core::render::{Identity, Rendered};
+
+use crate::cluster::{Sources, is_rendered};
+use crate::snapshot::Snapshot;
+use crate::views::config::{self, ConfigPage, InPool, Kind, Subject};
+use crate::views::configs::Listed;
+use crate::views::search::Explained;
+use crate::views::{Frame, Show};
+
+/// What each pool's config is made of. Pools that cannot be rendered are left out: their page says why.
+pub fn explained(sources: &Sources, version: &str) -> Vec<Explained> {
+    let pools = rendered(sources, version).into_iter();
+    let pools = pools.map(|(pool, rendered)| Explained {
+        pool,
+        rendered: rendered.name().to_owned(),
+        parts: explain(&rendered),
+    });
+    pools.collect()
+}
+
+fn rendered(sources: &Sources, version: &str) -> Vec<(String, Rendered)> {
+    let Ok(cluster) = bootstrap::adopt(sources.objects.clone()) else {
+        return Vec::new();
+    };
+    let identity = Identity {
+        controller_version: version,
+        release_version: "",
+    };
+    let outcomes = cluster.render(identity).into_iter();
+    outcomes
+        .filter_map(|outcome| Some((outcome.name().to_owned(), outcome.result.ok()?)))
+        .collect()
+}
+
+pub fn config_names(sources: &Sources) -> Vec<String> {
+    let configs = sources
+        .objects
+        .iter()
+        .filter(|object| object.kind == "MachineConfig");
+    configs.map(|object| object.name.clone()).collect()
+}
+
+/// All MachineConfigs that are not rendered ones.
+pub fn listed(sources: &Sources, version: &str) -> Vec<Listed> {
+    let pools = rendered(sources, version);
+    let configs = sources
+        .objects
+        .iter()
+        .filter(|object| object.kind == "MachineConfig");
+    configs
+        .map(|object| {
+            let part_of = pools
+                .iter()
+                .filter(|(_, rendered)| rendered.provenance.sources().contains(&object.name));
+            let annotations = object.value.pointer("/metadata/annotations");
+            Listed {
+                name: object.name.clone(),
+                generated: annotations
+                    .is_some_and(|all| all.get(annotations::GENERATED_BY_CONTROLLER_VERSION).is_some()),
+                pools: part_of.map(|(pool, _)| pool.clone()).collect(),
+            }
+        })
+        .collect()
+}
+
+/// The page of one MachineConfig.
+pub fn config(
+    frame: Frame,
+    config: MachineConfig,
+    sources: &Sources,
+    snapshot: &Snapshot,
+    version: &str,
+    show: Show,
+    now: Timestamp,
+) -> Result<ConfigPage, InvalidObject> {
+    let created = config.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let generated = config
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|all| all.contains_key(annotations::GENERATED_BY_CONTROLLER_VERSION));
+    let owner = owner(&config).map(str::to_owned);
+    let is_rendered = is_rendered(&config);
+    let entry = Entry::new(config)?;
+    let in_pools = if is_rendered {
+        Vec::new()
+    } else {
+        in_pools(&entry.name, sources, version)
+    };
+    let nodes = || snapshot.pools.iter().flat_map(|pool| &pool.nodes);
+    let kind = match (is_rendered, generated) {
+        (true, _) => Kind::Rendered {
+            pool: owner.as_deref(),
+            has: nodes().filter(|node| node.current == entry.name).count(),
+            sent: nodes()
+                .filter(|node| node.desired == entry.name && node.current != entry.name)
+                .count(),
+        },
+        (false, true) => Kind::Generated(&in_pools),
+        (false, false) => Kind::Written(&in_pools),
+    };
+    let subject = Subject {
+        entry: &entry,
+        kind,
+        created,
+    };
+    Ok(config::config(frame, &subject, show, now))
+}
+
+fn in_pools(name: &str, sources: &Sources, version: &str) -> Vec<InPool> {
+    let pools = rendered(sources, version).into_iter();
+    pools
+        .filter_map(|(pool, rendered)| {
+            let sources = rendered.provenance.sources();
+            let place = sources.iter().position(|source| source == name)?;
+            Some(InPool {
+                pool,
+                place: (place + 1, sources.len()),
+                parts: explain(&rendered),
+            })
+        })
+        .collect()
+}
+
+fn owner(config: &MachineConfig) -> Option<&str> {
+    let owners = config.metadata.owner_references.as_deref().unwrap_or_default();
+    let pool = owners.iter().find(|owner| owner.kind == "MachineConfigPool");
+    pool.map(|owner| owner.name.as_str())
+}

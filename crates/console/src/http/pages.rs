@@ -1,0 +1,178 @@
+//! Pages to look at: gather what a view needs, and show it.
+
+use ::http::StatusCode;
+use jiff::Timestamp;
+use mco_core::comparison;
+
+use super::App;
+use super::compose;
+use super::request::Fields;
+use super::respond::{self, Answer};
+use crate::access::Session;
+use crate::cluster::ReadError;
+use crate::snapshot::Snapshot;
+use crate::views::node::Between;
+use crate::views::search::Question;
+use crate::views::{self, Frame, Live, Section, Show, Text};
+
+impl App {
+    pub(super) async fn page(&self, session: &Session, segments: &[&str], query: &Fields) -> Answer {
+        let show = if query.has("contents") {
+            Show::Contents
+        } else {
+            Show::Summaries
+        };
+        match segments {
+            [] => self.overview(session).await,
+            ["pools", name] => self.pool(session, name, query).await,
+            ["nodes", name] => self.node(session, name, show).await,
+            ["configs"] => self.configs(session).await,
+            ["configs", name] => self.config(session, name, show).await,
+            ["plan"] => {
+                let frame = self.frame(Some(session), "Plan", Section::Plan);
+                let page = views::plan::plan(frame, views::plan::Asked::default(), None);
+                respond::page(views::html(&page))
+            }
+            ["search"] => self.search(session, query).await,
+            _ => self.nothing_here(session),
+        }
+    }
+
+    pub(super) fn nothing_here(&self, session: &Session) -> Answer {
+        self.message(
+            Some(session),
+            StatusCode::NOT_FOUND,
+            "There is nothing here",
+            "What you look for may have been deleted.",
+        )
+    }
+
+    fn live_frame(&self, session: &Session, title: &str, snapshot: &Snapshot) -> Frame {
+        Frame {
+            live: Live::Yes,
+            trouble: snapshot.trouble.iter().map(Text::new).collect(),
+            ..self.frame(Some(session), title, Section::Pools)
+        }
+    }
+
+    async fn overview(&self, session: &Session) -> Answer {
+        let snapshot = session.hub.snapshot().await;
+        let frame = self.live_frame(session, "Pools", &snapshot);
+        let page = views::overview::overview(frame, &snapshot, Timestamp::now());
+        respond::page(views::html(&page))
+    }
+
+    async fn pool(&self, session: &Session, name: &str, query: &Fields) -> Answer {
+        let snapshot = session.hub.snapshot().await;
+        let frame = self.live_frame(session, name, &snapshot);
+        let choice = views::pool::Choice::parse(query.get("show"), query.get("page"));
+        match views::pool::pool(frame, &snapshot, name, choice, Timestamp::now()) {
+            Some(page) => respond::page(views::html(&page)),
+            None => self.nothing_here(session),
+        }
+    }
+
+    async fn node(&self, session: &Session, name: &str, show: Show) -> Answer {
+        let hub = &session.hub;
+        let snapshot = hub.snapshot().await;
+        let Some((_, overview)) = snapshot.node(name) else {
+            return self.nothing_here(session);
+        };
+        let events = hub.events(name).await.map_err(|error| error.to_string());
+        let frame = self.live_frame(session, name, &snapshot);
+        let page = |between: &Between<'_>| {
+            views::node::node(frame, &snapshot, name, between, events, show, Timestamp::now())
+        };
+        let (current, desired) =
+            overview.map_or(("", ""), |node| (node.current.as_str(), node.desired.as_str()));
+        let page = if current == desired || current.is_empty() || desired.is_empty() {
+            page(&Between::Nothing)
+        } else {
+            match (hub.rendered(current).await, hub.rendered(desired).await) {
+                (Ok(Some(old)), Ok(Some(new))) => {
+                    let comparison = comparison::compare(&old, &new, &hub.policy().await);
+                    page(&Between::Configs(&comparison, &old, &new))
+                }
+                (Err(error), _) | (_, Err(error)) => page(&Between::Unknown(error.to_string())),
+                _ => page(&Between::Unknown(
+                    "One of the two configs is no longer in the cluster.".to_owned(),
+                )),
+            }
+        };
+        match page {
+            Some(page) => respond::page(views::html(&page)),
+            None => self.nothing_here(session),
+        }
+    }
+
+    async fn configs(&self, session: &Session) -> Answer {
+        let sources = match session.hub.sources().await {
+            Ok(sources) => sources,
+            Err(error) => return self.unreadable(session, &error),
+        };
+        let frame = self.frame(Some(session), "MachineConfigs", Section::Configs);
+        let listed = compose::listed(&sources, &self.options.version);
+        respond::page(views::html(&views::configs::configs(frame, listed)))
+    }
+
+    async fn config(&self, session: &Session, name: &str, show: Show) -> Answer {
+        let config = match session.hub.config(name).await {
+            Ok(Some(config)) => config,
+            Ok(None) => return self.nothing_here(session),
+            Err(error) => return self.unreadable(session, &error),
+        };
+        let sources = match session.hub.sources().await {
+            Ok(sources) => sources,
+            Err(error) => return self.unreadable(session, &error),
+        };
+        let snapshot = session.hub.snapshot().await;
+        let frame = self.frame(Some(session), name, Section::Configs);
+        let version = &self.options.version;
+        match compose::config(
+            frame,
+            config,
+            &sources,
+            &snapshot,
+            version,
+            show,
+            Timestamp::now(),
+        ) {
+            Ok(page) => respond::page(views::html(&page)),
+            Err(invalid) => self.message(
+                Some(session),
+                StatusCode::OK,
+                "This MachineConfig cannot be used",
+                invalid.to_string(),
+            ),
+        }
+    }
+
+    async fn search(&self, session: &Session, query: &Fields) -> Answer {
+        let question = Question {
+            query: query.get("q"),
+            node: query.get("node"),
+        };
+        let frame = self.frame(Some(session), "Search", Section::Search);
+        let snapshot = session.hub.snapshot().await;
+        if question.query.trim().is_empty() {
+            let page = views::search::search(frame, question, &[], &snapshot, &[]);
+            return respond::page(views::html(&page));
+        }
+        let sources = match session.hub.sources().await {
+            Ok(sources) => sources,
+            Err(error) => return self.unreadable(session, &error),
+        };
+        let explained = compose::explained(&sources, &self.options.version);
+        let names = compose::config_names(&sources);
+        let page = views::search::search(frame, question, &explained, &snapshot, &names);
+        respond::page(views::html(&page))
+    }
+
+    fn unreadable(&self, session: &Session, error: &ReadError) -> Answer {
+        let status = match error {
+            ReadError::Refused { code, .. } => StatusCode::from_u16(*code).unwrap_or(StatusCode::BAD_GATEWAY),
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        self.message(Some(session), status, "The cluster says no", error.to_string())
+    }
+}

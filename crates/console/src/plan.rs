@@ -1,0 +1,83 @@
+//! What a change would do to a running cluster: `mco plan` and the plan page call this one function.
+
+use std::collections::BTreeMap;
+
+use kube::Client;
+use mco_core::bootstrap::{BootstrapError, Settings};
+use mco_core::comparison::Entry;
+use mco_core::forecast::{self, Edit, PoolForecast, Refusal, Situation};
+use mco_core::manifest::Manifest;
+use mco_core::render::Identity;
+use serde::Serialize;
+
+use crate::cluster::{self, ReadError};
+
+/// What becomes of every pool, and what would not be accepted.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refusal>,
+    pub pools: Vec<PoolForecast>,
+    /// The configs in force, by pool.
+    #[serde(skip)]
+    pub current: BTreeMap<String, Entry>,
+}
+
+impl Report {
+    pub fn is_change(&self) -> bool {
+        self.pools.iter().any(PoolForecast::is_change)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A name that means nothing is a typing mistake, and must not look like "no change".
+    #[error("there is no object named {0} to delete")]
+    NothingToDelete(String),
+    #[error("{} cannot be used: {}", mco_core::words::count(.0.len(), "object"), all(.0))]
+    Unusable(Vec<BootstrapError>),
+}
+
+fn all(errors: &[BootstrapError]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// Foretells what edits would do, with the rights of the client. Nothing is written.
+pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) -> Result<Report, PlanError> {
+    let found = cluster::read(client).await?;
+    known(&found.objects, edits)?;
+    let (after, mut refused) = forecast::edited(&found.objects, edits);
+    refused.extend(cluster::refused_by_server(client, edits, &refused).await);
+    let after = forecast::in_cluster(&found.objects, after, settings).map_err(PlanError::Unusable)?;
+    let situation = Situation {
+        current: found.current,
+        nodes: &found.nodes,
+        pods: &found.pods,
+        budgets: &found.budgets,
+        policy: found.policy,
+    };
+    let identity = Identity {
+        controller_version: settings.controller_version,
+        release_version: "",
+    };
+    Ok(Report {
+        refused,
+        pools: forecast::forecast(&after, identity, &situation),
+        current: situation.current,
+    })
+}
+
+/// Refuses to delete what is not there.
+pub fn known(objects: &[Manifest], edits: &[Edit]) -> Result<(), PlanError> {
+    for edit in edits {
+        if let Edit::Delete(name) = edit
+            && !objects.iter().any(|object| object.name == *name)
+        {
+            return Err(PlanError::NothingToDelete(name.clone()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! The console as a component: listens until it is told to stop.
+
+use std::sync::Arc;
+
+use mco_core::templates::TemplateTree;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Door;
+use crate::http::{App, listen};
+
+/// What the embedding program chooses.
+#[derive(Debug)]
+pub struct Options {
+    /// The program's version, shown on pages and written into what plans render.
+    pub version: String,
+    /// Base templates of this cluster, for plans that touch generated configs; none for the built-in ones.
+    pub templates: Option<TemplateTree>,
+    /// Serves TLS with this; without it the console belongs on the loopback address alone.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Options {
+    pub fn new(version: &str) -> Self {
+        Self {
+            version: version.to_owned(),
+            templates: None,
+            tls: None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    #[error("no randomness: {0}")]
+    Random(#[from] getrandom::Error),
+    #[error("cannot listen: {0}")]
+    Listen(#[from] std::io::Error),
+}
+
+/// Serves the console on a socket until `stop`.
+pub async fn run(
+    listener: TcpListener,
+    door: Door,
+    options: Options,
+    stop: CancellationToken,
+) -> Result<(), ConsoleError> {
+    let port = listener.local_addr()?.port();
+    door.new_code()?;
+    let tls = options.tls.clone();
+    let app = Arc::new(App::new(door, options, port));
+    listen::serve(listener, tls, app, stop).await;
+    Ok(())
+}

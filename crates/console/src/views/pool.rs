@@ -1,0 +1,257 @@
+//! A pool's page: its rollout as a timeline per node, page by page.
+
+use std::fmt::Write as _;
+
+use askama::Template;
+use jiff::Timestamp;
+use mco_core::node_progress::Stage;
+use mco_core::overview::{NodeOverview, PoolOverview, Standing};
+use mco_core::words::{ago, count};
+
+use super::overview::{Card, card};
+use super::{Frame, Text, Tone, link, tone};
+use crate::snapshot::Snapshot;
+
+/// Rows of one page: a screen or two, and a page of it stays small however large the pool is.
+const ROWS: usize = 50;
+/// Below it the rows say everything; above the map would be larger than a page may be.
+const MAPPED: std::ops::RangeInclusive<usize> = 13..=5000;
+/// Cells of the map: side, distance and number in a row.
+const CELL: usize = 10;
+const PITCH: usize = 12;
+const COLUMNS: usize = 50;
+
+#[derive(Debug, Template)]
+#[template(path = "pool.html")]
+pub struct Pool {
+    pub frame: Frame,
+    pub card: Card,
+    pub map: Option<Map>,
+    pub filters: Vec<Filter>,
+    pub stages: [&'static str; 5],
+    pub rows: Vec<Row>,
+    pub nothing: bool,
+    pub pages: Option<Pages>,
+    /// The button; none for people who may not press it.
+    pub switch: Option<Switch>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Switch {
+    pub action: String,
+    pub label: &'static str,
+    pub csrf: String,
+}
+
+/// Every node as a small square.
+#[derive(Debug, Clone)]
+pub struct Map {
+    pub width: usize,
+    pub height: usize,
+    pub label: String,
+    /// Tone and path of its squares.
+    pub parts: Vec<(&'static str, String)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Filter {
+    pub label: &'static str,
+    pub number: usize,
+    pub href: String,
+    pub current: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// For the script, which keeps rows apart by it.
+    pub id: String,
+    pub name: Text,
+    pub href: String,
+    pub standing: &'static str,
+    pub tone: &'static str,
+    pub doing: Text,
+    pub time: String,
+    /// Style and word of each stage.
+    pub stages: Vec<(&'static str, &'static str)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Pages {
+    pub text: String,
+    pub previous: Option<String>,
+    pub next: Option<String>,
+}
+
+/// Which rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Choice {
+    pub standing: Option<Standing>,
+    /// From 1.
+    pub page: usize,
+}
+
+impl Choice {
+    pub fn parse(show: &str, page: &str) -> Self {
+        let standing = STANDINGS.into_iter().find(|standing| word(*standing) == show);
+        Self {
+            standing,
+            page: page.parse().unwrap_or(1).max(1),
+        }
+    }
+}
+
+const STANDINGS: [Standing; 4] = [
+    Standing::Degraded,
+    Standing::Updating,
+    Standing::Waiting,
+    Standing::Updated,
+];
+
+fn word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Updated => "updated",
+        Standing::Updating => "updating",
+        Standing::Waiting => "waiting",
+        Standing::Degraded => "degraded",
+    }
+}
+
+/// The page of a pool; none if there is no such pool.
+pub fn pool(frame: Frame, snapshot: &Snapshot, name: &str, choice: Choice, now: Timestamp) -> Option<Pool> {
+    let pool = snapshot.pool(name)?;
+    let chosen: Vec<&NodeOverview> = in_order(pool)
+        .into_iter()
+        .filter(|node| choice.standing.is_none_or(|wanted| node.standing == wanted))
+        .collect();
+    let last = chosen.len().div_ceil(ROWS).max(1);
+    let page = choice.page.clamp(1, last);
+    let rows: Vec<Row> = chosen
+        .iter()
+        .skip((page - 1) * ROWS)
+        .take(ROWS)
+        .map(|node| row(node, snapshot, now))
+        .collect();
+    let steers = frame.viewer.as_ref().filter(|viewer| viewer.may_steer);
+    let csrf = steers.map(|viewer| viewer.csrf.clone());
+    Some(Pool {
+        card: card(pool, now),
+        map: MAPPED.contains(&pool.nodes.len()).then(|| map(pool)),
+        filters: filters(pool, choice),
+        stages: Stage::ALL.map(Stage::as_str),
+        nothing: rows.is_empty(),
+        rows,
+        pages: (last > 1).then(|| pages(name, choice, page, last, chosen.len())),
+        switch: csrf.map(|csrf| switch(name, snapshot.paused.iter().any(|paused| paused == name), csrf)),
+        frame,
+    })
+}
+
+/// In the order of their turn, in which rows stay where they are; but if they do not all fit on a page, first what needs a
+/// look, then what moves.
+fn in_order(pool: &PoolOverview) -> Vec<&NodeOverview> {
+    let rank = |node: &&NodeOverview| STANDINGS.iter().position(|standing| *standing == node.standing);
+    let mut nodes: Vec<&NodeOverview> = pool.nodes.iter().collect();
+    if nodes.len() > ROWS {
+        nodes.sort_by_key(rank);
+    }
+    nodes
+}
+
+fn switch(pool: &str, paused: bool, csrf: String) -> Switch {
+    let (verb, label) = if paused {
+        ("resume", "Resume updates")
+    } else {
+        ("pause", "Pause updates")
+    };
+    Switch {
+        action: format!("{}/{verb}", link::pool(pool)),
+        label,
+        csrf,
+    }
+}
+
+fn filters(pool: &PoolOverview, choice: Choice) -> Vec<Filter> {
+    let base = link::pool(&pool.name);
+    let all = Filter {
+        label: "All",
+        number: pool.nodes.len(),
+        href: base.clone(),
+        current: choice.standing.is_none(),
+    };
+    let others = STANDINGS.into_iter().map(|standing| Filter {
+        label: tone::standing(standing),
+        number: pool.nodes.iter().filter(|node| node.standing == standing).count(),
+        href: format!("{base}?show={}", word(standing)),
+        current: choice.standing == Some(standing),
+    });
+    std::iter::once(all).chain(others).collect()
+}
+
+fn pages(name: &str, choice: Choice, page: usize, last: usize, total: usize) -> Pages {
+    let href = |page: usize| {
+        let show = choice
+            .standing
+            .map_or_else(String::new, |standing| format!("show={}&", word(standing)));
+        format!("{}?{show}page={page}", link::pool(name))
+    };
+    let first = (page - 1) * ROWS + 1;
+    Pages {
+        text: format!("{first}–{} of {total}", (page * ROWS).min(total)),
+        previous: (page > 1).then(|| href(page - 1)),
+        next: (page < last).then(|| href(page + 1)),
+    }
+}
+
+fn row(node: &NodeOverview, snapshot: &Snapshot, now: Timestamp) -> Row {
+    let timeline = snapshot.nodes.get(&node.name).map(|details| &details.timeline);
+    // A node that waits shows what is to come, not what its last update did.
+    let own = timeline.filter(|_| node.standing != Standing::Waiting);
+    let stages = own.into_iter().flatten().map(|report| tone::stage(report.state));
+    let mut stages: Vec<_> = stages.collect();
+    if stages.is_empty() {
+        stages = vec![("pending", "to come"); Stage::ALL.len()];
+        if node.standing == Standing::Updated {
+            stages = vec![("skipped", "not needed"); Stage::ALL.len() - 1];
+            stages.push(("done", "done"));
+        }
+    }
+    Row {
+        id: format!("n-{}", link::encoded(&node.name)),
+        name: Text::new(&node.name),
+        href: link::node(&node.name),
+        standing: tone::standing(node.standing),
+        tone: Tone::from(node.standing).name(),
+        doing: Text::at_most(&node.doing, 300),
+        time: node.since.map_or_else(String::new, |since| ago(now, since)),
+        stages,
+    }
+}
+
+fn map(pool: &PoolOverview) -> Map {
+    let nodes = &pool.nodes;
+    let mut parts: Vec<(&'static str, String)> = Vec::new();
+    let mut counts: Vec<String> = Vec::new();
+    for standing in STANDINGS {
+        let mut path = String::new();
+        let mut number = 0;
+        for (index, _) in nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.standing == standing)
+        {
+            let (x, y) = (index % COLUMNS * PITCH, index / COLUMNS * PITCH);
+            let _ = write!(path, "M{x} {y}h{CELL}v{CELL}h-{CELL}z");
+            number += 1;
+        }
+        if number > 0 {
+            parts.push((Tone::from(standing).name(), path));
+            counts.push(format!("{number} {}", word(standing)));
+        }
+    }
+    Map {
+        width: nodes.len().min(COLUMNS) * PITCH,
+        height: nodes.len().div_ceil(COLUMNS) * PITCH,
+        label: format!("{}: {}", count(nodes.len(), "node"), counts.join(", ")),
+        parts,
+    }
+}

@@ -1,0 +1,297 @@
+//! Pages show whatever they are given, harmlessly, and stay small.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fixtures;
+
+use fixtures::{HOSTILE, at, frame, harmless, hostile_snapshot, large_snapshot, machine_config, rollout};
+use mco_console::Snapshot;
+use mco_console::plan::Report;
+use mco_console::views::config::{InPool, Kind, Subject, config};
+use mco_console::views::configs::{Listed, configs};
+use mco_console::views::node::{Between, node};
+use mco_console::views::overview::overview;
+use mco_console::views::plan::{Asked, plan};
+use mco_console::views::pool::{Choice, pool};
+use mco_console::views::search::{Explained, Question, search};
+use mco_console::views::{Message, Show, Text, html};
+use mco_core::bootstrap;
+use mco_core::comparison::{Entry, compare};
+use mco_core::disruption::Policy;
+use mco_core::explain::explain;
+use mco_core::forecast::{self, Edit, Situation};
+use mco_core::manifest::{Manifest, Origin};
+use mco_core::render::Identity;
+use serde_json::{Value, json};
+
+const LARGEST_PAGE: usize = 200 << 10;
+
+fn pool_page(snapshot: &Snapshot, name: &str, show: &str, page: &str) -> String {
+    html(&pool(frame(), snapshot, name, Choice::parse(show, page), at(300)).unwrap())
+}
+
+fn node_page(snapshot: &Snapshot, name: &str, between: &Between<'_>) -> String {
+    let event = serde_json::from_value(json!({
+        "metadata": {}, "involvedObject": {}, "type": "Warning", "reason": HOSTILE, "message": HOSTILE,
+    }));
+    let events = Ok(vec![event.unwrap()]);
+    html(&node(frame(), snapshot, name, between, events, Show::Contents, at(300)).unwrap())
+}
+
+#[test]
+fn a_rollout_reads_as_it_is() {
+    let snapshot = rollout();
+    let settings = insta::Settings::clone_current();
+    settings.bind(|| {
+        insta::assert_snapshot!("overview", html(&overview(frame(), &snapshot, at(300))));
+        insta::assert_snapshot!("pool", pool_page(&snapshot, "worker", "", ""));
+        insta::assert_snapshot!("node", node_page(&snapshot, "worker-1", &Between::Nothing));
+    });
+}
+
+#[test]
+fn hostile_names_and_texts_are_harmless_on_every_page() {
+    let snapshot = hostile_snapshot();
+    let name = snapshot.pools[0].name.clone();
+    let node_name = snapshot.pools[0].nodes[0].name.clone();
+    let old = Entry::new(machine_config(HOSTILE, "/etc/hostile", "before\n")).unwrap();
+    let new = Entry::new(machine_config(HOSTILE, "/etc/hostile", HOSTILE)).unwrap();
+    let comparison = compare(&old, &new, &Policy::default());
+    let message = Message {
+        frame: frame(),
+        headline: HOSTILE.into(),
+        text: HOSTILE.into(),
+    };
+    let question = Question {
+        query: HOSTILE,
+        node: HOSTILE,
+    };
+    let listed = Listed {
+        name: HOSTILE.to_owned(),
+        generated: false,
+        pools: vec![HOSTILE.to_owned()],
+    };
+    let subject = Subject {
+        entry: &new,
+        kind: Kind::Written(&[]),
+        created: None,
+    };
+    let asked = Asked {
+        yaml: HOSTILE.to_owned(),
+        delete: HOSTILE.to_owned(),
+        contents: true,
+    };
+    let pages = [
+        ("overview", html(&overview(frame(), &snapshot, at(300)))),
+        ("pool", pool_page(&snapshot, &name, "", "")),
+        (
+            "node",
+            node_page(&snapshot, &node_name, &Between::Configs(&comparison, &old, &new)),
+        ),
+        ("configs", html(&configs(frame(), vec![listed]))),
+        (
+            "config",
+            html(&config(frame(), &subject, Show::Contents, at(300))),
+        ),
+        ("plan", html(&plan(frame(), asked, Some(Err(HOSTILE.to_owned()))))),
+        (
+            "search",
+            html(&search(frame(), question, &[], &snapshot, &[HOSTILE.to_owned()])),
+        ),
+        ("message", html(&message)),
+    ];
+    for (name, page) in pages {
+        assert!(
+            page.contains("&#60;script") || page.contains("&lt;script"),
+            "{name} shows it:\n{page}"
+        );
+        harmless(name, &page);
+        assert!(page.len() < LARGEST_PAGE, "{name}: {} bytes", page.len());
+    }
+}
+
+#[test]
+fn a_pool_of_a_thousand_nodes_fits_on_small_pages_that_show_every_node_once() {
+    let snapshot = large_snapshot(1000);
+    let mut shown = std::collections::BTreeSet::new();
+    for page in 1..=20 {
+        let page = pool_page(&snapshot, "worker", "", &page.to_string());
+        assert!(page.len() < LARGEST_PAGE, "{} bytes", page.len());
+        for part in page.split("<tr id=\"n-").skip(1) {
+            assert!(shown.insert(part.split('"').next().unwrap().to_owned()));
+        }
+    }
+    assert_eq!(shown.len(), 1000);
+    assert!(html(&overview(frame(), &snapshot, at(300))).len() < LARGEST_PAGE);
+    let beyond = pool_page(&snapshot, "worker", "", "999");
+    assert!(
+        beyond.contains("951–1000 of 1000"),
+        "a page that is not there is the last one"
+    );
+    let degraded = pool_page(&snapshot, "worker", "degraded", "");
+    assert_eq!(degraded.matches("<tr id=").count(), 10);
+}
+
+#[test]
+fn a_large_file_is_a_number_and_a_hash_and_not_a_page() {
+    let big = "x\n".repeat(512 << 10);
+    let new = Entry::new(machine_config("50-big", "/etc/big", &big)).unwrap();
+    let subject = Subject {
+        entry: &new,
+        kind: Kind::Written(&[]),
+        created: None,
+    };
+    let page = html(&config(frame(), &subject, Show::Contents, at(300)));
+    assert!(page.contains("1048576 bytes sha256:"), "{page}");
+    assert!(page.contains("too large to be shown"), "{page}");
+    assert!(page.len() < LARGEST_PAGE);
+}
+
+#[test]
+fn contents_are_shown_to_who_asks_unless_they_are_secret() {
+    let secret = |mode: i64, text: &str| {
+        let mut object = machine_config("50-x", "/etc/x", text);
+        object.spec.config.as_mut().unwrap()["storage"]["files"][0]["mode"] = mode.into();
+        Entry::new(object).unwrap()
+    };
+    let cases = [
+        (
+            "plain text",
+            secret(0o644, "visible-text\n"),
+            Show::Contents,
+            true,
+        ),
+        (
+            "nobody asked",
+            secret(0o644, "visible-text\n"),
+            Show::Summaries,
+            false,
+        ),
+        (
+            "root alone reads it",
+            secret(0o600, "visible-text\n"),
+            Show::Contents,
+            false,
+        ),
+        (
+            "a private key",
+            secret(0o644, "-----BEGIN PRIVATE KEY-----\nvisible-text\n"),
+            Show::Contents,
+            false,
+        ),
+        (
+            "registry credentials",
+            secret(0o644, "{\"auths\": {\"visible-text\": {}}}"),
+            Show::Contents,
+            false,
+        ),
+    ];
+    for (name, entry, show, visible) in cases {
+        let subject = Subject {
+            entry: &entry,
+            kind: Kind::Written(&[]),
+            created: None,
+        };
+        let page = html(&config(frame(), &subject, show, at(300)));
+        assert_eq!(page.contains("visible-text"), visible, "{name}");
+    }
+}
+
+fn manifest(value: Value) -> Manifest {
+    Manifest {
+        origin: Origin {
+            file: "test".to_owned(),
+            line: 1,
+        },
+        api_version: value["apiVersion"].as_str().unwrap().to_owned(),
+        kind: value["kind"].as_str().unwrap().to_owned(),
+        name: value["metadata"]["name"].as_str().unwrap().to_owned(),
+        value,
+    }
+}
+
+fn objects() -> Vec<Manifest> {
+    let pool = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "worker"},
+        "spec": {
+            "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}},
+        },
+    });
+    let first = serde_json::to_value(machine_config("10-first", "/etc/chrony.conf", "first\n")).unwrap();
+    let last = serde_json::to_value(machine_config("90-last", "/etc/chrony.conf", "last\n")).unwrap();
+    vec![manifest(pool), manifest(first), manifest(last)]
+}
+
+#[test]
+fn who_sets_a_path_is_found_with_whom_it_overrides() {
+    let cluster = bootstrap::adopt(objects()).unwrap();
+    let rendered = cluster.render(Identity::default()).remove(0).result.unwrap();
+    let explained = [Explained {
+        pool: "worker".to_owned(),
+        rendered: rendered.name().to_owned(),
+        parts: explain(&rendered),
+    }];
+    let question = Question {
+        query: "/etc/chrony.conf",
+        node: "",
+    };
+    let page = html(&search(frame(), question, &explained, &rollout(), &[]));
+    assert!(
+        page.contains("set by <a class=\"mono\" href=\"/configs/90-last\">90-last</a>"),
+        "{page}"
+    );
+    assert!(
+        page.contains("overrides <a class=\"mono\" href=\"/configs/10-first\">10-first</a>"),
+        "{page}"
+    );
+
+    let entry = Entry::new(machine_config("10-first", "/etc/chrony.conf", "first\n")).unwrap();
+    let in_pools = [InPool {
+        pool: "worker".to_owned(),
+        place: (1, 2),
+        parts: explain(&rendered),
+    }];
+    let subject = Subject {
+        entry: &entry,
+        kind: Kind::Written(&in_pools),
+        created: None,
+    };
+    let page = html(&config(frame(), &subject, Show::Summaries, at(300)));
+    assert!(page.contains("worker: overridden by 90-last"), "{page}");
+}
+
+#[test]
+fn a_plan_shows_names_changes_cost_and_waves() {
+    let before = objects();
+    let edit = serde_json::to_value(machine_config("95-new", "/etc/new", "new\n")).unwrap();
+    let (after, refused) = forecast::edited(&before, &[Edit::Apply(manifest(edit))]);
+    let current = bootstrap::adopt(before)
+        .unwrap()
+        .render(Identity::default())
+        .remove(0);
+    let nodes = [fixtures::node("worker-1", "", "", "Done")];
+    let situation = Situation {
+        current: [("worker".to_owned(), Entry::from(current.result.unwrap()))].into(),
+        nodes: &nodes,
+        ..Situation::default()
+    };
+    let report = Report {
+        refused,
+        pools: forecast::forecast(&bootstrap::adopt(after).unwrap(), Identity::default(), &situation),
+        current: situation.current.clone(),
+    };
+    let page = html(&plan(frame(), Asked::default(), Some(Ok(&report))));
+    for expected in [
+        "This is what would happen",
+        &report.pools[0].comparison.new.clone().unwrap(),
+        "/etc/new",
+        "Cost: reboot",
+        "Rollout: 1 node in 1 wave",
+        "<li>worker-1</li>",
+    ] {
+        assert!(page.contains(expected), "{expected} in {page}");
+    }
+    assert!(!page.contains("new\n</span>"), "contents were not asked for");
+    assert_eq!(Text::new("a").as_str(), "a");
+}

@@ -1,0 +1,378 @@
+//! A node's latest update as a list of moments: what happened when, and how long it took.
+//!
+//! Two witnesses are heard. The conditions of the MachineConfigNode know the steps of an update that is under way, with
+//! their times; when it ends, the times are gone. Events tell each step as it happens, but a cluster forgets them after an
+//! hour or so, and some get lost. Nothing is decided here, and what neither witness knows is not invented.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use mco_api::MachineConfigNode;
+use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
+use mco_api::vocabulary::events::{daemon, drain, rollout};
+use serde::Serialize;
+
+/// What can happen to a node, in the order of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Step {
+    /// The pool's turn has come to this node.
+    Asked,
+    Prepared,
+    Cordoned,
+    Draining,
+    Drained,
+    Applying,
+    Applied,
+    /// Services were reloaded or restarted, or nothing was needed.
+    Actions,
+    Rebooting,
+    Rebooted,
+    Uncordoned,
+    Done,
+    /// Not part of an update that goes well.
+    Trouble,
+}
+
+impl Step {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Prepared => "prepared",
+            Self::Cordoned => "cordoned",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+            Self::Applying => "applying",
+            Self::Applied => "applied",
+            Self::Actions => "actions",
+            Self::Rebooting => "rebooting",
+            Self::Rebooted => "rebooted",
+            Self::Uncordoned => "uncordoned",
+            Self::Done => "done",
+            Self::Trouble => "trouble",
+        }
+    }
+}
+
+/// One moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Moment {
+    pub at: Timestamp,
+    pub step: Step,
+    pub message: String,
+    /// Seconds until the next moment; until now if it is the last and the update goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<i64>,
+}
+
+/// The latest update of a node, and what happened to it since.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeline {
+    pub moments: Vec<Moment>,
+    /// From the first moment of the update to its end, if it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<i64>,
+}
+
+/// What is known of a node's latest update. `events` may hold events about anything; those about other nodes are left out.
+pub fn timeline<'a>(
+    node: &str,
+    progress: Option<&MachineConfigNode>,
+    events: impl IntoIterator<Item = &'a Event>,
+    now: Timestamp,
+) -> Timeline {
+    let conditions = progress.and_then(|progress| progress.status.as_ref());
+    let conditions = conditions.map_or(&[][..], |status| &status.conditions);
+    let mut moments: Vec<Moment> = conditions.iter().filter_map(from_condition).collect();
+    moments.extend(events.into_iter().filter_map(|event| from_event(node, event)));
+    moments.sort_by(|a, b| (a.at, a.step).cmp(&(b.at, b.step)));
+    let mut moments = once_each(latest_update(moments));
+    let times: Vec<Timestamp> = moments.iter().skip(1).map(|moment| moment.at).collect();
+    for (moment, next) in moments.iter_mut().zip(times.into_iter().map(Some).chain([None])) {
+        let goes_on = !matches!(moment.step, Step::Done | Step::Trouble);
+        let until = next.or_else(|| goes_on.then_some(now));
+        moment.seconds = until.map(|until| seconds_between(moment.at, until));
+    }
+    let end = moments.iter().find(|moment| moment.step == Step::Done);
+    let begin = moments.first().filter(|moment| moment.step != Step::Done);
+    let seconds = begin
+        .zip(end)
+        .map(|(begin, end)| seconds_between(begin.at, end.at));
+    Timeline { moments, seconds }
+}
+
+fn seconds_between(start: Timestamp, end: Timestamp) -> i64 {
+    end.duration_since(start).max(SignedDuration::ZERO).as_secs()
+}
+
+/// What happened from the latest request on; without a request, after the update before.
+fn latest_update(mut moments: Vec<Moment>) -> Vec<Moment> {
+    let requests = |moment: &Moment| moment.step == Step::Asked;
+    let first = match moments.iter().rposition(requests) {
+        // The controller says that it asked a moment before the node says that it was.
+        Some(last) => {
+            let same = moments
+                .iter()
+                .take(last)
+                .rev()
+                .take_while(|moment| requests(moment));
+            last - same.count()
+        }
+        None => {
+            let done = moments.iter().rposition(|moment| moment.step == Step::Done);
+            let before = done.and_then(|last| {
+                let earlier = moments.iter().take(last);
+                earlier
+                    .enumerate()
+                    .filter(|(_, moment)| moment.step == Step::Done)
+                    .last()
+            });
+            before.map_or(0, |(index, _)| index + 1)
+        }
+    };
+    moments.split_off(first)
+}
+
+/// Both witnesses tell of the same step, and a trouble is told again and again; the first time counts.
+fn once_each(moments: Vec<Moment>) -> Vec<Moment> {
+    let mut once: Vec<Moment> = Vec::new();
+    for moment in moments {
+        let known = once.iter().any(|earlier| match moment.step {
+            Step::Trouble => earlier.step == Step::Trouble && earlier.message == moment.message,
+            // Several services may be restarted.
+            Step::Actions => earlier.message == moment.message,
+            step => earlier.step == step,
+        });
+        if !known {
+            once.push(moment);
+        }
+    }
+    once
+}
+
+fn from_condition(condition: &Condition) -> Option<Moment> {
+    let step = match (condition.type_.as_str(), condition.status.as_str()) {
+        (type_::UPDATED, status::TRUE) => Step::Done,
+        (type_::UPDATED, status::FALSE) => Step::Asked,
+        (type_::UPDATE_PREPARED, status::TRUE) => Step::Prepared,
+        (type_::UPDATE_PREPARED, status::UNKNOWN) | (type_::NODE_DEGRADED, status::TRUE) => Step::Trouble,
+        (type_::CORDONED, status::TRUE) => Step::Cordoned,
+        (type_::DRAINED, status::UNKNOWN) => Step::Draining,
+        (type_::DRAINED, status::TRUE) => Step::Drained,
+        (type_::APPLIED_FILES_AND_OS, status::UNKNOWN) => Step::Applying,
+        (type_::APPLIED_FILES_AND_OS, status::TRUE) => Step::Applied,
+        (type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE) => Step::Actions,
+        (type_::REBOOTED_NODE, status::UNKNOWN) => Step::Rebooting,
+        (type_::REBOOTED_NODE, status::TRUE) => Step::Rebooted,
+        (type_::UNCORDONED, status::TRUE) => Step::Uncordoned,
+        _ => return None,
+    };
+    Some(Moment {
+        at: condition.last_transition_time.0,
+        step,
+        message: condition.message.clone(),
+        seconds: None,
+    })
+}
+
+fn from_event(node: &str, event: &Event) -> Option<Moment> {
+    let reason = event.reason.as_deref().unwrap_or_default();
+    let message = event.message.as_deref().unwrap_or_default();
+    let about = &event.involved_object;
+    let is_about = |kind: &str| about.kind.as_deref() == Some(kind);
+    let step = if is_about("Node") && about.name.as_deref() == Some(node) {
+        step_of(reason, event.type_.as_deref().unwrap_or_default())?
+    } else if is_about("MachineConfigPool") && is_request(node, reason, message) {
+        Step::Asked
+    } else {
+        return None;
+    };
+    Some(Moment {
+        at: time_of(event)?,
+        step,
+        message: message.to_owned(),
+        seconds: None,
+    })
+}
+
+fn step_of(reason: &str, type_: &str) -> Option<Step> {
+    Some(match reason {
+        daemon::CORDON => Step::Cordoned,
+        daemon::DRAIN => Step::Draining,
+        daemon::OS_UPDATE_STARTED => Step::Applying,
+        daemon::OS_UPDATE_STAGED | daemon::OS_UPGRADE_APPLIED => Step::Applied,
+        daemon::SKIP_REBOOT | daemon::SERVICE_RELOAD | daemon::SERVICE_RESTART => Step::Actions,
+        daemon::REBOOT => Step::Rebooting,
+        daemon::UNCORDON => Step::Uncordoned,
+        daemon::NODE_DONE => Step::Done,
+        daemon::CONFIG_DRIFT_DETECTED
+        | daemon::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED
+        | daemon::ON_DISK_STATE_VALIDATION_FAILED
+        | daemon::FAILED_TO_DRAIN
+        | daemon::FAILED_TO_UNCORDON
+        | daemon::FAILED_TO_RECONCILE
+        | daemon::FAILED_SERVICE_RELOAD
+        | daemon::FAILED_SERVICE_RESTART
+        | daemon::FAILED_FINALIZATION
+        | daemon::GOT_SIGTERM_DURING_UPDATE
+        | drain::DRAIN_BLOCKED
+        | drain::DRAIN_FAILED
+        | drain::DRAIN_THRESHOLD_EXCEEDED
+            if type_ != "Normal" =>
+        {
+            Step::Trouble
+        }
+        _ => return None,
+    })
+}
+
+/// Whether the pool's controller tells that it sent this one node somewhere.
+fn is_request(node: &str, reason: &str, message: &str) -> bool {
+    matches!(
+        reason,
+        rollout::SET_DESIRED_CONFIG | rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE
+    ) && message
+        .strip_prefix("Targeted node ")
+        .and_then(|rest| rest.strip_prefix(node))
+        .is_some_and(|rest| rest.starts_with(' '))
+}
+
+/// When an event happened; different reporters fill different fields.
+pub fn time_of(event: &Event) -> Option<Timestamp> {
+    let exact = event.event_time.as_ref().map(|time| time.0);
+    let first = event.first_timestamp.as_ref().map(|time| time.0);
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    let created = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    exact.or(first).or(last).or(created)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(second: u32) -> Timestamp {
+        format!("2026-01-01T00:{:02}:{:02}Z", second / 60, second % 60)
+            .parse()
+            .unwrap()
+    }
+
+    fn event(second: u32, kind: &str, name: &str, reason: &str, message: &str) -> Event {
+        let type_ = if reason.contains("Drift") || reason.contains("Fail") || reason.contains("Blocked") {
+            "Warning"
+        } else {
+            "Normal"
+        };
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("{name}.{second}")},
+            "involvedObject": {"kind": kind, "name": name},
+            "reason": reason, "message": message, "type": type_, "lastTimestamp": at(second),
+        }))
+        .unwrap()
+    }
+
+    fn progress(conditions: &[(&str, &str, u32)]) -> MachineConfigNode {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(type_, status, second)| {
+                json!({"type": type_, "status": status, "reason": type_, "message": format!("{type_} is {status}"),
+                    "lastTransitionTime": at(*second)})
+            })
+            .collect();
+        serde_json::from_value(
+            json!({"metadata": {"name": "w"}, "spec": {}, "status": {"conditions": conditions}}),
+        )
+        .unwrap()
+    }
+
+    fn shown(timeline: &Timeline) -> Vec<(Step, Option<i64>)> {
+        timeline
+            .moments
+            .iter()
+            .map(|moment| (moment.step, moment.seconds))
+            .collect()
+    }
+
+    #[test]
+    fn an_update_under_way_is_told_by_its_conditions() {
+        let progress = progress(&[
+            ("Updated", "False", 10),
+            ("UpdatePrepared", "True", 11),
+            ("UpdateExecuted", "Unknown", 12),
+            ("Cordoned", "True", 12),
+            ("Drained", "Unknown", 13),
+            ("RebootedNode", "False", 10),
+        ]);
+        let timeline = timeline("w", Some(&progress), [], at(43));
+        assert_eq!(
+            shown(&timeline),
+            [
+                (Step::Asked, Some(1)),
+                (Step::Prepared, Some(1)),
+                (Step::Cordoned, Some(1)),
+                (Step::Draining, Some(30)),
+            ]
+        );
+        assert_eq!(timeline.seconds, None);
+    }
+
+    #[test]
+    fn a_finished_update_is_told_by_events_and_only_the_latest() {
+        let events = [
+            event(1, "Node", "w", "Cordon", "an older update"),
+            event(5, "Node", "w", "NodeDone", "an older update"),
+            event(
+                10,
+                "MachineConfigPool",
+                "worker",
+                "SetDesiredConfig",
+                "Targeted node w to MachineConfig: rendered-worker-2",
+            ),
+            event(
+                10,
+                "MachineConfigPool",
+                "worker",
+                "SetDesiredConfig",
+                "Targeted node w-2 to MachineConfig: rendered-worker-2",
+            ),
+            event(11, "Node", "w", "Cordon", "Cordoned node to apply update"),
+            event(11, "Node", "w", "Drain", "Draining node"),
+            event(41, "Node", "w", "Reboot", "because"),
+            event(100, "Node", "w", "NodeDone", "done"),
+            event(100, "Node", "other", "Reboot", "not this one"),
+            event(100, "Node", "w", "ConfigDriftMonitorStarted", "not a step"),
+        ];
+        let progress = progress(&[("Updated", "True", 101), ("Drained", "False", 101)]);
+        let timeline = timeline("w", Some(&progress), &events, at(500));
+        assert_eq!(
+            shown(&timeline),
+            [
+                (Step::Asked, Some(1)),
+                (Step::Cordoned, Some(0)),
+                (Step::Draining, Some(30)),
+                (Step::Rebooting, Some(59)),
+                (Step::Done, None),
+            ]
+        );
+        assert_eq!(timeline.seconds, Some(90));
+    }
+
+    #[test]
+    fn trouble_after_an_update_is_told_once() {
+        let events = [
+            event(1, "Node", "w", "NodeDone", "done"),
+            event(9, "Node", "w", "ConfigDriftDetected", "content mismatch"),
+            event(19, "Node", "w", "ConfigDriftDetected", "content mismatch"),
+        ];
+        let timeline = timeline("w", None, &events, at(30));
+        assert_eq!(shown(&timeline), [(Step::Done, Some(8)), (Step::Trouble, None)]);
+    }
+
+    #[test]
+    fn nothing_known_is_an_empty_list() {
+        assert_eq!(timeline("w", None, [], at(0)), Timeline::default());
+    }
+}

@@ -1,0 +1,80 @@
+//! How numbers, times and texts from outside are written for people, the same in a terminal and in a browser.
+
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// `1 node`, `2 nodes`.
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The time between two moments, in the two largest units that are not zero.
+pub fn ago(now: Timestamp, then: Timestamp) -> String {
+    let seconds = now.duration_since(then).max(SignedDuration::ZERO).as_secs();
+    let parts = [
+        (seconds / 86_400, "d"),
+        (seconds / 3600 % 24, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
+    let largest = parts
+        .iter()
+        .position(|(amount, _)| *amount > 0)
+        .unwrap_or(parts.len() - 1);
+    let shown = parts
+        .iter()
+        .skip(largest)
+        .take(2)
+        .filter(|(amount, _)| *amount > 0);
+    let mut text = String::new();
+    for (amount, unit) in shown {
+        let _ = write!(text, "{amount}{unit}");
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+/// Names and contents come from outside; control characters in them must reach neither terminals nor pages, and nor may
+/// those that turn the direction of writing round.
+pub fn harmless(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escape = c.is_control() && !matches!(c, '\n' | '\t') || turns_writing(c);
+            let plain = (!escape).then_some(c);
+            plain
+                .into_iter()
+                .chain(escape.then(|| c.escape_unicode()).into_iter().flatten())
+        })
+        .collect()
+}
+
+fn turns_writing(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short_enough_to_read() {
+        let start = Timestamp::UNIX_EPOCH;
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (61, "1m1s"),
+            (3600, "1h"),
+            (90_061, "1d1h"),
+            (-5, "0s"),
+        ] {
+            let now = start + SignedDuration::from_secs(seconds);
+            assert_eq!(ago(now, start), text);
+        }
+    }
+
+    #[test]
+    fn control_characters_are_seen_and_not_obeyed() {
+        assert_eq!(harmless("a\u{1b}[31mb\n\tc\u{7f}"), "a\\u{1b}[31mb\n\tc\\u{7f}");
+        assert_eq!(harmless("a\u{202e}b"), "a\\u{202e}b");
+    }
+}

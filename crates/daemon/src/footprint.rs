@@ -1,0 +1,74 @@
+//! The memory of a process that waits, most of the time for days.
+//!
+//! Most of what an idle daemon occupies is its own program: start-up and the last update ran through many pages that are
+//! not needed to wait. The kernel takes them back only when memory is short, on every node at once; we do it before.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::mm::{Advice, madvise};
+
+/// Lets go of the pages of our own program. They come back from the file when they are needed.
+pub fn give_back_program() -> io::Result<()> {
+    let program = fs::read_link("/proc/self/exe")?;
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    for range in unchanged_mappings(&maps, &program) {
+        let start = std::ptr::with_exposed_provenance_mut(range.start);
+        #[expect(unsafe_code, reason = "giving pages back has no safe interface")]
+        // SAFETY: nobody has ever been able to write to these pages, so the file holds the same bytes, and the kernel
+        // does not let a running program be written to.
+        unsafe {
+            madvise(start, range.len(), Advice::LinuxDontNeed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the file is mapped as it is: its code, and the constants at its beginning. Everything else that is read-only
+/// now was written to when the program was loaded.
+fn unchanged_mappings(maps: &str, program: &Path) -> Vec<std::ops::Range<usize>> {
+    let unchanged = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (range, rights, offset) = (fields.next()?, fields.next()?, fields.next()?);
+        let path = fields.nth(2)?;
+        let is_code = rights == "r-xp";
+        let is_beginning = rights == "r--p" && offset.bytes().all(|digit| digit == b'0');
+        if Path::new(path) != program || !(is_code || is_beginning) {
+            return None;
+        }
+        let (start, end) = range.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        Some(address(start)?..address(end)?)
+    };
+    maps.lines().filter_map(unchanged).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_never_written_is_given_back() {
+        let maps = "\
+1000-3000 r--p 00000000 fe:00 42 /usr/bin/mco
+3000-7000 r-xp 00002000 fe:00 42 /usr/bin/mco
+7000-8000 r--p 00006000 fe:00 42 /usr/bin/mco
+8000-9000 rw-p 00007000 fe:00 42 /usr/bin/mco
+a000-b000 rw-p 00000000 00:00 0 [heap]
+c000-d000 r-xp 00000000 fe:00 43 /usr/lib/libc.so.6
+";
+        assert_eq!(
+            unchanged_mappings(maps, Path::new("/usr/bin/mco")),
+            [0x1000..0x3000, 0x3000..0x7000]
+        );
+    }
+
+    #[test]
+    fn the_program_goes_on() {
+        for _ in 0..3 {
+            give_back_program().unwrap();
+            assert_eq!(format!("{:?}", std::time::Duration::from_millis(1500)), "1.5s");
+        }
+    }
+}

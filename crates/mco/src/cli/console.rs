@@ -1,0 +1,44 @@
+//! The options of `mco console`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::connection::Connection;
+
+/// Serve the web console of a cluster: pools, nodes, MachineConfigs, plans and search, live.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco console
+  mco console --context production --port 8080
+  mco console --listen 0.0.0.0 --tls-cert tls.crt --tls-key tls.key
+
+On your own machine it uses your kubeconfig: whoever opens the printed address
+sees and does what you may, and nothing more. The address works once; the next
+one is printed then. Others log in with a token of the cluster and see what that
+token may.
+
+On an address that other machines reach, it needs a certificate, and everybody
+logs in with a token. The console has no rights of its own: it needs none, and
+uses none, also inside a cluster.")]
+pub struct Console {
+    /// Port to listen on.
+    #[arg(long, value_name = "PORT", default_value_t = 7480)]
+    pub port: u16,
+    /// Address to listen on; the default is for this machine alone.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub listen: IpAddr,
+    /// Certificate chain to serve TLS with.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Directory of the cluster's base templates, for plans; by default the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+    #[command(flatten)]
+    pub connection: Connection,
+}

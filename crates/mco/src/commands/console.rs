@@ -1,0 +1,85 @@
+//! `mco console`
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use kube::config::AuthInfo;
+use kube::{Client, Config};
+use mco_console::{Door, Options};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::VERSION;
+use super::up::bind;
+use crate::cli::Console;
+use crate::input;
+use crate::output::{self, Outcome};
+use crate::runtime;
+
+pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
+    runtime::log_to(std::io::stderr);
+    runtime::run(2, |stop| async move {
+        let tls = match (&arguments.tls_cert, &arguments.tls_key) {
+            (Some(certificate), Some(key)) => Some(tls(certificate, key)?),
+            _ if arguments.listen.is_loopback() => None,
+            _ => bail!(
+                "other machines reach {}, so tokens would travel in the clear: serve TLS with --tls-cert and --tls-key",
+                arguments.listen
+            ),
+        };
+        let config = arguments.connection.component_config().await?;
+        let listener = bind(arguments.listen, arguments.port, "--port").await?;
+        let address = listener.local_addr().context("cannot listen")?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{address}");
+        let mut door = door(config.clone());
+        if arguments.listen.is_loopback() && !arguments.connection.is_of_a_pod() {
+            let url = url.clone();
+            door = door.with_owner(Client::try_from(config)?, move |code| {
+                // Nobody to tell is nobody who could log in.
+                let _ = output::print(&format!("console     {url}/login?code={code}\n"));
+            });
+        } else {
+            output::print(&format!(
+                "console     {url}, for people with a token of the cluster\n"
+            ))?;
+        }
+        let options = Options {
+            templates: arguments
+                .templates
+                .as_deref()
+                .map(input::template_tree)
+                .transpose()?,
+            tls,
+            ..Options::new(VERSION)
+        };
+        Ok(mco_console::run(listener, door, options, stop).await?)
+    })?;
+    Ok(Outcome::Done)
+}
+
+/// Lets people in who have a token of the cluster: as themselves, with nothing of ours but the way to the cluster.
+pub fn door(config: Config) -> Door {
+    Door::new(move |token| {
+        let mut config = config.clone();
+        config.auth_info = AuthInfo {
+            token: Some(token.to_owned().into()),
+            ..AuthInfo::default()
+        };
+        Client::try_from(config)
+    })
+}
+
+fn tls(certificate: &Path, key: &Path) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    let unusable = |path: &Path| format!("cannot use {}", path.display());
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| unusable(certificate))?;
+    let private = PrivateKeyDer::from_pem_file(key).with_context(|| unusable(key))?;
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .with_context(|| unusable(certificate))?;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,72 @@
+//! The web console of `mco up`, for the person who started it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::Context;
+use mco_console::Options;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::control_plane::ControlPlane;
+use super::{Components, DataDirectory, VERSION};
+use crate::commands::console::door;
+use crate::connection::Connection;
+
+/// Whoever may log in here is on this machine; other machines reach the API.
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Starts the console and returns the address that logs in once.
+pub async fn start(
+    port: u16,
+    directory: &DataDirectory,
+    control_plane: &ControlPlane,
+    components: &mut Components,
+) -> anyhow::Result<String> {
+    let listener = match TcpListener::bind((ADDRESS, port)).await {
+        // Nobody should have to choose ports to try something.
+        Err(_) => TcpListener::bind((ADDRESS, 0))
+            .await
+            .context("there is no free port for the console")?,
+        Ok(listener) => listener,
+    };
+    let address = listener
+        .local_addr()
+        .context("there is no free port for the console")?;
+    let connection = Connection {
+        kubeconfig: Some(directory.kubeconfig()),
+        context: None,
+    };
+    let (told, mut first) = watch::channel(None);
+    let path = directory.console();
+    let announce = move |code: &str| {
+        let url = format!("http://{address}/login?code={code}");
+        if let Err(error) = write_private(&path, &format!("{url}\n")) {
+            tracing::error!("writing {}: {error}", path.display());
+        }
+        told.send_replace(Some(url));
+    };
+    let door = door(connection.component_config().await?)
+        .with_owner(control_plane.client_of_administrator(), announce);
+    let console = mco_console::run(listener, door, Options::new(VERSION), components.stop.clone());
+    components.start("the console", async move { Ok(console.await?) });
+    let told = first.wait_for(Option::is_some).await;
+    let told = told.context("the console did not start")?.clone();
+    told.context("the console did not start")
+}
+
+/// Whoever reads it is the administrator, as with the kubeconfig beside it.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&new, path)
+}

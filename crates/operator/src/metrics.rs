@@ -1,0 +1,109 @@
+//! What can be seen of the operator from outside: how its rounds go, how each step went, and what it reports.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mco_api::foreign::cluster_operator::ClusterOperatorStatus;
+use mco_api::vocabulary::conditions::status as truth;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::progress::{Outcome, Progress};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepOutcome {
+    step: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Condition {
+    condition: String,
+}
+
+/// The numbers of one operator process. Clones are the same numbers.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    rounds: Histogram,
+    steps: Family<StepOutcome, Gauge>,
+    conditions: Family<Condition, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let rounds = Histogram::new([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0]);
+        let (steps, conditions) = (Family::default(), Family::default());
+        let mut registry = Registry::default();
+        registry.register(
+            "mco_operator_round_seconds",
+            "Time to look after everything once",
+            rounds.clone(),
+        );
+        registry.register(
+            "mco_operator_step",
+            "1 for the outcome of each step of the last round",
+            Family::clone(&steps),
+        );
+        registry.register(
+            "mco_operator_condition",
+            "1 while the condition of the ClusterOperator holds",
+            Family::clone(&conditions),
+        );
+        Self(Arc::new(Inner {
+            registry,
+            rounds,
+            steps,
+            conditions,
+        }))
+    }
+}
+
+impl Metrics {
+    pub(crate) fn round(&self, took: Duration, progress: &Progress) {
+        self.0.rounds.observe(took.as_secs_f64());
+        // Each step has one outcome; what it had before goes.
+        self.0.steps.clear();
+        for (step, outcome) in progress.all() {
+            let series = StepOutcome {
+                step: step.name(),
+                outcome: name(outcome),
+            };
+            self.0.steps.get_or_create(&series).set(1);
+        }
+    }
+
+    pub(crate) fn reported(&self, status: &ClusterOperatorStatus) {
+        for one in &status.conditions {
+            let series = Condition {
+                condition: one.type_.clone(),
+            };
+            let holds = i64::from(one.status == truth::TRUE);
+            self.0.conditions.get_or_create(&series).set(holds);
+        }
+    }
+
+    /// Everything in the text format that Prometheus reads.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.0.registry)?;
+        Ok(text)
+    }
+}
+
+fn name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "done",
+        Outcome::Waiting(_) => "waiting",
+        Outcome::NotRunning(_) => "not-running",
+        Outcome::Skipped(_) => "skipped",
+        Outcome::Failed(_) => "failed",
+    }
+}

@@ -1,0 +1,17 @@
+//! Looks through the users' settings for what will not be allowed for ever.
+
+use kube::api::ListParams;
+use mco_api::{ContainerRuntimeConfig, KubeletConfig};
+
+use crate::cluster::{Cluster, ClusterError, failed};
+use crate::cluster_operator::evaluations;
+
+/// See [`evaluations::reason`].
+pub(crate) async fn evaluation(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
+    let every = ListParams::default();
+    let kubelets = cluster.all::<KubeletConfig>().list(&every).await;
+    let kubelets = kubelets.map_err(failed("listing", || "KubeletConfigs".to_owned()))?;
+    let runtimes = cluster.all::<ContainerRuntimeConfig>().list(&every).await;
+    let runtimes = runtimes.map_err(failed("listing", || "ContainerRuntimeConfigs".to_owned()))?;
+    Ok(evaluations::reason(&kubelets.items, &runtimes.items))
+}

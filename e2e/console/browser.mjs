@@ -1,0 +1,289 @@
+// The console in a real browser, on a real `mco up`: every page, a rollout watched live, a plan, logins, and whether everybody
+// can use it. Run by e2e/console/run, which starts what this needs.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { contrast, focused, overflow, structure } from "./accessibility.mjs";
+import { Browser } from "./webdriver.mjs";
+
+const { MCO, DRIVER, DATA, SIMULATED, ARTEFACTS } = process.env;
+const TAB = "\uE004";
+const LARGEST_PAGE = 200 * 1024;
+
+const example = readFileSync(new URL("../../examples/quickstart/50-worker-chrony.yaml", import.meta.url), "utf8");
+// kubectl turns YAML's octal numbers into decimal ones before it sends them.
+const CHRONY = example.replace("mode: 0644", "mode: 420");
+const HOSTILE = `
+apiVersion: machineconfiguration.openshift.io/v1
+kind: MachineConfig
+metadata:
+  name: 60-hostile
+  labels:
+    machineconfiguration.openshift.io/role: worker
+spec:
+  config:
+    ignition: {version: 3.5.0}
+    storage:
+      files:
+      - path: "/etc/<script>document.title='owned'</script>"
+        mode: 420
+        contents: {source: "data:,%3Cscript%3Edocument.title%3D'owned'%3C%2Fscript%3E%1B%5B31m"}
+`;
+
+const say = (text) => process.stderr.write(`console: ${text}\n`);
+const mco = (data, ...args) =>
+  execFileSync(MCO, args, { env: { ...process.env, KUBECONFIG: join(data, "kubeconfig") }, encoding: "utf8", stdio: "pipe" });
+const login = (data) => readFileSync(join(data, "console"), "utf8").trim();
+const site = (data) => new URL(login(data)).origin;
+
+/** Writes an object as a person would without kubectl: the API takes server-side apply from anybody with the kubeconfig. */
+async function apply(data, yaml, name) {
+  const kubeconfig = readFileSync(join(data, "kubeconfig"), "utf8");
+  const field = (key) => kubeconfig.match(new RegExp(`${key}: ["']?([^"'\\s]+)`))[1];
+  const decode = (key) => Buffer.from(field(key), "base64");
+  const { request } = await import("node:https");
+  const path = `/apis/machineconfiguration.openshift.io/v1/machineconfigs/${name}`;
+  const options = {
+    method: yaml ? "PATCH" : "DELETE",
+    ca: decode("certificate-authority-data"), cert: decode("client-certificate-data"), key: decode("client-key-data"),
+    headers: { "content-type": "application/apply-patch+yaml" },
+  };
+  const query = yaml ? "?fieldManager=e2e&force=true" : "";
+  const [status, said] = await new Promise((resolve, reject) => {
+    const sent = request(field("server") + path + query, options, (answer) => {
+      let text = "";
+      answer.on("data", (part) => (text += part));
+      answer.on("end", () => resolve([answer.statusCode, text]));
+    });
+    sent.on("error", reject);
+    sent.end(yaml ?? undefined);
+  });
+  assert.ok(status < 300, `${options.method} ${name}: ${status} ${said}`);
+}
+
+/** Pools do not exist from the first moment on. */
+async function settled(browser, data) {
+  await browser.until("the pools are updated", () => {
+    try {
+      for (const pool of ["master", "worker"]) mco(data, "wait", pool, "--timeout", "60s");
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+async function enter(browser, data) {
+  await browser.go(login(data));
+  await browser.until("the login leads to the pools", async () => (await browser.address()) === `${site(data)}/`);
+}
+
+async function quiet(browser, what) {
+  assert.deepEqual(await browser.complaints(), [], `the browser complains on ${what}`);
+}
+
+/** Everything that must hold on any page. */
+async function check(browser, data, path, name) {
+  for (const scheme of ["light", "dark"]) {
+    await browser.scheme(scheme);
+    await browser.resize(1280, 900);
+    await browser.go(site(data) + path);
+    assert.deepEqual(await browser.run(structure), [], `${path}: structure`);
+    assert.deepEqual(await browser.run(contrast), [], `${path}: contrast, ${scheme}`);
+    await browser.screenshot(join(ARTEFACTS, `${name}-${scheme}.png`));
+    await browser.resize(360, 780);
+    assert.deepEqual(await browser.run(overflow), [], `${path}: on a phone`);
+    await browser.screenshot(join(ARTEFACTS, `${name}-${scheme}-phone.png`));
+  }
+  const size = (await browser.run(() => document.documentElement.outerHTML.length));
+  assert.ok(size < LARGEST_PAGE, `${path}: ${size} bytes`);
+  await browser.resize(1280, 900);
+  await browser.scheme("light");
+  await quiet(browser, path);
+}
+
+async function logins(browser) {
+  await browser.go(`${site(DATA)}/pools/worker`);
+  assert.equal(await browser.address(), `${site(DATA)}/login`, "nobody gets in without a login");
+  await check(browser, DATA, "/login", "login");
+  await browser.type("#token", "not-a-token");
+  await browser.click("main button");
+  assert.match(await browser.text("[role=alert]"), /not a token that the cluster accepts/);
+  // A page with status 403 is noted by the browser; nothing else may be.
+  for (const complaint of await browser.complaints()) assert.match(complaint, /403/);
+  const used = login(DATA);
+  await enter(browser, DATA);
+  assert.notEqual(login(DATA), used, "the next login has another address");
+  await browser.go(used);
+  assert.match(await browser.text("[role=alert]"), /used already/);
+  for (const complaint of await browser.complaints()) assert.match(complaint, /403/);
+  await browser.go(`${site(DATA)}/`);
+}
+
+async function keyboard(browser) {
+  await browser.go(`${site(DATA)}/`);
+  const way = [];
+  for (let step = 0; step < 9; step++) {
+    await browser.press(TAB);
+    const at = await browser.run(focused);
+    assert.ok(at.visible, `the focus is seen on ${at.text}`);
+    way.push(at.text);
+  }
+  assert.deepEqual(way.slice(0, 8), ["Skip to the contents", "mco", "Pools", "Configs", "Plan", "Search", "Log out", "master"]);
+}
+
+async function rollout(browser) {
+  await browser.go(`${site(DATA)}/pools/worker`);
+  await browser.until("the page is live", async () => (await browser.text("#live")) === "Live");
+  // Stays if the page is exchanged in place and goes if it is loaded again.
+  await browser.run(() => { window.kept = true; document.querySelector("main a[href='/nodes/worker-0']").focus(); });
+  const before = mco(DATA, "status", "worker", "-o", "json");
+  await apply(DATA, CHRONY, "50-worker-chrony");
+  let busiest = false;
+  await browser.until("all nodes have the new config", async () => {
+    const state = await browser.run(() => ({
+      badge: document.querySelector(".title .badge").innerText.trim(),
+      running: document.querySelectorAll("td.st.running").length,
+      done: [...document.querySelectorAll("td.st:last-child")].filter((cell) => cell.matches(".done")).length,
+      target: document.querySelector(".foot a").innerText,
+    }));
+    if (!busiest && state.badge === "Updating" && state.running > 0 && state.done > 0) {
+      busiest = true;
+      await browser.screenshot(join(ARTEFACTS, "rollout-light.png"));
+      await browser.scheme("dark");
+      await browser.screenshot(join(ARTEFACTS, "rollout-dark.png"));
+      await browser.scheme("light");
+    }
+    return state.badge === "Updated" && !before.includes(state.target);
+  });
+  assert.ok(busiest, "the rollout was seen while it went");
+  assert.equal(await browser.run(() => window.kept), true, "without loading the page again");
+  assert.equal((await browser.run(focused)).text, "worker-0", "and the focus stayed");
+  await quiet(browser, "a rollout");
+}
+
+async function planning(browser) {
+  await browser.go(`${site(DATA)}/plan`);
+  await browser.type("#yaml", CHRONY.replaceAll("2.pool.ntp.example", "3.pool.ntp.example"));
+  await browser.click("input[name=contents]");
+  await browser.click("form.stack button");
+  const page = await browser.text("main");
+  writeFileSync(join(ARTEFACTS, "changed.yaml"), CHRONY.replaceAll("2.pool.ntp.example", "3.pool.ntp.example"));
+  let plan = "";
+  try {
+    plan = mco(DATA, "plan", "-f", join(ARTEFACTS, "changed.yaml"));
+  } catch (changes) {
+    assert.equal(changes.status, 3, changes.stderr);
+    plan = changes.stdout;
+  }
+  const next = plan.match(/pool worker: \S+ -> (rendered-worker-[0-9a-f]+)/)[1];
+  assert.ok(page.includes(next), `the page foretells ${next} as mco plan does`);
+  assert.match(page, /\+ pool 3\.pool\.ntp\.example iburst/);
+  assert.match(page, /Cost: reboot/);
+  assert.match(page, /3 nodes in 3 waves/);
+  assert.deepEqual(await browser.run(structure), [], "structure of a plan");
+  assert.deepEqual(await browser.run(contrast), [], "contrast of a plan");
+  await browser.resize(1280, 1700);
+  await browser.screenshot(join(ARTEFACTS, "plan-answer-light.png"));
+  await browser.resize(1280, 900);
+  await quiet(browser, "a plan");
+}
+
+async function drift(browser) {
+  const file = join(DATA, "nodes/worker-1/etc/chrony.conf");
+  const right = readFileSync(file);
+  await browser.go(`${site(DATA)}/nodes/worker-1`);
+  await browser.until("the page is live", async () => (await browser.text("#live")) === "Live");
+  writeFileSync(file, "edited by hand\n");
+  await browser.until("the node page says what is wrong", async () => (await browser.text("main")).includes("What is wrong"));
+  const page = await browser.text("main");
+  assert.match(page, /content mismatch for file "\/etc\/chrony.conf"/);
+  assert.match(page, /Put the file back/);
+  assert.match(page, /ConfigDriftDetected/);
+  await check(browser, DATA, "/nodes/worker-1", "node-degraded");
+  await check(browser, DATA, "/", "overview-degraded");
+  await browser.go(`${site(DATA)}/nodes/worker-1`);
+  writeFileSync(file, right);
+  await browser.until("it recovers", async () => (await browser.text(".title .badge")) === "Updated");
+}
+
+async function steering(browser) {
+  await browser.go(`${site(DATA)}/pools/worker`);
+  await browser.click("form.push button");
+  await browser.until("it can be resumed", async () => (await browser.text("form.push button")) === "Resume updates");
+  await browser.click("form.push button");
+  await browser.until("it can be paused", async () => (await browser.text("form.push button")) === "Pause updates");
+  await quiet(browser, "pausing");
+}
+
+async function hostile(browser) {
+  await apply(DATA, HOSTILE, "60-hostile");
+  await browser.go(`${site(DATA)}/search?q=script`);
+  await browser.until("the search finds it", async () => {
+    await browser.go(`${site(DATA)}/search?q=script`);
+    return (await browser.text("main")).includes("60-hostile");
+  });
+  for (const path of ["/", "/pools/worker", "/configs", "/configs/60-hostile?contents=1", "/search?q=%3Cscript%3E", "/nodes/worker-1?contents=1"]) {
+    await browser.go(site(DATA) + path);
+    assert.doesNotMatch(await browser.run(() => document.title), /owned/);
+    assert.equal(await browser.run(() => document.querySelectorAll("script:not([src^='/static/'])").length), 0);
+    await quiet(browser, path);
+  }
+  await apply(DATA, null, "60-hostile");
+}
+
+async function withoutScript(browser) {
+  await browser.chromium("Emulation.setScriptExecutionDisabled", { value: true });
+  await browser.go(`${site(DATA)}/pools/worker`);
+  assert.match(await browser.text("main"), /worker-0/);
+  await browser.click("a[href='/nodes/worker-0']");
+  assert.equal(await browser.address(), `${site(DATA)}/nodes/worker-0`);
+  await browser.chromium("Emulation.setScriptExecutionDisabled", { value: false });
+}
+
+async function large(browser) {
+  await settled(browser, SIMULATED);
+  await enter(browser, SIMULATED);
+  await browser.go(`${site(SIMULATED)}/pools/worker`);
+  await browser.until("the page is live", async () => (await browser.text("#live")) === "Live");
+  await apply(SIMULATED, CHRONY, "50-worker-chrony");
+  await browser.run(() => {
+    window.seen = [];
+    new MutationObserver(() => window.seen.push(performance.now())).observe(document.querySelector("main"), { subtree: true, childList: true, characterData: true, attributes: true });
+  });
+  await browser.until("many nodes move", async () => (await browser.text("main")).match(/Updating\s+[1-9]/));
+  await new Promise((resolve) => setTimeout(resolve, 8000));
+  const seen = await browser.run(() => window.seen);
+  const pauses = seen.map((time, index) => time - (seen[index - 1] ?? seen[0]));
+  const took = await browser.run(() => performance.getEntriesByType("resource").filter((entry) => entry.initiatorType === "fetch").map((entry) => entry.duration));
+  say(`a thousand nodes: ${seen.length} changes seen, slowest page ${Math.max(...took).toFixed(0)} ms, longest pause ${Math.max(...pauses).toFixed(0)} ms`);
+  assert.ok(Math.max(...took) < 1000, `updates take ${took}`);
+  await check(browser, SIMULATED, "/pools/worker", "thousand");
+  await check(browser, SIMULATED, "/", "thousand-overview");
+}
+
+const browser = await Browser.open(DRIVER);
+const stories = { logins, keyboard, rollout, planning, drift, steering, hostile, withoutScript, large };
+let story = "";
+try {
+  await browser.resize(1280, 900);
+  await settled(browser, DATA);
+  for (story of Object.keys(stories)) {
+    say(story);
+    await stories[story](browser);
+    if (story === "rollout") {
+      const pages = [["/", "overview"], ["/pools/worker", "pool"], ["/nodes/worker-0", "node"], ["/configs", "configs"],
+        ["/configs/50-worker-chrony?contents=1", "config"], ["/plan", "plan"], ["/search?q=/etc/chrony.conf", "search"]];
+      for (const [path, name] of pages) await check(browser, DATA, path, name);
+    }
+  }
+  say("every page, live, in light and dark, on a desk and on a phone: as it should be");
+} catch (error) {
+  await browser.screenshot(join(ARTEFACTS, "failed.png")).catch(() => {});
+  say(`error: ${story}: ${error.stack}`);
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+}
