@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
-use crate::auth::{Identity, NodeRestriction, Pki, PkiError, Tokens, TokensError};
+use crate::auth::{Identity, JoinTokens, NodeRestriction, Pki, PkiError, Tokens, TokensError};
 use crate::clock::{Clock, SystemClock};
 use crate::error::ApiError;
-use crate::http::{Api, ApiService, SchemaCache};
+use crate::http::{Api, ApiService, Joining, SchemaCache};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
@@ -102,6 +102,12 @@ impl Server {
         )?);
         let tokens = Arc::new(Tokens::open(&data_directory.join("tokens.json"))?);
         let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
+        let joining = Joining {
+            tokens: JoinTokens::open(&data_directory.join("join-tokens.json"))?,
+            authority: pki.bundle().to_owned(),
+            fingerprint: pki.fingerprint()?,
+            turn: tokio::sync::Mutex::default(),
+        };
         let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodeRestriction)];
         admission.extend(options.admission);
         let registry = Arc::new(Registry::new(store, options.clock, admission));
@@ -118,6 +124,7 @@ impl Server {
         let api = Arc::new(Api {
             registry,
             tokens,
+            joining,
             limits: Limits::default(),
             metrics: Metrics::default(),
             schemas: SchemaCache::default(),

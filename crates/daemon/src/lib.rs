@@ -12,6 +12,7 @@ pub mod firstboot;
 pub mod footprint;
 pub mod install;
 pub mod live;
+pub mod member;
 pub mod once;
 pub mod os_change;
 pub mod paths;

@@ -36,6 +36,11 @@ pub const UNDO_JOURNAL: &str = "/etc/machine-config-daemon/transaction-undo.json
 /// Held by the one daemon that may change the machine. Ours alone.
 pub const LOCK: &str = "/run/machine-config-daemon/lock";
 
+/// Which cluster of `mco up` the machine has joined, as whom, and with what credential. Ours alone.
+pub const MEMBERSHIP: &str = "/etc/machine-config-daemon/membership.json";
+/// How its daemon reaches that cluster. Ours alone.
+pub const MEMBER_KUBECONFIG: &str = "/etc/machine-config-daemon/kubeconfig";
+
 /// What the daemon is doing, for people. Ours alone.
 pub const ACTIVITY: &str = "/run/machine-config-daemon/activity.json";
 

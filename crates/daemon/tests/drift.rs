@@ -11,7 +11,7 @@ use std::time::Duration;
 use mco_daemon::config::NodeConfig;
 use mco_daemon::drift::{Monitor, Watch};
 use serde_json::json;
-use support::{Node, config, file};
+use support::{Node, config, file, gzip};
 
 const UNIT: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
@@ -20,7 +20,11 @@ fn node() -> (Node, NodeConfig) {
     let config = config(
         "watched",
         &json!({
-            "storage": {"files": [file("/etc/watched/a", "right\n"), file("/etc/watched/b", "right\n")]},
+            "storage": {"files": [
+                file("/etc/watched/a", "right\n"),
+                file("/etc/watched/b", "right\n"),
+                {"path": "/etc/watched/compressed", "mode": 0o644, "contents": gzip("right\n")},
+            ]},
             "systemd": {"units": [
                 {"name": "x.service", "enabled": true, "contents": UNIT,
                  "dropins": [{"name": "10.conf", "contents": "[Unit]\n"}, {"name": "20.conf"}]},
@@ -47,6 +51,7 @@ fn watch(node: &Node, config: NodeConfig) -> Monitor {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table reads better in one piece")]
 async fn every_way_to_change_a_file_is_noticed() {
     type Change = fn(&Node);
     let cases: &[(&str, &str, Change)] = &[
@@ -80,6 +85,11 @@ async fn every_way_to_change_a_file_is_noticed() {
             |node| {
                 fs::set_permissions(node.path("/etc/watched/a"), fs::Permissions::from_mode(0o777)).unwrap();
             },
+        ),
+        (
+            "contents of a file that came compressed",
+            "content mismatch for file \"/etc/watched/compressed\"",
+            |node| node.write("/etc/watched/compressed", "wrong\n"),
         ),
         (
             "unit",

@@ -51,6 +51,11 @@ pub fn print_as(format: Format, value: &impl Serialize) -> anyhow::Result<()> {
     })
 }
 
+/// Words for people beside an output that programs may use.
+pub fn aside(text: impl fmt::Display) {
+    let _ = writeln!(anstream::stderr(), "{}", harmless(&text.to_string()));
+}
+
 /// Something the user should know, which stops nothing.
 pub fn warning(text: impl fmt::Display) {
     note("warning", &text.to_string());

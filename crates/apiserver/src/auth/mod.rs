@@ -4,6 +4,7 @@
 //! components, nodes (each limited to its own objects) and, for everybody else, stored RBAC rules.
 
 mod authorize;
+mod joining;
 mod node;
 mod pki;
 mod rbac;
@@ -11,11 +12,13 @@ mod tokens;
 
 pub(crate) use authorize::forbidden;
 pub use authorize::{Attributes, Decision, authorize};
+pub(crate) use joining::hexadecimal;
+pub use joining::{Grant, Issued, JoinTokens, Refusal};
 pub use node::NodeRestriction;
 pub(crate) use pki::identity_of;
 pub use pki::{Credentials, Pki, PkiError};
 pub use rbac::rules_for;
-pub use tokens::{Tokens, TokensError};
+pub use tokens::{Lasts, Tokens, TokensError};
 
 /// Members may do anything.
 pub const MASTERS: &str = "system:masters";

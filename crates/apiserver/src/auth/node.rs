@@ -12,8 +12,8 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
 const RENDERED_PREFIX: &str = "rendered-";
-/// Labels by which administrators pin workloads away from nodes they do not trust.
-const RESTRICTED_LABEL: &str = "node-restriction.kubernetes.io/";
+/// Labels by which administrators pin workloads away from nodes they do not trust, and those that choose a node's pool.
+const RESTRICTED_LABELS: [&str; 2] = ["node-restriction.kubernetes.io/", "node-role.kubernetes.io/"];
 
 pub(super) fn authorize(node: &str, wanted: &Attributes) -> Decision {
     let own = wanted.name == node;
@@ -110,13 +110,18 @@ fn check_own_node(node: &str, old: &Object, new: &Object) -> Result<(), Rejectio
 fn check_labels(old: &Object, new: &Object) -> Result<(), Rejection> {
     let restricted = |object: &Object| -> Vec<(String, String)> {
         let labels = meta::labels(object).into_iter().flatten();
-        let kept = labels.filter(|(key, _)| key.contains(RESTRICTED_LABEL));
+        let kept = labels.filter(|(key, _)| {
+            RESTRICTED_LABELS
+                .iter()
+                .any(|restricted| key.contains(restricted))
+        });
         kept.map(|(key, value)| (key.clone(), value.to_string()))
             .collect()
     };
     if restricted(old) != restricted(new) {
         return Err(Rejection::new(format!(
-            "is not allowed to modify labels with the prefix {RESTRICTED_LABEL:?}"
+            "is not allowed to modify labels with the prefix {}",
+            RESTRICTED_LABELS.map(|label| format!("{label:?}")).join(" or ")
         )));
     }
     Ok(())

@@ -18,6 +18,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::Identity;
@@ -119,6 +120,14 @@ impl Pki {
         &self.bundle
     }
 
+    /// The hash of the authority's public key, by which a new machine recognises us.
+    pub fn fingerprint(&self) -> Result<[u8; 32], PkiError> {
+        let newest = first_certificate(&self.bundle)?;
+        let (_, newest) =
+            X509Certificate::from_der(&newest).map_err(|error| PkiError::Read(error.to_string()))?;
+        Ok(Sha256::digest(newest.public_key().raw).into())
+    }
+
     /// A certificate by which a client is this identity.
     pub fn client(&self, identity: &Identity, now: Timestamp) -> Result<Credentials, PkiError> {
         let mut params = leaf(now, ExtendedKeyUsagePurpose::ClientAuth)?;
@@ -153,7 +162,10 @@ impl Pki {
                 Err(_) => SanType::DnsName(host.as_str().try_into()?),
             });
         }
-        self.sign(&params)
+        let mut credentials = self.sign(&params)?;
+        // The authority goes along, for machines that know no more of it than its fingerprint.
+        credentials.certificate += newest(&self.bundle);
+        Ok(credentials)
     }
 
     fn sign(&self, params: &CertificateParams) -> Result<Credentials, PkiError> {
@@ -211,6 +223,14 @@ fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PkiEr
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     parsed.map_err(|error| PkiError::Read(error.to_string()))
+}
+
+/// The first authority of a bundle, as PEM.
+fn newest(bundle: &str) -> &str {
+    bundle
+        .split_inclusive("-----END CERTIFICATE-----")
+        .next()
+        .unwrap_or_default()
 }
 
 fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {

@@ -41,6 +41,17 @@ pub enum TokensError {
 struct Entry {
     user: String,
     groups: Vec<String>,
+    #[serde(default)]
+    lasts: Lasts,
+}
+
+/// How long a token is good for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lasts {
+    #[default]
+    UntilRevoked,
+    /// For a machine that has joined: whoever deletes its Node has shown it the door.
+    WhileItsNodeExists,
 }
 
 /// The tokens that are valid now.
@@ -79,11 +90,25 @@ impl Tokens {
         let entry = Entry {
             user: identity.user.clone(),
             groups: identity.groups.clone(),
+            lasts: Lasts::UntilRevoked,
         };
         let mut by_hash = self.by_hash.write();
         by_hash.insert(hash(&token), entry);
         self.save(&by_hash)?;
         Ok(token)
+    }
+
+    /// Takes note of a token that a machine has made for itself, in place of all that were good for its name before.
+    pub fn adopt(&self, identity: &Identity, token: &str) -> Result<(), TokensError> {
+        let entry = Entry {
+            user: identity.user.clone(),
+            groups: identity.groups.clone(),
+            lasts: Lasts::WhileItsNodeExists,
+        };
+        let mut by_hash = self.by_hash.write();
+        by_hash.retain(|_, entry| entry.user != identity.user);
+        by_hash.insert(hash(token), entry);
+        self.save(&by_hash)
     }
 
     /// Makes every token of a user invalid.
@@ -93,14 +118,15 @@ impl Tokens {
         self.save(&by_hash)
     }
 
-    /// Whose token this is. Looking up a hash leaks nothing about the tokens that exist.
-    pub fn identify(&self, token: &str) -> Option<Identity> {
+    /// Whose token this is, and for how long. Looking up a hash leaks nothing about the tokens that exist.
+    pub fn identify(&self, token: &str) -> Option<(Identity, Lasts)> {
         let by_hash = self.by_hash.read();
         let entry = by_hash.get(&hash(token))?;
-        Some(Identity {
+        let identity = Identity {
             user: entry.user.clone(),
             groups: entry.groups.clone(),
-        })
+        };
+        Some((identity, entry.lasts))
     }
 
     fn save(&self, by_hash: &HashMap<String, Entry>) -> Result<(), TokensError> {
@@ -128,9 +154,24 @@ mod tests {
         let token = Tokens::open(&path).unwrap().issue(&Identity::node("a")).unwrap();
         assert!(!std::fs::read_to_string(&path).unwrap().contains(&token));
         let tokens = Tokens::open(&path).unwrap();
-        assert_eq!(tokens.identify(&token), Some(Identity::node("a")));
+        let owner = Some((Identity::node("a"), Lasts::UntilRevoked));
+        assert_eq!(tokens.identify(&token), owner);
         assert_eq!(tokens.identify("other"), None);
         tokens.revoke("system:node:a").unwrap();
         assert_eq!(tokens.identify(&token), None);
+    }
+
+    #[test]
+    fn the_token_of_a_machine_replaces_the_one_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(&directory.path().join("tokens.json")).unwrap();
+        let (first, second) = ("the-first-credential", "the-second-credential");
+        tokens.adopt(&Identity::node("a"), first).unwrap();
+        tokens.adopt(&Identity::node("b"), "of-somebody-else").unwrap();
+        tokens.adopt(&Identity::node("a"), second).unwrap();
+        assert_eq!(tokens.identify(first), None);
+        let owner = Some((Identity::node("a"), Lasts::WhileItsNodeExists));
+        assert_eq!(tokens.identify(second), owner);
+        assert!(tokens.identify("of-somebody-else").is_some());
     }
 }

@@ -6,6 +6,7 @@ mod body;
 mod discovery;
 mod documents;
 mod incoming;
+mod joining;
 mod negotiate;
 mod path;
 mod query;
@@ -28,9 +29,10 @@ use http_body::Body;
 use tokio::sync::watch;
 
 pub use body::ApiBody;
+pub use joining::Joining;
 pub use schemas::SchemaCache;
 
-use crate::auth::{self, Attributes, Decision, Identity, Tokens};
+use crate::auth::{self, Attributes, Decision, Identity, Lasts, Tokens};
 use crate::error::ApiError;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -43,6 +45,7 @@ use query::Query;
 pub struct Api {
     pub registry: Arc<Registry>,
     pub tokens: Arc<Tokens>,
+    pub joining: Joining,
     pub limits: Limits,
     pub metrics: Metrics,
     pub schemas: SchemaCache,
@@ -96,6 +99,9 @@ where
     }
 }
 
+/// What everybody may spend together who has no credentials yet.
+const STRANGERS: &str = "system:anonymous";
+
 /// Paths that tell only whether the server lives, and so need no credentials.
 const HEALTH: &[&str] = &["/healthz", "/livez", "/readyz"];
 
@@ -118,6 +124,12 @@ impl Api {
             return documents::health(&path, head.uri.query().unwrap_or_default());
         }
         let outcome = async {
+            if path == joining::JOIN {
+                let stranger = Identity::new(STRANGERS, &[]);
+                let _permit = self.limits.admit(&stranger, false).await?;
+                let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
+                return joining::join(&self, &head.method, &head.headers, &body).await;
+            }
             let identity = self.identify(&head.headers, connection)?;
             let query = Query::parse(head.uri.query().unwrap_or_default());
             let _permit = self.limits.admit(&identity, query.is_watch()).await?;
@@ -142,16 +154,20 @@ impl Api {
 
     /// The caller: the token's owner if there is a token, else whoever the connection belongs to.
     fn identify(&self, headers: &HeaderMap, connection: Option<Identity>) -> Result<Identity, ApiError> {
-        let token = headers.get(AUTHORIZATION).map(|value| {
-            let text = value.to_str().unwrap_or_default();
-            let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
-            (scheme.eq_ignore_ascii_case("bearer"), token.trim().to_owned())
-        });
-        let identity = match (token, connection) {
-            (Some((true, token)), _) => self.tokens.identify(&token),
-            (_, connection) => connection,
+        let identity = match bearer(headers) {
+            Some(token) => self.owner(&token),
+            None => connection,
         };
         self.impersonated(headers, identity.ok_or_else(ApiError::unauthorized)?)
+    }
+
+    /// Whose token this is, as long as it is good for anything.
+    pub(crate) fn owner(&self, token: &str) -> Option<Identity> {
+        let (identity, lasts) = self.tokens.identify(token)?;
+        match lasts {
+            Lasts::UntilRevoked => Some(identity),
+            Lasts::WhileItsNodeExists => joining::has_node(self, &identity).then_some(identity),
+        }
     }
 
     /// Administrators may act as somebody else, which is how `kubectl auth can-i --as` asks.
@@ -189,8 +205,20 @@ impl Api {
                     ..Attributes::default()
                 };
                 self.require(&call.identity, &wanted)?;
+                if parts.first().is_some_and(|first| first == joining::TOKENS) {
+                    return joining::manage(self, call, &parts);
+                }
                 documents::serve(self, call, &parts)
             }
         }
     }
+}
+
+/// The token of a request that carries one.
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(AUTHORIZATION)?.to_str().unwrap_or_default();
+    let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim().to_owned())
 }

@@ -126,7 +126,7 @@ fn rules(api: &Arc<Api>, identity: &Identity, namespace: &str) -> Value {
 }
 
 fn token_status(api: &Arc<Api>, spec: &Value) -> Value {
-    match api.tokens.identify(spec["token"].as_str().unwrap_or_default()) {
+    match api.owner(spec["token"].as_str().unwrap_or_default()) {
         Some(identity) => {
             json!({"authenticated": true, "user": {"username": identity.user, "groups": identity.groups}})
         }

@@ -137,6 +137,7 @@ fn a_node_is_emptied_for_a_boot_or_when_a_policy_says_so() {
     assert!(!with(&[Action::Reload("a.service".to_owned())]));
     assert!(with(&[Action::Drain, Action::Reload("a.service".to_owned())]));
     assert!(with(&[Action::Reboot]));
+    assert!(with(&[Action::None, Action::Reboot]));
 }
 
 /// Whether a change of registries.conf empties the node; crio is told in any case.

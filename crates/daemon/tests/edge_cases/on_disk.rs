@@ -1,23 +1,16 @@
 //! What a config leaves on disk, and what comes back when it goes.
 
 use std::fs;
-use std::io::Write as _;
 
 use mco_daemon::firstboot::{self, FirstBoot};
 use mco_daemon::once::RebootPolicy;
 use mco_daemon::{paths, validate};
 use mco_host::os::{OperatingSystem as _, OsChange, SimulatedOs};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{Node, config, config_with, file, files};
+use crate::support::{Node, config, config_with, file, files, gzip};
 
 const UNIT: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
-
-fn gzip(text: &str) -> Value {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(text.as_bytes()).unwrap();
-    json!({"source": mco_ignition::resource::encode(&encoder.finish().unwrap()), "compression": "gzip"})
-}
 
 #[test]
 fn compressed_contents_are_inflated_and_compared_inflated() {

@@ -89,17 +89,39 @@ fn sections_of_the_first_boot_cannot_change() {
 #[test]
 fn an_override_lifts_its_own_section_and_no_other() {
     let nothing = config("old", &json!({}));
-    let disk = config(
-        "new",
-        &json!({"storage": {"disks": [{"device": "/dev/sda", "wipeTable": true}]}}),
-    );
-    let only = |disks: bool, filesystems: bool, raid: bool| Overrides {
-        disks,
-        filesystems,
-        raid,
+    let none = Overrides {
+        disks: false,
+        filesystems: false,
+        raid: false,
     };
-    assert_eq!(obstacle(&nothing, &disk, only(true, false, false)), None);
-    assert!(obstacle(&nothing, &disk, only(false, true, true)).is_some());
+    let sections: [(Value, Overrides); 3] = [
+        (
+            json!({"disks": [{"device": "/dev/sda", "wipeTable": true}]}),
+            Overrides { disks: true, ..none },
+        ),
+        (
+            json!({"filesystems": [{"device": "/dev/sda1", "format": "xfs", "path": "/var"}]}),
+            Overrides {
+                filesystems: true,
+                ..none
+            },
+        ),
+        (
+            json!({"raid": [{"name": "data", "level": "raid1", "devices": ["/dev/sda", "/dev/sdb"]}]}),
+            Overrides { raid: true, ..none },
+        ),
+    ];
+    for (changed, (section, _)) in sections.iter().enumerate() {
+        let new = config("new", &json!({"storage": section}));
+        for (lifted, (_, overrides)) in sections.iter().enumerate() {
+            let found = obstacle(&nothing, &new, *overrides);
+            assert_eq!(
+                found.is_none(),
+                changed == lifted,
+                "{section} with {overrides:?}: {found:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,4 +166,10 @@ pub fn snapshot(root: &Path) -> Snapshot {
         }
     }
     found
+}
+
+pub fn gzip(text: &str) -> Value {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(text.as_bytes()).unwrap();
+    json!({"source": mco_ignition::resource::encode(&encoder.finish().unwrap()), "compression": "gzip"})
 }

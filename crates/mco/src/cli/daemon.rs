@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use mco_daemon::member::Fingerprint;
 
 use super::Format;
 
@@ -18,6 +19,7 @@ pub struct Daemon {
 #[derive(Debug, Subcommand)]
 pub enum DaemonCommand {
     Start(DaemonStart),
+    Join(DaemonJoin),
     Firstboot(FirstBoot),
     OnceFrom(OnceFrom),
     Validate(DaemonValidate),
@@ -33,18 +35,55 @@ Examples:
   mco daemon start --node-name worker-1
   mco daemon start --root /rootfs --metrics-listen 127.0.0.1:8797
   mco daemon start --node-name worker-1 --kubeconfig node.kubeconfig --root /srv/nodes/worker-1
+  mco daemon start
 
-Without --kubeconfig, the service account of the pod is used, or KUBECONFIG. Stopping waits until the step under way is done.")]
+A machine that has joined an mco up needs no options. Without --kubeconfig, the service account of the pod is used, or KUBECONFIG. Stopping waits until the step under way is done.")]
 pub struct DaemonStart {
-    /// The Node this machine is.
+    /// The Node this machine is; by default the one it has joined as.
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
-    pub node_name: String,
+    pub node_name: Option<String>,
     /// How to reach the cluster.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Serve /metrics, /livez and /readyz over plain HTTP here.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub machine: MachineOptions,
+}
+
+/// Make this machine a node of a running mco up, and keep it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco daemon join --server https://10.0.0.5:7443 --token 1a2b3c4d.V3x...
+  mco daemon join --server https://10.0.0.5:7443 --token 1a2b3c4d.V3x... --node-name lab-7 --root /srv/nodes/lab-7
+
+mco up --join-token prints the whole command. The token names the authority of its server, so nothing is said to any other
+server. The machine gets its own Node and a credential for that Node alone, kept in /etc/machine-config-daemon/kubeconfig below
+the root, then the configuration of its pool, and boots if that needs a boot. Joining again changes nothing.
+
+On a machine under systemd the daemon is installed as mco-daemon.service and this command ends; with --foreground, and on
+everything else, it goes on as the daemon. mco daemon start resumes it.")]
+pub struct DaemonJoin {
+    /// Where the mco up is that the machine joins.
+    #[arg(long, value_name = "URL")]
+    pub server: String,
+    /// The join token.
+    #[arg(long, value_name = "TOKEN", env = "MCO_JOIN_TOKEN", hide_env_values = true)]
+    pub token: String,
+    /// Insist on this authority; it must be the one that the token names.
+    #[arg(long, value_name = "sha256:HASH")]
+    pub ca_hash: Option<Fingerprint>,
+    /// The name of the Node; by default the machine's own.
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Serve /metrics, /livez and /readyz over plain HTTP here.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+    /// Go on as the daemon here, also where systemd could run it.
+    #[arg(long)]
+    pub foreground: bool,
     #[command(flatten)]
     pub machine: MachineOptions,
 }

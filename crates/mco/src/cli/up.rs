@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use jiff::SignedDuration;
 
 use crate::commands::up::nodes::Fleet;
 
@@ -15,7 +16,15 @@ Examples:
   mco up --nodes masters=3,workers=5
   mco up --simulate 200
   mco up --data-dir /var/lib/mco --port 6443 --listen 0.0.0.0
+  mco up --join-token
+  mco up --join-token --pool infra --ttl 1h
   mco up --fresh
+
+A real machine joins a running mco up without any Kubernetes: --join-token,
+beside the running one and with the same --data-dir, prints the one command
+to paste there. The token lets any number of machines into its pool until it
+expires or is revoked, and is kept only as a hash. kubectl delete node shows
+a machine the door.
 
 Everything it knows is kept in one directory, the administrator's kubeconfig
 in <data-dir>/kubeconfig and the log in <data-dir>/mco.log. Ctrl-C stops it;
@@ -43,6 +52,9 @@ pub struct Up {
     /// Pretend to have this many machines instead, to see how a large fleet behaves.
     #[arg(long, value_name = "N", conflicts_with = "nodes", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub simulate: Option<u16>,
+    /// A name or address by which other machines reach this one, if it is not one of its own; may be repeated.
+    #[arg(long, value_name = "HOST")]
+    pub advertise: Vec<String>,
     /// Port of the Ignition server; another if it is taken.
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
     pub server_port: u16,
@@ -55,4 +67,24 @@ pub struct Up {
     /// Only the API, with nothing installed in it.
     #[arg(long)]
     pub bare: bool,
+    #[command(flatten)]
+    pub join: JoinTokens,
+}
+
+/// What is asked of an `mco up` that runs already.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Let other machines join the mco up that runs")]
+pub struct JoinTokens {
+    /// Print the command by which a machine joins, and end.
+    #[arg(long)]
+    pub join_token: bool,
+    /// The pool for which the token is good.
+    #[arg(long, value_name = "POOL", default_value = "worker")]
+    pub pool: String,
+    /// How long the token is good, for example 30m or 24h.
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub ttl: SignedDuration,
+    /// Make a token useless before its time, by the name that was printed with it, and end.
+    #[arg(long, value_name = "NAME", conflicts_with = "join_token")]
+    pub revoke_join_token: Option<String>,
 }

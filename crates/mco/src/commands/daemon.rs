@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use mco_core::manifest::LARGEST_FILE;
 use mco_daemon::agent::{self, Options};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
+use mco_daemon::member::{self, Membership};
 use mco_daemon::once::{self, Outcome as Applied, RebootPolicy};
 use mco_daemon::status::{self, Doing, Status};
 use mco_daemon::transaction::Uninterrupted;
@@ -21,6 +23,7 @@ use mco_host::Machine;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::join;
 use crate::cli::daemon::{
     Daemon, DaemonCommand, DaemonStart, DaemonStatus, DaemonValidate, FirstBoot, InRoot, MachineOptions,
     OnceFrom,
@@ -38,6 +41,7 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
     match &arguments.command {
         DaemonCommand::Start(arguments) => start(arguments),
+        DaemonCommand::Join(arguments) => join::run(arguments),
         DaemonCommand::Firstboot(arguments) => first_boot(arguments),
         DaemonCommand::OnceFrom(arguments) => once_from(arguments),
         DaemonCommand::Validate(arguments) => validate(arguments),
@@ -46,8 +50,42 @@ pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
     }
 }
 
-/// One thread waits for the cluster, another works on the machine; a node has better uses for the rest.
 fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
+    let machine = Arc::new(machine(&arguments.machine)?);
+    let Some(node) = arguments.node_name.clone() else {
+        let membership = Membership::read(&machine.root)?.filter(|membership| membership.pool.is_some());
+        let membership = membership
+            .context("say which Node this machine is with --node-name, or join one with mco daemon join")?;
+        return keep(machine, membership, arguments.metrics_listen);
+    };
+    let kubeconfig = arguments.kubeconfig.clone();
+    serve(arguments.metrics_listen, |options, stop| async move {
+        let client = client(kubeconfig.as_deref()).await?;
+        Ok(agent::run(client, machine, node, options, stop).await?)
+    })
+}
+
+/// The daemon of a machine that has joined an `mco up`.
+pub fn keep(
+    machine: Arc<Machine>,
+    membership: Membership,
+    metrics_listen: Option<SocketAddr>,
+) -> anyhow::Result<Outcome> {
+    serve(metrics_listen, |options, stop| async move {
+        let client = join::client(&machine).await?;
+        Ok(member::run(client, machine, &membership, options, stop).await?)
+    })
+}
+
+/// Runs a daemon until a signal. One thread waits for the cluster, another works on the machine; a node has better uses for
+/// the rest.
+fn serve<Work>(
+    listen: Option<SocketAddr>,
+    work: impl FnOnce(Options, CancellationToken) -> Work,
+) -> anyhow::Result<Outcome>
+where
+    Work: Future<Output = anyhow::Result<()>>,
+{
     tracing_subscriber::fmt()
         .with_ansi(false)
         .with_target(false)
@@ -55,14 +93,12 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
         .init();
     // Fails only if one is installed already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let machine = Arc::new(machine(&arguments.machine)?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(1)
         .enable_all()
         .build()
         .context("cannot start")?;
     runtime.block_on(async {
-        let client = client(arguments.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
         let stopped = stop.clone();
@@ -74,14 +110,14 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
             stopped.cancel();
         });
         let options = Options {
-            listen: arguments.metrics_listen,
+            listen,
             notify_socket: std::env::var_os("NOTIFY_SOCKET"),
             grace: GRACE,
             alone: true,
         };
-        agent::run(client, machine, arguments.node_name.as_str(), options, stop).await?;
-        Ok(Outcome::Done)
-    })
+        work(options, stop).await
+    })?;
+    Ok(Outcome::Done)
 }
 
 async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
@@ -98,7 +134,7 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
+pub fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {
     let root = options.root.as_path();
     Ok(if root == Path::new("/") {
         Machine::this()?

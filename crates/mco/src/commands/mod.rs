@@ -9,6 +9,7 @@ mod drift;
 mod explain;
 mod gather;
 mod install;
+mod join;
 mod man;
 mod node;
 mod operator;

@@ -13,9 +13,9 @@ use mco_operator::admission::InUse;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
-use super::DataDirectory;
 use super::admission::Guard;
 use super::ignition_server::Files;
+use super::{DataDirectory, addresses};
 use crate::cli::Up;
 
 /// Whom a new machine is until it has its own credentials.
@@ -42,7 +42,7 @@ impl ControlPlane {
         }
         let options = Options {
             admission,
-            hosts: vec![arguments.listen.to_string()],
+            hosts: addresses::names(arguments.listen, &arguments.advertise),
             ..Options::default()
         };
         let server = Server::open(directory.path(), options)

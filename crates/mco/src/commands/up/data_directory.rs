@@ -10,15 +10,16 @@ use anyhow::{Context, bail};
 const STORE: &str = "store.redb";
 
 #[derive(Debug, Clone)]
-pub struct DataDirectory(PathBuf);
+pub struct DataDirectory {
+    path: PathBuf,
+    is_default: bool,
+}
 
 impl DataDirectory {
     /// Opens the directory, creating it if it is missing; `fresh` empties it first.
     pub fn open(chosen: Option<PathBuf>, fresh: bool) -> anyhow::Result<Self> {
-        let path = match chosen {
-            Some(path) => path,
-            None => default_path()?,
-        };
+        let is_default = chosen.is_none();
+        let path = chosen_or_default(chosen)?;
         if fresh {
             clear(&path)?;
         }
@@ -26,29 +27,45 @@ impl DataDirectory {
         let path = path
             .canonicalize()
             .with_context(|| format!("cannot use {}", path.display()))?;
-        Ok(Self(path))
+        Ok(Self { path, is_default })
+    }
+
+    /// The directory of an `mco up` that runs; nothing is made there.
+    pub fn existing(chosen: Option<PathBuf>) -> anyhow::Result<Self> {
+        let is_default = chosen.is_none();
+        let path = chosen_or_default(chosen)?;
+        Ok(Self { path, is_default })
+    }
+
+    /// How another command is told to use this directory.
+    pub fn option(&self) -> String {
+        if self.is_default {
+            String::new()
+        } else {
+            format!(" --data-dir {}", self.path.display())
+        }
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     pub fn kubeconfig(&self) -> PathBuf {
-        self.0.join("kubeconfig")
+        self.path.join("kubeconfig")
     }
 
     /// Where the address for the next login to the console is.
     pub fn console(&self) -> PathBuf {
-        self.0.join("console")
+        self.path.join("console")
     }
 
     /// The root of a local node.
     pub fn node(&self, name: &str) -> PathBuf {
-        self.0.join("nodes").join(name)
+        self.path.join("nodes").join(name)
     }
 
     pub fn log_path(&self) -> PathBuf {
-        self.0.join("mco.log")
+        self.path.join("mco.log")
     }
 
     pub fn log(&self) -> anyhow::Result<File> {
@@ -58,6 +75,13 @@ impl DataDirectory {
             .append(true)
             .open(&path)
             .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn chosen_or_default(chosen: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    match chosen {
+        Some(path) => Ok(path),
+        None => default_path(),
     }
 }
 

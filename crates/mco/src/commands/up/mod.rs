@@ -1,10 +1,13 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
+mod addresses;
 mod admission;
 mod console;
 mod control_plane;
 mod data_directory;
+mod heartbeats;
 mod ignition_server;
+mod join_tokens;
 pub mod nodes;
 mod simulation;
 mod welcome;
@@ -26,10 +29,25 @@ use data_directory::DataDirectory;
 use nodes::Fleet;
 
 pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
+    if arguments.join.join_token || arguments.join.revoke_join_token.is_some() {
+        return of_the_running(&arguments);
+    }
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
     runtime::log_to(Mutex::new(directory.log()?));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     runtime::run(threads, |stop| everything(arguments, directory, stop))?;
+    Ok(Outcome::Done)
+}
+
+/// What is asked of the one that runs already.
+fn of_the_running(arguments: &Up) -> anyhow::Result<Outcome> {
+    let directory = DataDirectory::existing(arguments.data_dir.clone())?;
+    runtime::ask(async {
+        match &arguments.join.revoke_join_token {
+            Some(id) => join_tokens::revoke(&directory, id).await,
+            None => join_tokens::issue(arguments, &directory).await,
+        }
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -61,9 +79,10 @@ async fn system(
     control_plane.prepare_bootstrap(&server)?;
     let listen = arguments.listen;
     let server_port = free_port(listen, arguments.server_port).await?;
+    let reached_as = addresses::best(listen, &arguments.advertise);
     let options = mco_operator::Options {
         api_server_url: Some(control_plane.url().to_owned()),
-        config_server: Some(format!("{listen}:{server_port}")),
+        config_server: Some(addresses::with_port(&reached_as, server_port)),
         ..mco_operator::Options::new(VERSION)
     };
     let in_use = Arc::clone(control_plane.in_use());
@@ -91,6 +110,8 @@ async fn system(
             stop.clone(),
         ),
     );
+    let signs_of_life = heartbeats::watch(control_plane.client("heartbeats"), stop.clone());
+    components.start("the watch over joined machines", signs_of_life);
     if let Some(number) = arguments.simulate {
         let fleet = simulation::run(control_plane.client("fleet"), number.into(), stop.clone());
         components.start("the simulated fleet", fleet);
@@ -103,8 +124,11 @@ async fn system(
         components.start("a local node", node.run(kubelet, daemon, root, stop.clone()));
     }
     let address = console::start(arguments.console_port, directory, control_plane, components).await?;
-    let welcome = welcome::full(directory, control_plane.url(), &server, listen, server_port);
-    output::print(&format!("{welcome}\nconsole     {address}\n"))
+    let ignition = addresses::with_port(&reached_as, server_port);
+    let welcome = welcome::full(directory, control_plane.url(), &server, &ignition);
+    output::print(&format!("{welcome}
+console     {address}
+"))
 }
 
 /// The port that was asked for, or another while that one is taken: nobody should have to choose ports to try something.

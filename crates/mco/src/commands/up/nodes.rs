@@ -5,22 +5,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
-use mco_api::vocabulary::{annotations, labels, names, node_state};
-use mco_api::{MachineConfig, MachineConfigPool};
-use mco_daemon::agent;
-use mco_daemon::config::NodeConfig;
-use mco_daemon::once::{self, RebootPolicy};
-use mco_daemon::transaction::Uninterrupted;
-use mco_daemon::{disk, paths};
-use mco_host::{Attributes, Machine, RootedPath};
+use mco_api::vocabulary::{labels, names};
+use mco_daemon::{agent, member};
+use mco_host::Machine;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 /// What a kubelet of our own Kubernetes version would say.
 const KUBELET_VERSION: &str = "v1.36.0";
@@ -115,9 +109,7 @@ impl LocalNode {
     ) -> anyhow::Result<()> {
         let machine = Arc::new(Machine::directory(root)?);
         self.register(kubelet).await?;
-        if disk::current_config(&machine.root)?.is_none() {
-            self.first_boot(kubelet, &machine).await?;
-        }
+        member::provision(kubelet, &machine, self.pool).await?;
         let options = agent::Options::default();
         agent::run(daemon.clone(), machine, self.name.as_str(), options, stop.clone()).await?;
         Ok(())
@@ -157,50 +149,6 @@ impl LocalNode {
             all[labels::node::ROLE_CONTROL_PLANE] = json!("");
         }
         all
-    }
-
-    /// Plays Ignition: the machine gets its pool's config, and the note by which its daemon introduces itself.
-    async fn first_boot(&self, client: &Client, machine: &Arc<Machine>) -> anyhow::Result<()> {
-        let config = self.pool_config(client).await?;
-        info!(node = self.name, config = config.metadata.name, "first boot");
-        let name = config.metadata.name.clone().unwrap_or_default();
-        let config = NodeConfig::new(config)?;
-        let machine = Arc::clone(machine);
-        tokio::task::spawn_blocking(move || {
-            let note = json!({
-                annotations::node::CURRENT_CONFIG: name,
-                annotations::node::DESIRED_CONFIG: name,
-                annotations::node::STATE: node_state::DONE,
-            });
-            // The note first: a machine that has its config and no note would be nobody's.
-            let path = RootedPath::new(paths::NODE_ANNOTATIONS)?;
-            let directory = path.parent().context("the note has a directory")?;
-            machine
-                .root
-                .create_directories(&directory, Attributes::root(0o755))?;
-            let text = note.to_string();
-            machine
-                .root
-                .write_atomically(&path, Attributes::root(0o644), text.as_bytes())?;
-            once::apply(&machine, &config, RebootPolicy::WhenNeeded, &Uninterrupted)?;
-            anyhow::Ok(())
-        })
-        .await??;
-        Ok(())
-    }
-
-    async fn pool_config(&self, client: &Client) -> anyhow::Result<MachineConfig> {
-        let pools: Api<MachineConfigPool> = Api::all(client.clone());
-        let has_target = |pool: Option<&MachineConfigPool>| {
-            let name = pool.and_then(|pool| pool.spec.configuration.reference.name.as_deref());
-            name.is_some_and(|name| !name.is_empty())
-        };
-        let pool = await_condition(pools, self.pool, has_target).await?;
-        let target = pool.and_then(|pool| pool.spec.configuration.reference.name);
-        let Some(target) = target else {
-            bail!("pool {} lost its config", self.pool);
-        };
-        Ok(Api::<MachineConfig>::all(client.clone()).get(&target).await?)
     }
 }
 

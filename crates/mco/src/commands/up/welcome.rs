@@ -1,7 +1,5 @@
 //! What `mco up` says when it is there.
 
-use std::net::IpAddr;
-
 use super::DataDirectory;
 use super::ignition_server::Files;
 
@@ -15,7 +13,7 @@ pub fn bare(directory: &DataDirectory, url: &str) -> String {
 }
 
 /// The whole system.
-pub fn full(directory: &DataDirectory, url: &str, server: &Files, address: IpAddr, port: u16) -> String {
+pub fn full(directory: &DataDirectory, url: &str, server: &Files, address: &str) -> String {
     let kubeconfig = directory.kubeconfig().display().to_string();
     format!(
         "kubeconfig  {kubeconfig}\n\n\
@@ -27,8 +25,11 @@ pub fn full(directory: &DataDirectory, url: &str, server: &Files, address: IpAdd
          nodes       {nodes}\n\
          log         {log}\n\
          new machines of a pool boot with what this prints:\n  \
-         mco pointer --pool worker --server {address}:{port} --ca {ca} --token --tokens {tokens}\n\
+         mco pointer --pool worker --server {address} --ca {ca} --token --tokens {tokens}\n\
+         a machine that runs already joins with what this prints:\n  \
+         mco up --join-token{data_dir}\n\
          Ctrl-C stops it; the next start carries on.\n",
+        data_dir = directory.option(),
         nodes = directory.path().join("nodes").display(),
         log = directory.log_path().display(),
         ca = server.authority().display(),

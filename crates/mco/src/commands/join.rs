@@ -1,0 +1,152 @@
+//! `mco daemon join`: a real machine, or a directory that plays one, becomes a node of a running `mco up`.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Node;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use mco_daemon::member::{self, Invitation, Membership};
+use mco_host::systemd::{ServiceAction, UNIT_DIRECTORY};
+use mco_host::{Attributes, Machine, RootedPath};
+
+use super::daemon;
+use crate::cli::daemon::{DaemonJoin, MachineOptions};
+use crate::output::{self, Outcome};
+use crate::runtime;
+
+const SERVICE: &str = "mco-daemon.service";
+/// A cluster that is there answers at once; one that is not is asked to let us in again, and says why it does not answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+pub fn run(arguments: &DaemonJoin) -> anyhow::Result<Outcome> {
+    let invitation: Invitation = arguments.token.parse()?;
+    if let Some(hash) = arguments.ca_hash
+        && hash != invitation.authority
+    {
+        bail!(
+            "--ca-hash is {hash}, but the token is from a server of the authority {}; nothing was sent. Paste both from one mco \
+             up --join-token",
+            invitation.authority
+        );
+    }
+    let machine = machine(&arguments.machine)?;
+    let node = match &arguments.node_name {
+        Some(name) => name.clone(),
+        None => own_name(&arguments.machine.root)?,
+    };
+    let membership = runtime::ask(joined(&machine, &arguments.server, &invitation, &node))?;
+    let pool = membership.pool.as_deref().unwrap_or_default();
+    output::print(&format!(
+        "{node} belongs to pool {pool} of {}\n",
+        membership.server
+    ))?;
+    let is_this_machine = arguments.machine.root == Path::new("/");
+    if !arguments.foreground && is_this_machine && Machine::runs_at(Path::new("/")) {
+        install_service(&machine, arguments)?;
+        output::print(&format!(
+            "its daemon runs as {SERVICE}; follow it with: mco daemon status\n"
+        ))?;
+        return Ok(Outcome::Done);
+    }
+    output::print("keeping it until Ctrl-C; mco daemon start resumes it\n")?;
+    daemon::keep(machine, membership, arguments.metrics_listen)
+}
+
+/// The client of a machine that has joined.
+pub async fn client(machine: &Machine) -> anyhow::Result<Client> {
+    let text = member::kubeconfig(&machine.root)?
+        .context("this machine has no credentials any more; join again with mco daemon join")?;
+    let file = Kubeconfig::from_yaml(&text)?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+fn machine(options: &MachineOptions) -> anyhow::Result<Arc<Machine>> {
+    let root = options.root.as_path();
+    Ok(Arc::new(if Machine::runs_at(root) {
+        daemon::machine(options)?
+    } else {
+        Machine::create_directory(root)?
+    }))
+}
+
+/// A machine that is a member already needs no token that is still good.
+async fn joined(
+    machine: &Machine,
+    server: &str,
+    invitation: &Invitation,
+    node: &str,
+) -> anyhow::Result<Membership> {
+    if let Some(known) = Membership::read(&machine.root)?
+        && known.is_complete(server, node)
+        && is_known_there(machine, node).await
+    {
+        return Ok(known);
+    }
+    Ok(member::join(&machine.root, server, invitation, node).await?)
+}
+
+async fn is_known_there(machine: &Machine, node: &str) -> bool {
+    let Ok(client) = client(machine).await else {
+        return false;
+    };
+    let nodes: Api<Node> = Api::all(client);
+    matches!(
+        tokio::time::timeout(ANSWER, nodes.get_opt(node)).await,
+        Ok(Ok(Some(_)))
+    )
+}
+
+/// The machine's own name; a directory that was never named is called after itself.
+fn own_name(root: &Path) -> anyhow::Result<String> {
+    let read = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        Some(text.trim().to_lowercase()).filter(|name| !name.is_empty() && name != "localhost")
+    };
+    let name = if root == Path::new("/") {
+        read(Path::new("/proc/sys/kernel/hostname"))
+    } else {
+        read(&root.join("etc/hostname")).or_else(|| {
+            let name = root.canonicalize().ok()?;
+            Some(name.file_name()?.to_string_lossy().to_lowercase())
+        })
+    };
+    name.context("this machine has no name; choose one with --node-name")
+}
+
+fn install_service(machine: &Machine, arguments: &DaemonJoin) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let listen = arguments
+        .metrics_listen
+        .map(|address| format!(" --metrics-listen {address}"));
+    let command = format!(
+        "\"{}\" daemon start{}",
+        program.display().to_string().replace('%', "%%"),
+        listen.unwrap_or_default()
+    );
+    let unit = format!(
+        "[Unit]\nDescription=Keeps this machine to its configuration\nWants=network-online.target\nAfter=network-online.target\n\n\
+         [Service]\nType=exec\nNotifyAccess=main\nExecStart={command}\nRestart=always\nRestartSec=5\n\
+         # A step under way is finished before the daemon ends.\nTimeoutStopSec=600\n\n\
+         [Install]\nWantedBy=multi-user.target\n"
+    );
+    let path = RootedPath::new(&format!("{UNIT_DIRECTORY}/{SERVICE}"))?;
+    machine
+        .root
+        .write_atomically(&path, Attributes::root(0o644), unit.as_bytes())?;
+    let service = || SERVICE.to_owned();
+    for action in [
+        ServiceAction::DaemonReload,
+        ServiceAction::Enable(service()),
+        ServiceAction::Restart(service()),
+    ] {
+        machine.services.perform(&action).with_context(|| {
+            format!("the machine has joined, but its daemon does not run: cannot {action}")
+        })?;
+    }
+    Ok(())
+}

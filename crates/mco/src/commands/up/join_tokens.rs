@@ -1,0 +1,142 @@
+//! `mco up --join-token`: asks the `mco up` that runs for a token, and prints the command that uses it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use http::Request;
+use jiff::Timestamp;
+use kube::{Api, Client, Config};
+use mco_api::MachineConfigPool;
+use mco_api::vocabulary::{labels, names};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{DataDirectory, addresses};
+use crate::cli::Up;
+use crate::connection::{Connection, explained};
+use crate::output;
+
+/// On the same machine; whoever listens answers at once.
+const KNOCK: Duration = Duration::from_secs(1);
+
+#[derive(Deserialize)]
+struct Issued {
+    id: String,
+    token: String,
+    authority: String,
+    expires: Timestamp,
+}
+
+/// Prints the one line to paste; everything else goes where people look and programs do not.
+pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<()> {
+    let (client, config) = connect(directory).await?;
+    let pool = &arguments.join.pool;
+    let body = json!({
+        "pool": pool,
+        "labels": labels_of(&client, pool).await?,
+        "seconds": arguments.join.ttl.as_secs(),
+    });
+    let request = Request::post("/join-tokens").body(body.to_string().into_bytes())?;
+    let issued: Issued = explained(client.request(request).await, "make a join token")?;
+    let server = address_for_others(arguments, &config);
+    let Issued {
+        id,
+        token,
+        authority,
+        expires,
+    } = issued;
+    output::aside(format!(
+        "on every machine that shall join pool {pool}, until {expires:.0} (to end it before: mco up --revoke-join-token {id}):"
+    ));
+    output::print(&format!(
+        "mco daemon join --server https://{server} --token {token} --ca-hash {authority}\n"
+    ))
+}
+
+pub async fn revoke(directory: &DataDirectory, id: &str) -> anyhow::Result<()> {
+    let (client, _) = connect(directory).await?;
+    let request = Request::delete(format!("/join-tokens/{id}")).body(Vec::new())?;
+    match client.request::<serde_json::Value>(request).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            bail!("there is no join token {id}; its name is what stands before the first dot")
+        }
+        answer => explained(answer, "revoke the join token")?,
+    };
+    output::print(&format!(
+        "join token {id} is revoked; machines that have joined with it stay\n"
+    ))
+}
+
+async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> {
+    let kubeconfig = directory.kubeconfig();
+    let nobody = || {
+        anyhow!(
+            "no mco up runs on {}; start it first, or say where it runs with --data-dir",
+            directory.path().display()
+        )
+    };
+    if !kubeconfig.is_file() {
+        return Err(nobody());
+    }
+    let connection = Connection {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+    };
+    let config = connection.config().await?;
+    let client = Client::try_from(config.clone())?;
+    match client.apiserver_version().await {
+        Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Err(nobody()),
+        answer => {
+            explained(answer, "ask the mco up that runs")?;
+            Ok((client, config))
+        }
+    }
+}
+
+/// The labels by which the pool selects its nodes. Pools of one's own take nodes that are workers as well.
+async fn labels_of(client: &Client, pool: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let found = explained(pools.get_opt(pool).await, "read the pools")?;
+    let found = found.with_context(|| format!("there is no pool {pool}; see the pools with mco status"))?;
+    let selector = found.spec.node_selector.unwrap_or_default();
+    if selector.match_expressions.is_some_and(|all| !all.is_empty()) {
+        bail!(
+            "pool {pool} selects its nodes by expressions; let the machine join pool worker, and label its Node then"
+        );
+    }
+    let mut all = selector.match_labels.unwrap_or_default();
+    let role = match pool {
+        names::pool::MASTER => labels::node::ROLE_CONTROL_PLANE,
+        _ => labels::node::ROLE_WORKER,
+    };
+    all.insert(role.to_owned(), String::new());
+    Ok(all)
+}
+
+/// Where other machines find the API, as far as this one can tell.
+fn address_for_others(arguments: &Up, config: &Config) -> String {
+    let host = config
+        .cluster_url
+        .host()
+        .unwrap_or_default()
+        .trim_matches(['[', ']']);
+    let port = config.cluster_url.port_u16().unwrap_or(arguments.port);
+    if let Some(chosen) = arguments.advertise.first() {
+        return addresses::with_port(chosen, port);
+    }
+    let is_local = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if !is_local {
+        return addresses::with_port(host, port);
+    }
+    let reachable = addresses::primary()
+        .filter(|address| TcpStream::connect_timeout(&(*address, port).into(), KNOCK).is_ok());
+    if let Some(address) = reachable {
+        return addresses::with_port(&address.to_string(), port);
+    }
+    output::warning(
+        "this mco up listens for this machine alone; to let others join, start it with --listen 0.0.0.0",
+    );
+    addresses::with_port(host, port)
+}
