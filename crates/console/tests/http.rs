@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use fixtures::{HOSTILE, harmless, object};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
@@ -435,7 +436,6 @@ fn bomb() -> String {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     gzip.write_all("<script>alert(1)</script>\u{1b}[31m\n".repeat(300_000).as_bytes())
         .unwrap();
-    use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(gzip.finish().unwrap())
 }
 

@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn forms_of_other_pages_are_told_from_ours() {
-        let cases: &[(&str, &[(&str, &str)], bool)] = &[
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], bool);
+        let cases: &[Case<'_>] = &[
             ("our page", &[("sec-fetch-site", "same-origin")], true),
             ("typed by hand", &[("sec-fetch-site", "none")], true),
             (
@@ -126,7 +127,7 @@ mod tests {
             let headers = headers
                 .iter()
                 .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            assert_eq!(is_our_own(&HeaderMap::from_iter(headers)), *ours, "{name}");
+            assert_eq!(is_our_own(&headers.collect()), *ours, "{name}");
         }
     }
 
