@@ -126,9 +126,7 @@ async fn system(
     let address = console::start(arguments.console_port, directory, control_plane, components).await?;
     let ignition = addresses::with_port(&reached_as, server_port);
     let welcome = welcome::full(directory, control_plane.url(), &server, &ignition);
-    output::print(&format!("{welcome}
-console     {address}
-"))
+    output::print(&format!("{welcome}\nconsole     {address}\n"))
 }
 
 /// The port that was asked for, or another while that one is taken: nobody should have to choose ports to try something.
