@@ -18,11 +18,13 @@ pub(crate) struct Contents {
     known: RwLock<HashMap<String, Content>>,
 }
 
+/// The resource version of the metadata for which something was fetched, and of the object itself, which may be later.
+pub(crate) type Versions = [Option<String>; 2];
+
 /// One MachineConfig as it was fetched.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
-    /// The resource version of the metadata for which it was fetched, or of the object itself if that is later.
-    versions: [Option<String>; 2],
+    versions: Versions,
     /// Or why it cannot be read.
     pub config: Result<Arc<MachineConfig>, String>,
 }
@@ -31,6 +33,10 @@ impl Content {
     /// Whether it is the state that the metadata describes.
     pub fn is_of(&self, version: Option<&String>) -> bool {
         self.versions.iter().any(|known| known.as_ref() == version)
+    }
+
+    pub fn versions(&self) -> &Versions {
+        &self.versions
     }
 }
 

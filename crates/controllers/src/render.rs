@@ -25,11 +25,12 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use crate::cluster::{Cluster, SOURCES_POLL};
+use crate::contents::Content;
 use crate::error::{Error, is_already_there};
 use crate::events::Reporter;
 use crate::patches;
 use crate::queue::Again;
-use crate::renders::Outcome;
+use crate::renders::{Missing, Outcome};
 use crate::user_configs::name_of;
 
 const MANAGER: &str = "machine-config-controller-render";
@@ -134,6 +135,8 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
         .filter(|config| selector.matches(config.metadata.labels.as_ref()))
         .cloned()
         .collect();
+    let mut missing = Missing::new();
+    let mut unreadable = None;
     for metadata in cluster.config_metadata.all() {
         let metadata = &metadata.metadata;
         let name = name_of(metadata);
@@ -142,16 +145,26 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
             continue;
         }
         let content = cluster.contents.get(name);
-        let content = content.filter(|content| content.is_of(metadata.resource_version.as_ref()));
+        let is_current = |content: &Content| content.is_of(metadata.resource_version.as_ref());
+        if !content.as_ref().is_some_and(is_current) {
+            let so_far = content.as_ref().map(|content| content.versions().clone());
+            missing.insert(name.to_owned(), so_far);
+        }
         match content.map(|content| content.config) {
-            None => return Ok(Gathered::Fetching),
-            Some(Err(unreadable)) => return Ok(Gathered::Failed(unreadable)),
-            Some(Ok(config)) => {
-                if let Err(other_version) = skew::check_machine_config(&config, versions) {
-                    return wait(&other_version);
-                }
-                sources.push(config);
-            }
+            None => {}
+            Some(Err(problem)) => unreadable = unreadable.or(Some(problem)),
+            Some(Ok(config)) => sources.push(config),
+        }
+    }
+    if cluster.renders.must_wait(name_of(&pool.metadata), &missing) {
+        return Ok(Gathered::Fetching);
+    }
+    if let Some(problem) = unreadable {
+        return Ok(Gathered::Failed(problem));
+    }
+    for config in &sources {
+        if let Err(other_version) = skew::check_machine_config(config, versions) {
+            return wait(&other_version);
         }
     }
     sources.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));

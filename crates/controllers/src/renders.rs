@@ -1,12 +1,17 @@
-//! What became of the latest render of each pool, and what was last written to it. The pool's status is written by the rollout alone, so that two writers
-//! never overwrite each other; renders leave their word here.
+//! What became of the latest render of each pool, and what was last written to it. The pool's status is written by the
+//! rollout alone, so that two writers never overwrite each other; renders leave their word here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::contents::Versions;
+
+/// Sources that have changed and are on their way, with what is known of them so far.
+pub(crate) type Missing = BTreeMap<String, Option<Versions>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -30,6 +35,8 @@ struct Known {
     stream: Option<String>,
     /// When its status was written last.
     status_at: Option<Instant>,
+    /// What was missing when the render under way began to wait.
+    awaited: Option<Missing>,
 }
 
 impl Renders {
@@ -51,6 +58,21 @@ impl Renders {
         let news = entry.outcome.as_ref() != Some(&outcome);
         entry.outcome = Some(outcome);
         news
+    }
+
+    /// Whether a render has to wait for sources. What changes while it waits is left to the next render: otherwise a
+    /// storm of changes would not be rendered before it is over.
+    pub fn must_wait(&self, pool: &str, missing: &Missing) -> bool {
+        let mut known = self.known.lock();
+        let entry = known.entry(pool.to_owned()).or_default();
+        let awaited = entry.awaited.get_or_insert_with(|| missing.clone());
+        let wait = missing
+            .iter()
+            .any(|(name, so_far)| awaited.get(name) == Some(so_far));
+        if !wait {
+            entry.awaited = None;
+        }
+        wait
     }
 
     pub fn wrote(&self, pool: &str, configuration: MachineConfigPoolConfiguration) {
@@ -84,5 +106,34 @@ impl Renders {
 
     pub fn forget(&self, pool: &str) {
         self.known.lock().remove(pool);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(sources: &[(&str, Option<&str>)]) -> Missing {
+        let versions = |version: &str| [Some(version.to_owned()), None];
+        sources
+            .iter()
+            .map(|(name, so_far)| ((*name).to_owned(), so_far.map(versions)))
+            .collect()
+    }
+
+    #[test]
+    fn a_render_waits_for_what_was_missing_when_it_began_and_for_nothing_later() {
+        let renders = Renders::default();
+        let must_wait = |sources: &[(&str, Option<&str>)]| renders.must_wait("worker", &missing(sources));
+        assert!(!must_wait(&[]));
+        assert!(must_wait(&[("a", None), ("b", Some("1"))]));
+        assert!(
+            must_wait(&[("b", Some("1")), ("c", None)]),
+            "b is still on its way"
+        );
+        // It has arrived, and has changed again since.
+        assert!(!must_wait(&[("b", Some("2")), ("c", None)]));
+        assert!(must_wait(&[("c", None)]), "the next render waits for c");
+        assert!(!must_wait(&[]));
     }
 }

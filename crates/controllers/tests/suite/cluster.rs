@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 pub const VERSION: &str = "v-test";
 /// No wait in a test lasts longer.
-const DEADLINE: Duration = Duration::from_mins(1);
+pub const DEADLINE: Duration = Duration::from_mins(2);
 
 pub struct Cluster {
     pub client: Client,

@@ -1,5 +1,7 @@
 //! `mco server`
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_server::cluster::Cluster;
@@ -7,6 +9,7 @@ use mco_server::http::{Limits, is_pool_name};
 use mco_server::offline::Directory;
 use mco_server::{Backend, Settings};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use crate::cli::Server;
 use crate::output::Outcome;
@@ -14,6 +17,8 @@ use crate::runtime;
 
 /// Answers are prepared and written by few threads; more would only cost memory.
 const WORKERS: usize = 2;
+/// By then it serves.
+const STARTED: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
     runtime::log_to(std::io::stderr);
@@ -38,8 +43,18 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
         },
     };
     let backend = backend(arguments).await?;
-    mco_server::run(settings, backend, stop).await?;
-    Ok(())
+    let shrinking = tokio::spawn(shrink_once_started());
+    let served = mco_server::run(settings, backend, stop).await;
+    shrinking.abort();
+    Ok(served?)
+}
+
+/// Starting runs through much of the program that serving never needs.
+async fn shrink_once_started() {
+    tokio::time::sleep(STARTED).await;
+    if let Err(problem) = mco_daemon::footprint::give_back_program() {
+        debug!("the program's memory stays: {problem}");
+    }
 }
 
 async fn backend(arguments: Server) -> anyhow::Result<Backend> {
