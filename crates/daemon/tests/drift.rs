@@ -36,7 +36,8 @@ fn node() -> (Node, NodeConfig) {
     (node, config)
 }
 
-const LONG: Duration = Duration::from_secs(10);
+/// For what must happen, on however busy a machine.
+const LONG: Duration = Duration::from_mins(1);
 
 /// The first verdict after a change; none within the time is quiet.
 async fn verdict(monitor: &mut Monitor, longest: Duration) -> Option<Watch> {
@@ -50,63 +51,71 @@ fn watch(node: &Node, config: NodeConfig) -> Monitor {
     Monitor::start(Arc::clone(&node.machine), Arc::new(config)).unwrap()
 }
 
+/// Whatever a config can put on disk, and whatever can happen to it.
 #[tokio::test]
-#[allow(clippy::too_many_lines, reason = "a table reads better in one piece")]
-async fn every_way_to_change_a_file_is_noticed() {
+async fn every_kind_of_change_to_every_kind_of_file_is_noticed() {
+    type Change = fn(&Node, &str);
+    let subjects = [
+        ("file", "/etc/watched/a"),
+        ("file that came compressed", "/etc/watched/compressed"),
+        ("unit", "/etc/systemd/system/x.service"),
+        ("drop-in", "/etc/systemd/system/x.service.d/10.conf"),
+    ];
+    let changes: [(&str, &str, Change); 5] = [
+        ("edited", "content mismatch for file", |node, path| {
+            node.write(path, "wrong\n");
+        }),
+        ("renamed", "could not stat file", |node, path| {
+            fs::rename(node.path(path), node.path(&format!("{path}.away"))).unwrap();
+        }),
+        ("deleted", "could not stat file", |node, path| {
+            fs::remove_file(node.path(path)).unwrap();
+        }),
+        ("replaced", "content mismatch for file", |node, path| {
+            let beside = format!("{path}.swp");
+            node.write(&beside, "wrong\n");
+            fs::rename(node.path(&beside), node.path(path)).unwrap();
+        }),
+        ("opened to everybody", "mode mismatch for file:", |node, path| {
+            fs::set_permissions(node.path(path), fs::Permissions::from_mode(0o666)).unwrap();
+        }),
+    ];
+    for (subject, path) in subjects {
+        for (what, cause, change) in &changes {
+            let (node, config) = node();
+            let mut monitor = watch(&node, config);
+            change(&node, path);
+            let cause = format!("{cause} {path:?}");
+            match verdict(&mut monitor, LONG).await {
+                Some(Watch::Drifted(mismatches)) => assert!(
+                    mismatches[0].cause.starts_with(&cause),
+                    "{subject} {what}: {}",
+                    mismatches[0].cause
+                ),
+                other => panic!("{subject} {what}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_that_hide_are_noticed_as_well() {
     type Change = fn(&Node);
     let cases: &[(&str, &str, Change)] = &[
         (
-            "contents",
-            "content mismatch for file \"/etc/watched/a\"",
-            |node| node.write("/etc/watched/a", "wrong\n"),
-        ),
-        (
-            "same size",
+            "contents of the same size",
             "content mismatch for file \"/etc/watched/a\"",
             |node| node.write("/etc/watched/a", "RIGHT\n"),
         ),
-        ("removed", "could not stat file \"/etc/watched/b\"", |node| {
-            fs::remove_file(node.path("/etc/watched/b")).unwrap();
-        }),
-        ("renamed", "could not stat file \"/etc/watched/b\"", |node| {
-            fs::rename(node.path("/etc/watched/b"), node.path("/etc/watched/c")).unwrap();
-        }),
         (
-            "replaced",
-            "content mismatch for file \"/etc/watched/a\"",
-            |node| {
-                node.write("/etc/watched/.a.swp", "wrong\n");
-                fs::rename(node.path("/etc/watched/.a.swp"), node.path("/etc/watched/a")).unwrap();
-            },
-        ),
-        (
-            "mode",
+            "a mode, with both told in full",
             "mode mismatch for file: \"/etc/watched/a\"; expected: -rw-r--r--/420/0644; received: -rwxrwxrwx/511/0777",
             |node| {
                 fs::set_permissions(node.path("/etc/watched/a"), fs::Permissions::from_mode(0o777)).unwrap();
             },
         ),
         (
-            "contents of a file that came compressed",
-            "content mismatch for file \"/etc/watched/compressed\"",
-            |node| node.write("/etc/watched/compressed", "wrong\n"),
-        ),
-        (
-            "unit",
-            "content mismatch for file \"/etc/systemd/system/x.service\"",
-            |node| {
-                node.write("/etc/systemd/system/x.service", "[Service]\n");
-            },
-        ),
-        (
-            "drop-in",
-            "content mismatch for file \"/etc/systemd/system/x.service.d/10.conf\"",
-            |node| {
-                node.write("/etc/systemd/system/x.service.d/10.conf", "wrong\n");
-            },
-        ),
-        (
-            "unmasked",
+            "a unit that is no longer masked",
             "state validation: invalid unit masked setting",
             |node| {
                 fs::remove_file(node.path("/etc/systemd/system/gone.service")).unwrap();
@@ -114,7 +123,7 @@ async fn every_way_to_change_a_file_is_noticed() {
             },
         ),
         (
-            "whole directory",
+            "the whole directory",
             "could not stat file \"/etc/watched/a\"",
             |node| {
                 fs::rename(node.path("/etc/watched"), node.path("/etc/elsewhere")).unwrap();

@@ -28,6 +28,21 @@ fn compressed_contents_are_inflated_and_compared_inflated() {
 }
 
 #[test]
+fn an_unknown_compression_is_refused_and_named_and_nothing_is_written() {
+    let node = Node::new();
+    let entry = json!({"path": "/etc/a", "mode": 0o644, "contents": gzip("long ago\n")});
+    let mut unknown = config("x", &files(&[entry, file("/etc/b", "1\n")]));
+    // Documents like this are refused when they are read; what got past that must not get further either.
+    unknown.ignition.storage.files[0].contents.compression = Some("xz".to_owned());
+    let error = node.apply(&unknown).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "could not decode file \"/etc/a\": unsupported compression type \"xz\""
+    );
+    assert!(!node.exists("/etc/a") && !node.exists("/etc/b"));
+}
+
+#[test]
 fn what_nobody_shipped_is_kept_all_the_same() {
     let node = Node::new();
     node.write("/etc/own", "somebody's\n");
@@ -57,8 +72,8 @@ fn the_distributions_motd_comes_back() {
 
 #[test]
 fn a_file_that_becomes_a_drop_in_stays_and_any_other_goes() {
-    const PATH: &str = "/etc/systemd/system/kubelet.service.d/10-foo.conf";
-    let as_file = config("x", &files(&[file(PATH, "[Unit]\n")]));
+    const OURS: &str = "/etc/systemd/system/kubelet.service.d/10-foo.conf";
+    const SHIPPED: &str = "/usr/etc/systemd/system/kubelet.service.d/10-foo.conf";
     let dropin = |unit: &str, name: &str| {
         let dropin = json!({"name": name, "contents": "[Unit]\n"});
         config(
@@ -66,15 +81,21 @@ fn a_file_that_becomes_a_drop_in_stays_and_any_other_goes() {
             &json!({"systemd": {"units": [{"name": unit, "dropins": [dropin]}]}}),
         )
     };
-    for (unit, name, stays) in [
-        ("kubelet.service", "10-foo.conf", true),
-        ("kubelet.service", "20-bar.conf", false),
-        ("crio.service", "10-foo.conf", false),
+    for (path, unit, name, stays) in [
+        (OURS, "kubelet.service", "10-foo.conf", true),
+        (OURS, "kubelet.service", "20-bar.conf", false),
+        (OURS, "crio.service", "10-foo.conf", false),
+        (SHIPPED, "kubelet.service", "10-foo.conf", false),
     ] {
         let node = Node::new();
-        node.apply(&as_file).unwrap();
+        node.apply(&config("x", &files(&[file(path, "[Unit]\n")])))
+            .unwrap();
         node.apply(&dropin(unit, name)).unwrap();
-        assert_eq!(node.exists(PATH), stays, "{unit} {name}");
+        assert_eq!(node.exists(path), stays, "{path} with {unit} {name}");
+        assert!(
+            node.exists(&format!("/etc/systemd/system/{unit}.d/{name}")),
+            "{path} with {unit} {name}"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use mco_daemon::apply::{self, ApplyError, Circumstances, Request};
 use mco_daemon::config::NodeConfig;
 use serde_json::{Value, json};
 
-use crate::support::{Node, config, config_with};
+use crate::support::{Node, config, config_with, file, files};
 
 /// Why a cluster's node cannot go from one to the other; none if it can.
 fn obstacle(old: &NodeConfig, new: &NodeConfig, overrides: Overrides) -> Option<String> {
@@ -43,6 +43,23 @@ fn invalid(ignition: &Value) -> Option<String> {
     NodeConfig::new(serde_json::from_value(object).unwrap())
         .err()
         .map(|error| error.to_string())
+}
+
+#[test]
+fn files_come_and_go_on_a_running_machine() {
+    let (one, two) = (file("/etc/a", "1\n"), file("/etc/b", "1\n"));
+    let (none, both) = (json!({}), files(&[one.clone(), two]));
+    for (name, old, new) in [
+        ("one file is added", &files(&[one]), &both),
+        ("the first file is added", &none, &both),
+        ("all files are removed", &both, &none),
+    ] {
+        check(name, old, new, None);
+        let difference = apply::difference(&config("old", old), &config("new", new));
+        let sections = serde_json::to_value(&difference).unwrap();
+        let sections: Vec<&String> = sections.as_object().unwrap().keys().collect();
+        assert_eq!(sections, ["files"], "{name}");
+    }
 }
 
 #[test]
