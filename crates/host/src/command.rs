@@ -12,7 +12,17 @@ const LONGEST_COMPLAINT: usize = 256;
 
 /// Something that can run a tool, so that tests can answer in its place.
 pub trait Commands: fmt::Debug + Send + Sync {
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError>;
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
+        self.run_with(program, arguments, &[])
+    }
+
+    /// With these variables in its environment. Secrets go there, because everybody on the machine can read arguments.
+    fn run_with(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Output, CommandError>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,10 +77,16 @@ impl HostCommands {
 }
 
 impl Commands for HostCommands {
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
+    fn run_with(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Output, CommandError> {
         let result = self
             .command(program)
             .args(arguments)
+            .envs(environment.iter().copied())
             // rpm-ostree writes this into its journal, so that administrators see who asked.
             .env("RPMOSTREE_CLIENT_ID", "machine-config-operator")
             .env("LC_ALL", "C.UTF-8")
@@ -100,7 +116,17 @@ impl Commands for HostCommands {
 
 /// Runs a tool that must succeed and gives its output.
 pub fn succeed(commands: &dyn Commands, program: &str, arguments: &[&str]) -> Result<String, CommandError> {
-    let output = commands.run(program, arguments)?;
+    succeed_with(commands, program, arguments, &[])
+}
+
+/// The same with variables in its environment, which are never repeated to anybody.
+pub fn succeed_with(
+    commands: &dyn Commands,
+    program: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<String, CommandError> {
+    let output = commands.run_with(program, arguments, environment)?;
     if output.code == Some(0) {
         return Ok(output.stdout);
     }
@@ -168,9 +194,18 @@ pub(crate) mod testing {
     }
 
     impl Commands for std::sync::Arc<Recorded> {
-        fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
+        fn run_with(
+            &self,
+            program: &str,
+            arguments: &[&str],
+            environment: &[(&str, &str)],
+        ) -> Result<Output, CommandError> {
             let command = [&[program], arguments].concat().join(" ");
-            self.asked.lock().unwrap().push(command.clone());
+            let variables = environment.iter().map(|(name, value)| format!("{name}={value} "));
+            self.asked
+                .lock()
+                .unwrap()
+                .push(variables.chain([command.clone()]).collect());
             let answer = self.answers.get(&command).or_else(|| self.answers.get(program));
             answer.cloned().ok_or_else(|| CommandError::Missing {
                 program: program.to_owned(),
@@ -212,6 +247,13 @@ mod tests {
             error.to_string(),
             "sh -c echo no >&2; exit 4 failed with exit code 4: no"
         );
+        let told = succeed_with(
+            &HostCommands::default(),
+            "sh",
+            &["-c", "echo $SECRET"],
+            &[("SECRET", "x")],
+        );
+        assert_eq!(told.unwrap(), "x\n");
         let missing = succeed(&HostCommands::default(), "no-such-tool-here", &[]).unwrap_err();
         assert_eq!(
             missing.to_string(),

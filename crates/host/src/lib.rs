@@ -12,12 +12,15 @@ pub mod os;
 mod path;
 mod power;
 mod root;
+pub mod runtime;
 mod service_manager;
 pub mod systemd;
 mod watch;
 
 pub use accounts::{AccountError, Accounts, User};
-pub use command::{CommandError, Commands, HostCommands, NOT_INSTALLED, Output, shortened, succeed};
+pub use command::{
+    CommandError, Commands, HostCommands, NOT_INSTALLED, Output, shortened, succeed, succeed_with,
+};
 pub use enter::run_within;
 pub use machine::{Machine, MachineError};
 pub use path::{PathError, RootedPath};

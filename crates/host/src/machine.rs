@@ -12,6 +12,7 @@ use crate::directory;
 use crate::os::{self, Backend, OperatingSystem, OsError, SimulatedOs};
 use crate::power::{Power, SimulatedPower, SystemdPower};
 use crate::root::{FsError, Ownership, Root};
+use crate::runtime::{ContainerRuntime, Crio, SimulatedRuntime};
 use crate::systemd::{Bus, Services, SimulatedServices, Systemd};
 
 /// What only the root of a booted machine has: systemd's own sign, and the kernel's name for this boot.
@@ -23,6 +24,7 @@ pub struct Machine {
     pub services: Box<dyn Services>,
     pub os: Box<dyn OperatingSystem>,
     pub power: Box<dyn Power>,
+    pub runtime: Box<dyn ContainerRuntime>,
 }
 
 #[derive(Debug, Error)]
@@ -55,6 +57,7 @@ impl Machine {
             root,
             services: Box::new(Systemd::new(bus.clone(), Arc::clone(&commands))),
             os,
+            runtime: Box::new(Crio::new(Arc::clone(&commands))),
             power: Box::new(SystemdPower {
                 bus: Some(bus),
                 commands,
@@ -99,6 +102,7 @@ impl Machine {
             services,
             os: Box::new(SimulatedOs),
             power: Box::new(SimulatedPower),
+            runtime: Box::new(SimulatedRuntime::default()),
         })
     }
 

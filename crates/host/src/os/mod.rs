@@ -4,6 +4,7 @@
 //! extension is decided by the caller.
 
 mod bootc;
+mod bootloader;
 mod finalization;
 mod grub;
 mod image;

@@ -10,7 +10,11 @@ use crate::path::RootedPath;
 use crate::power::random_name;
 use crate::root::{Attributes, FsError, Root};
 
-const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
+/// The cluster's own registry is only in the first one.
+const PULL_SECRETS: [&str; 2] = [
+    "/etc/mco/internal-registry-pull-secret.json",
+    "/var/lib/kubelet/config.json",
+];
 const CONTENT_DIRECTORY: &str = "/run/mco-extensions";
 const REPOSITORY_FILE: &str = "/etc/yum.repos.d/coreos-extensions.repo";
 
@@ -60,9 +64,7 @@ impl Podman {
         root: &'a Root,
         image: &str,
     ) -> Result<ExtensionsContent<'a>, OsError> {
-        if self.local_digest(image).is_none() {
-            self.pull(root, image)?;
-        }
+        self.fetch(root, image)?;
         let name = random_name();
         let directory = format!("{CONTENT_DIRECTORY}/os-extensions-content-{name}");
         let path = RootedPath::new(&directory).map_err(FsError::from)?;
@@ -86,25 +88,61 @@ impl Podman {
         Ok(content)
     }
 
+    /// Pulls an image that is not here yet.
+    pub fn fetch(&self, root: &Root, image: &str) -> Result<(), OsError> {
+        if self.local_digest(image).is_some() {
+            return Ok(());
+        }
+        self.pull(root, image)
+    }
+
+    /// Lets an image's own `bootupctl` update the machine's boot loader.
+    pub fn run_bootupctl(&self, image: &str) -> Result<(), OsError> {
+        // The tool wants to know that a service manager started it, as it would be on the machine itself.
+        let invocation = format!("INVOCATION_ID={}{}", random_name(), random_name());
+        let privileges = ["--privileged", "--pid=host", "--net=host", "--rm"];
+        let volumes = ["-v", "/boot:/boot:rslave", "-v", "/dev:/dev"];
+        let arguments = [
+            &["run", "--env", &invocation],
+            &privileges[..],
+            &volumes[..],
+            &[image, "bootupctl", "update"],
+        ];
+        self.run(&arguments.concat())?;
+        Ok(())
+    }
+
+    /// Copies a directory of an image into one of the machine.
+    pub fn copy_out(&self, image: &str, inside: &str, directory: &str) -> Result<(), OsError> {
+        self.copy(image, &random_name(), inside, directory)?;
+        Ok(())
+    }
+
     fn pull(&self, root: &Root, image: &str) -> Result<(), OsError> {
-        let secret = RootedPath::new(PULL_SECRET).map_err(FsError::from)?;
         let mut arguments = vec!["pull", "-q"];
-        if root.exists(&secret)? {
-            arguments.extend(["--authfile", PULL_SECRET]);
+        for secret in PULL_SECRETS {
+            if root.exists(&RootedPath::new(secret).map_err(FsError::from)?)? {
+                arguments.extend(["--authfile", secret]);
+                break;
+            }
         }
         arguments.push(image);
         self.run(&arguments)?;
         Ok(())
     }
 
-    fn unpack(&self, image: &str, name: &str, directory: &str) -> Result<(), OsError> {
+    fn copy(&self, image: &str, name: &str, inside: &str, directory: &str) -> Result<(), CommandError> {
         let container = format!("ostree-container-pivot-{name}");
         let annotation = "--annotation=org.openshift.machineconfigoperator.pivot=true";
         self.run(&["create", "--net=none", annotation, "--name", &container, image])?;
-        let copied = self.run(&["cp", &format!("{container}:/"), directory]);
+        let copied = self.run(&["cp", &format!("{container}:{inside}"), directory]);
         // The container was never started; if it cannot be removed it costs a little space and nothing else.
         let _ = self.run(&["rm", "-f", &container]);
-        copied?;
+        copied.map(|_| ())
+    }
+
+    fn unpack(&self, image: &str, name: &str, directory: &str) -> Result<(), OsError> {
+        self.copy(image, name, "/", directory)?;
         // rpm-ostree may only read files of this type; machines without SELinux have no such tool, and need none.
         let _ = succeed(
             self.commands.as_ref(),

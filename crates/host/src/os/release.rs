@@ -76,6 +76,17 @@ impl OsRelease {
     }
 }
 
+impl OsRelease {
+    /// The version as numbers that can be compared; -1 stands for a part that is not there.
+    pub fn version_numbers(&self) -> Option<(u32, i64)> {
+        let version = self.version();
+        let mut parts = version.split('.');
+        let major = parts.next()?.parse().ok()?;
+        let minor = parts.next().and_then(|minor| minor.parse().ok()).unwrap_or(-1);
+        Some((major, minor))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +133,21 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        let numbers =
+            |version: &str| OsRelease::parse(&format!("RHEL_VERSION={version}\n")).version_numbers();
+        for (version, expected) in [
+            ("9.6", Some((9, 6))),
+            ("9.10", Some((9, 10))),
+            ("10", Some((10, -1))),
+            ("9.4.1", Some((9, 4))),
+            ("rawhide", None),
+        ] {
+            assert_eq!(numbers(version), expected, "{version}");
+        }
+        assert!(numbers("9.10") > numbers("9.6") && numbers("10") > numbers("9.10"));
     }
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::podman::{ExtensionsContent, Podman};
 use super::{
-    Backend, KernelSwap, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments, finalization,
-    image,
+    Backend, KernelSwap, OperatingSystem, OsChange, OsError, OsState, booted_kernel_arguments, bootloader,
+    finalization, image,
 };
 use crate::command::{CommandError, Commands, succeed};
 use crate::root::Root;
@@ -86,6 +86,7 @@ impl RpmOstree {
             self.reset_kernel(&booted)?;
         }
         if let Some(image) = &change.image {
+            self.update_bootloader(root, image);
             self.rebase(image)?;
         }
         self.change_kernel_arguments(change)?;
@@ -136,6 +137,14 @@ impl RpmOstree {
         arguments.extend(layered.into_iter().flat_map(|package| ["--uninstall", package]));
         self.run(&arguments)?;
         Ok(())
+    }
+
+    /// A failure is told and stops nothing: most images boot with the loader that is there.
+    fn update_bootloader(&self, root: &Root, image: &str) {
+        match bootloader::update(&self.commands, root, image) {
+            Ok(done) => tracing::debug!(?done, "the boot loader was looked after"),
+            Err(error) => tracing::warn!(%error, "the boot loader could not be updated"),
+        }
     }
 
     fn rebase(&self, image: &str) -> Result<(), OsError> {

@@ -124,6 +124,22 @@ impl Root {
             .map_err(failed("open directory", path))
     }
 
+    /// How many bytes an ordinary process could still write where a path is, or where it would be made.
+    pub fn free_space(&self, path: &RootedPath) -> Result<u64, FsError> {
+        let mut place = Some(path.clone());
+        let fd = loop {
+            let name = place.as_ref().map_or("/", RootedPath::as_str);
+            match self.open_at(name, OFlags::PATH) {
+                Err(Errno::NOENT) if place.is_some() => {
+                    place = place.as_ref().and_then(RootedPath::parent);
+                }
+                opened => break opened.map_err(failed("look for", path))?,
+            }
+        };
+        let found = rustix::fs::fstatvfs(&fd).map_err(failed("measure the disk of", path))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     /// Whether owners that differ from what is on disk can be told at all.
     pub fn tells_owners(&self) -> bool {
         self.ownership == Ownership::Enforced || self.can_note_owners()
