@@ -22,6 +22,7 @@ pub mod forecast;
 pub mod generated;
 pub mod goyaml;
 pub mod hex;
+pub mod kept_images;
 pub mod kubelet;
 pub mod manifest;
 pub mod merge;

@@ -10,6 +10,7 @@ mod payload;
 mod policy;
 mod scope;
 mod sigstore;
+mod sources;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use mco_api::foreign::image::Image;
@@ -26,6 +27,7 @@ use policy::Wishes;
 use sigstore::Signatures;
 
 pub use sigstore::PolicyConflict;
+pub use sources::pull_sources;
 
 pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 pub const POLICY_JSON: &str = "/etc/containers/policy.json";
