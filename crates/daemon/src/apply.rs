@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::config::NodeConfig;
 use crate::os_change::{OsChangeError, Place, image_to_stage, os_change};
 use crate::paths;
-use crate::plan::{self, LiveContent, Plan, PlanError};
+use crate::plan::{self, LiveContent, Plan, PlanError, Step};
 use crate::transaction::{self, Aftermath, Checkpoints, Failure, Journal, Subject, TransactionError};
 
 /// A change that somebody wants.
@@ -77,7 +77,17 @@ pub enum Settled {
     },
 }
 
-impl Prepared<'_> {
+impl<'a> Prepared<'a> {
+    /// The same with more to do before everything else. What the plan says about a path counts.
+    #[must_use]
+    pub fn with_steps(mut self, steps: Vec<Step<'a>>) -> Self {
+        let planned = |step: &Step<'_>| self.plan.steps.iter().any(|known| known.path == step.path);
+        let mut all: Vec<Step<'a>> = steps.into_iter().filter(|step| !planned(step)).collect();
+        all.append(&mut self.plan.steps);
+        self.plan.steps = all;
+        self
+    }
+
     /// Whether the machine already is what it should be.
     pub fn is_nothing(&self) -> bool {
         self.plan.steps.is_empty()

@@ -1,6 +1,7 @@
 //! The first boot of a machine that was provisioned by Ignition: the files are there, the operating system is still the
 //! one of the disk image. Runs before the kubelet, so there is no cluster to ask.
 
+use mco_api::MachineConfig;
 use mco_core::disruption::Policy;
 use mco_core::extensions;
 use mco_core::reconcilable::Overrides;
@@ -12,7 +13,8 @@ use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
 use crate::once::{self, OnceError, RebootPolicy};
 use crate::paths;
-use crate::transaction::Uninterrupted;
+use crate::revert;
+use crate::transaction::{self, Journal, Uninterrupted};
 
 /// What a first boot came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,9 @@ pub enum FirstBoot {
 /// Brings the operating system to what the machine was installed for, and asks for a boot if that takes one.
 pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, OnceError> {
     let _lock = once::lock(machine)?;
+    if let Some(object) = disk::machine_config(&machine.root, paths::REVERT_CONFIG)? {
+        return come_back(machine, object, reboots);
+    }
     once::settle_past(machine, &Uninterrupted)?;
     let Some(object) = disk::machine_config(&machine.root, paths::ENCAPSULATED)? else {
         return Ok(FirstBoot::NotNeeded);
@@ -63,10 +68,63 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
         circumstances: Circumstances::Standalone,
         reboot_owed: Some(&because),
     };
-    let prepared = apply::prepare(machine, &request)?;
+    let prepared = apply::prepare(machine, &request)?.with_steps(revert::leftovers(&machine.root)?);
     let journal = apply::commit(machine, prepared, &Uninterrupted)?;
     let done = RootedPath::new(paths::ENCAPSULATED_DONE).map_err(FsError::from)?;
     machine.root.rename(&encapsulated, &done)?;
+    finish(machine, config, journal, reboots)
+}
+
+/// Puts a config in place once more, after the machine has left an image that had parts of it. Another boot is needed only
+/// if something was missing: services have started without it.
+fn come_back(
+    machine: &Machine,
+    object: MachineConfig,
+    reboots: RebootPolicy,
+) -> Result<FirstBoot, OnceError> {
+    let left = once::settle_past_unproven(machine, &Uninterrupted)?;
+    if let Some(journal) = &left
+        && machine.power.boot_id(&machine.root)? == journal.boot
+    {
+        // The built image still runs.
+        return Ok(FirstBoot::NotNeeded);
+    }
+    let new = NodeConfig::new(object).map_err(|source| DiskError::Invalid {
+        path: paths::REVERT_CONFIG,
+        source,
+    })?;
+    let config = new.name().to_owned();
+    let old = as_running(machine, new.clone()).map_err(apply::ApplyError::from)?;
+    let because = format!("Completing the way back from a built image to {config}");
+    let mut request = Request {
+        old: &old,
+        new: &new,
+        policy: &Policy::default(),
+        overrides: Overrides::default(),
+        // Certificates on disk are newer than the note.
+        circumstances: Circumstances::Cluster,
+        reboot_owed: None,
+    };
+    let mut prepared = apply::prepare(machine, &request)?;
+    if !prepared.is_nothing() {
+        request.reboot_owed = Some(&because);
+        prepared = apply::prepare(machine, &request)?;
+    }
+    if let Some(journal) = left {
+        // What the machine has left is gone for good, and so is the way to it.
+        transaction::supersede(machine, &journal, &Uninterrupted)?;
+    }
+    let prepared = prepared.with_steps(revert::leftovers(&machine.root)?);
+    let journal = apply::commit(machine, prepared, &Uninterrupted)?;
+    finish(machine, config, journal, reboots)
+}
+
+fn finish(
+    machine: &Machine,
+    config: String,
+    journal: Option<Journal>,
+    reboots: RebootPolicy,
+) -> Result<FirstBoot, OnceError> {
     let settled = journal
         .map(|journal| apply::settle(machine, journal, &Uninterrupted))
         .transpose()?;

@@ -20,6 +20,12 @@ pub const IGNITION_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset
 /// While it exists, checks are skipped and everything is applied again.
 pub const FORCE_FILE: &str = mco_core::validate::FORCE_FILE;
 
+/// The MachineConfig to put in place once more after a built image was left.
+pub const REVERT_CONFIG: &str = "/etc/mco/machineconfig-revert.json";
+/// The cluster's proxy for services, and its copy for the boot at which no config has written it yet.
+pub const PROXY_ENV: &str = "/etc/mco/proxy.env";
+pub const PROXY_ENV_BACKUP: &str = "/etc/mco/proxy.env.backup";
+
 /// Everything the daemon keeps for itself.
 pub const STATE_DIRECTORY: &str = "/etc/machine-config-daemon";
 /// Copies of files that were there before a config took them over.
@@ -43,6 +49,9 @@ pub const MEMBER_KUBECONFIG: &str = "/etc/machine-config-daemon/kubeconfig";
 
 /// What the daemon is doing, for people. Ours alone.
 pub const ACTIVITY: &str = "/run/machine-config-daemon/activity.json";
+
+/// CRI-O has not been told yet of the images it shall keep. Ours alone.
+pub const CRIO_RELOAD_OWED: &str = "/run/machine-config-daemon/crio-reload-owed";
 
 pub const AUTHORIZED_KEYS: &str = "/home/core/.ssh/authorized_keys.d/ignition";
 pub const SSH_DIRECTORY: &str = "/home/core/.ssh";

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
 use mco_core::disruption::Policy;
@@ -13,6 +14,7 @@ use serde_json::json;
 use super::error::AgentError;
 use super::report::Report;
 use crate::drift::DriftPolicy;
+use crate::revert::WayBack;
 
 /// What the administrator has decided about changes.
 #[derive(Debug, Default)]
@@ -73,6 +75,13 @@ impl Cluster {
             policy,
             overrides: overrides.as_ref().map(Overrides::from).unwrap_or_default(),
         })
+    }
+
+    /// What the way back from a built image needs to know. A cluster without a ControllerConfig has no image of ours.
+    pub async fn way_back(&self) -> Result<WayBack, AgentError> {
+        let found = self.controller_configs().get_opt(CONTROLLER_CONFIG_NAME).await;
+        let config = found.map_err(failed("read the ControllerConfig".to_owned()))?;
+        Ok(WayBack::of(&config.unwrap_or_default())?)
     }
 
     /// The pool that the node belongs to, as its MachineConfigNode says.

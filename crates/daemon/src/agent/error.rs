@@ -12,6 +12,7 @@ use crate::disk::DiskError;
 use crate::drift::DriftError;
 use crate::live::LiveError;
 use crate::once::OnceError;
+use crate::revert::RevertError;
 use crate::status::StatusError;
 use crate::transaction::{Failure as Broken, TransactionError};
 use crate::validate::ValidateError;
@@ -60,6 +61,8 @@ pub enum AgentError {
     Apply(Box<ApplyError>),
     #[error(transparent)]
     Once(Box<OnceError>),
+    #[error(transparent)]
+    Revert(#[from] RevertError),
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error(transparent)]

@@ -2,7 +2,8 @@
 //!
 //! Decisions are pure functions over what can be observed, so that a daemon that was restarted goes on exactly where
 //! the one before it stopped. [`run`] is the thin shell around them: it watches its own Node and the one
-//! ControllerConfig, fetches single objects by name when it needs them, and makes no choices.
+//! ControllerConfig, fetches single objects by name when it needs them, and makes no choices. Beside it, `images` keeps
+//! what PinnedImageSets ask for.
 
 mod activity;
 mod cluster;
@@ -10,6 +11,7 @@ mod decide;
 mod error;
 mod events;
 mod health;
+mod images;
 mod metrics;
 mod options;
 mod progress;

@@ -11,7 +11,7 @@ use mco_api::vocabulary::events::daemon as event;
 use mco_core::node_progress::Phase;
 use mco_host::os::OsRelease;
 use mco_host::{Machine, ServiceManager};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -22,6 +22,7 @@ use super::decide::{Version, retry_delay};
 use super::error::AgentError;
 use super::events::Events;
 use super::health::{self, Health};
+use super::images::{Keeper, NodeFacts};
 use super::metrics::Metrics;
 use super::options::Options;
 use super::progress::Progress;
@@ -47,15 +48,24 @@ pub async fn run(
     // What runs beside us ends with us, however we end.
     let helpers = CancellationToken::new();
     let _end_of_helpers = helpers.clone().drop_guard();
+    let keeper_client = client.clone();
     let mut agent = Agent::new(client, machine, node, &options);
     let endpoints = match options.listen {
         Some(address) => Some(health::listen(address, Arc::clone(&agent.health), helpers.clone()).await?),
         None => None,
     };
+    let keeper = Keeper::new(
+        keeper_client,
+        Arc::clone(&agent.machine),
+        agent.cluster.node().to_owned(),
+        agent.facts.subscribe(),
+    );
+    let keeper = tokio::spawn(keeper.run(helpers.clone()));
     let news = newsfeed(&agent.cluster);
     let ended = agent.follow(news, &options, &stop).await;
     agent.teller.stopping();
     helpers.cancel();
+    keeper.await?;
     if let Some(endpoints) = endpoints {
         endpoints.await?;
     }
@@ -71,6 +81,8 @@ pub(super) struct Agent {
     pub teller: Teller,
     pub health: Arc<Health>,
     pub node: Option<KnownNode>,
+    /// For whoever keeps images.
+    pub facts: watch::Sender<Option<NodeFacts>>,
     pub controller_config: Option<Arc<ControllerConfig>>,
     /// What an earlier daemon or boot had left was finished or undone.
     pub recovered: bool,
@@ -133,6 +145,7 @@ impl Agent {
                 ready: AtomicBool::new(false),
             }),
             node: None,
+            facts: watch::Sender::new(None),
             controller_config: None,
             recovered: false,
             finalization: None,
@@ -217,6 +230,7 @@ impl Agent {
             }
             Wake::News(News::NodeGone) => {
                 self.node = None;
+                self.facts.send_replace(None);
                 return Ok(Pause::UntilNews);
             }
             Wake::News(News::ControllerConfig(config)) => self.controller_config = Some(Arc::new(*config)),
@@ -274,18 +288,33 @@ impl Agent {
             self.node = None;
             return false;
         }
-        if let Some(known) = &self.node {
-            if seen.revision < known.revision {
-                return false;
-            }
-            if seen.view == known.view {
-                self.node = Some(seen);
-                return false;
-            }
+        if let Some(known) = &self.node
+            && seen.revision < known.revision
+        {
+            return false;
+        }
+        self.share_facts(node);
+        if let Some(known) = &self.node
+            && seen.view == known.view
+        {
+            self.node = Some(seen);
+            return false;
         }
         self.health.metrics.state(&seen.view.state, &seen.view.reason);
         self.node = Some(seen);
         true
+    }
+
+    /// Passes on what matters for images, if that is another than before: a Node is written to all the time.
+    fn share_facts(&self, node: &Node) {
+        let facts = Some(NodeFacts::of(node));
+        self.facts.send_if_modified(|known| {
+            let news = *known != facts;
+            if news {
+                *known = facts;
+            }
+            news
+        });
     }
 
     /// Writes to the Node and goes on from what it says then.

@@ -23,6 +23,7 @@ use crate::config::NodeConfig;
 use crate::disk;
 use crate::drift::{self, DriftPolicy, Monitor};
 use crate::live;
+use crate::revert;
 use crate::validate::{self, Mismatch};
 
 /// How long the controller may take before the node calls itself degraded. It goes on waiting all the same.
@@ -192,12 +193,18 @@ impl Agent {
         if !again || seen.forced {
             self.write(&report::working(&seen.node)).await?;
         }
+        let way_back = if revert::is_needed(self.machine.os.backend(), &old, &new) {
+            Some(self.cluster.way_back().await?)
+        } else {
+            None
+        };
         let update = work::Update {
             node: seen.node,
             old,
             new,
             rules,
             forced: seen.forced,
+            way_back,
         };
         let updated = self
             .told(move |machine, tell| work::update(machine, &update, tell))

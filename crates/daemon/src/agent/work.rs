@@ -17,6 +17,7 @@ use crate::disk::{self, DiskError};
 use crate::firstboot;
 use crate::once;
 use crate::paths;
+use crate::revert::{self, WayBack};
 use crate::status::StatusError;
 use crate::transaction::{self, Phase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
@@ -135,6 +136,8 @@ pub(super) struct Update {
     pub new: NodeConfig,
     pub rules: Rules,
     pub forced: bool,
+    /// For an update that leaves a built image.
+    pub way_back: Option<WayBack>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -165,7 +168,10 @@ pub(super) fn update(
         circumstances: Circumstances::Cluster,
         reboot_owed: update.forced.then_some(FORCED),
     };
-    let prepared = prepare(machine, &request, tell)?;
+    let mut prepared = prepare(machine, &request, tell)?;
+    if let Some(way) = &update.way_back {
+        prepared = prepared.with_steps(revert::preparation(&machine.root, way, new)?);
+    }
     let drain = if update.forced {
         Drain::Needed {
             because: FORCED.to_owned(),

@@ -1,6 +1,8 @@
 //! A real daemon on a directory node against the embedded API server: the annotations on the wire are the test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../support/runtime.rs"]
+mod runtime;
 #[path = "../support/mod.rs"]
 mod support;
 mod world;
@@ -9,5 +11,7 @@ mod certificates;
 mod drains;
 mod drift;
 mod failures;
+mod images;
 mod lifecycle;
 mod observability;
+mod revert;

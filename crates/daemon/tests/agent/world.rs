@@ -20,6 +20,7 @@ use mco_daemon::config::NodeConfig;
 use mco_daemon::install;
 use mco_daemon::paths;
 use mco_host::Machine;
+use mco_host::runtime::ContainerRuntime;
 use mco_host::systemd::SimulatedServices;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,6 +41,10 @@ pub struct World {
     _data: tempfile::TempDir,
     pub root: tempfile::TempDir,
     pub services: Arc<SimulatedServices>,
+    /// In the place of the simulated one.
+    pub runtime: Option<Arc<dyn ContainerRuntime>>,
+    /// The machine's system comes from an image, with consequences for files.
+    pub image_based: bool,
     daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
 }
 
@@ -55,6 +60,8 @@ impl World {
             _data: data,
             root,
             services: Arc::default(),
+            runtime: None,
+            image_based: false,
             daemon: None,
         };
         for definition in mco_api::crds() {
@@ -129,7 +136,14 @@ impl World {
 
     pub fn machine(&self) -> Machine {
         let services = Box::new(Arc::clone(&self.services));
-        Machine::directory_with(self.root.path(), support::ownership(), services).unwrap()
+        let mut machine = Machine::directory_with(self.root.path(), support::ownership(), services).unwrap();
+        if let Some(runtime) = &self.runtime {
+            machine.runtime = Box::new(Arc::clone(runtime));
+        }
+        if self.image_based {
+            machine.os = Box::new(support::ImageBased);
+        }
+        machine
     }
 
     pub fn start_daemon(&mut self) {

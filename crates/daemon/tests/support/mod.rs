@@ -11,8 +11,9 @@ use std::sync::Arc;
 use mco_daemon::config::NodeConfig;
 use mco_daemon::once::{self, OnceError, Outcome, RebootPolicy};
 use mco_daemon::transaction::Uninterrupted;
+use mco_host::os::{Backend, OperatingSystem, OsChange, OsError, OsState, SimulatedOs};
 use mco_host::systemd::SimulatedServices;
-use mco_host::{Machine, Ownership};
+use mco_host::{Machine, Ownership, Root};
 use serde_json::{Value, json};
 
 pub const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000:CoreOS:/home/core:/bin/bash\n";
@@ -172,4 +173,30 @@ pub fn gzip(text: &str) -> Value {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(text.as_bytes()).unwrap();
     json!({"source": mco_ignition::resource::encode(&encoder.finish().unwrap()), "compression": "gzip"})
+}
+
+/// A simulated system that says it is a real one from an image.
+#[derive(Debug)]
+pub struct ImageBased;
+
+impl OperatingSystem for ImageBased {
+    fn backend(&self) -> Backend {
+        Backend::RpmOstree
+    }
+
+    fn state(&self, root: &Root) -> Result<OsState, OsError> {
+        SimulatedOs.state(root)
+    }
+
+    fn check(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        SimulatedOs.check(root, change)
+    }
+
+    fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        SimulatedOs.stage(root, change)
+    }
+
+    fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        SimulatedOs.discard(root, change)
+    }
 }

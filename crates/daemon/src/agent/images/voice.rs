@@ -1,0 +1,132 @@
+//! What the keeper of images has to say, in words.
+
+use std::collections::BTreeSet;
+
+use kube::api::Api;
+use mco_api::MachineConfigNode;
+use mco_core::kept_images::{ImageSet, Keeping, SetReport, SetState};
+
+use super::report::{self, Told};
+use crate::images::ImagesError;
+
+/// Speaks for one node, through its `MachineConfigNode`.
+pub(super) struct Voice {
+    all: Api<MachineConfigNode>,
+    node: String,
+}
+
+impl Voice {
+    pub fn new(client: kube::Client, node: String) -> Self {
+        Self {
+            all: Api::all(client),
+            node,
+        }
+    }
+
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    pub async fn kept(&self, wanted: &[ImageSet]) -> Result<Told, kube::Error> {
+        let message = match wanted.len() {
+            0 => "No images are to be kept".to_owned(),
+            1 => "All images of the set are on the node and stay there".to_owned(),
+            count => format!("All images of {count} sets are on the node and stay there"),
+        };
+        let reports = reports(wanted, |_| SetState::Kept);
+        self.tell(&Keeping::Done { message }, &reports).await
+    }
+
+    pub async fn prefetching(
+        &self,
+        wanted: &[ImageSet],
+        present: &BTreeSet<String>,
+        missing: usize,
+    ) -> Result<Told, kube::Error> {
+        let all = missing + present.len();
+        let message = format!("{missing} of {all} images are being pulled in advance");
+        let reports = reports(wanted, |set| awaited(set, present));
+        self.tell(&Keeping::Prefetching { message }, &reports).await
+    }
+
+    pub async fn awaiting_node(
+        &self,
+        wanted: &[ImageSet],
+        present: &BTreeSet<String>,
+    ) -> Result<Told, kube::Error> {
+        let message = "Images are pulled as soon as the node is Ready".to_owned();
+        let reports = reports(wanted, |set| awaited(set, present));
+        self.tell(&Keeping::Prefetching { message }, &reports).await
+    }
+
+    /// Something that has to do with no image in particular.
+    pub async fn failed_altogether(
+        &self,
+        wanted: &[ImageSet],
+        error: &ImagesError,
+    ) -> Result<Told, kube::Error> {
+        let text = error.to_string();
+        tracing::warn!(node = self.node, error = text, "images are not kept");
+        let failed = |_: &ImageSet| SetState::Failed { error: text.clone() };
+        let keeping = Keeping::Failed {
+            message: text.clone(),
+        };
+        self.tell(&keeping, &reports(wanted, failed)).await
+    }
+
+    /// Sets of which something is missing fail; `why` is told of the first image of each.
+    pub async fn failed(
+        &self,
+        wanted: &[ImageSet],
+        present: &BTreeSet<String>,
+        why: impl Fn(&str) -> String,
+    ) -> Result<Told, kube::Error> {
+        let reports = reports(wanted, |set| failed(set, present, &why));
+        let failures: Vec<String> = reports
+            .iter()
+            .filter_map(|report| match &report.state {
+                SetState::Failed { error } => Some(format!("PinnedImageSet {}: {error}", report.name)),
+                SetState::Kept | SetState::Awaited => None,
+            })
+            .collect();
+        let message = failures.join("; ");
+        tracing::warn!(node = self.node, error = message, "images are not kept");
+        self.tell(&Keeping::Failed { message }, &reports).await
+    }
+
+    async fn tell(&self, keeping: &Keeping, sets: &[SetReport]) -> Result<Told, kube::Error> {
+        report::tell(&self.all, &self.node, keeping, sets).await
+    }
+}
+
+fn reports(sets: &[ImageSet], state: impl Fn(&ImageSet) -> SetState) -> Vec<SetReport> {
+    let report = |set: &ImageSet| SetReport {
+        name: set.name.clone(),
+        generation: set.generation,
+        state: state(set),
+    };
+    sets.iter().map(report).collect()
+}
+
+fn awaited(set: &ImageSet, present: &BTreeSet<String>) -> SetState {
+    if set.images.is_subset(present) {
+        SetState::Kept
+    } else {
+        SetState::Awaited
+    }
+}
+
+/// The first image that is not there, why, and how many more.
+fn failed(set: &ImageSet, present: &BTreeSet<String>, why: impl Fn(&str) -> String) -> SetState {
+    let mut missing = set.images.difference(present);
+    let Some(first) = missing.next() else {
+        return SetState::Kept;
+    };
+    let more = match missing.count() {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    SetState::Failed {
+        error: format!("image {first}: {}{more}", why(first)),
+    }
+}

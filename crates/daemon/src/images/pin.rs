@@ -1,0 +1,47 @@
+//! Telling CRI-O which images are never garbage.
+
+use std::collections::BTreeSet;
+
+use mco_core::kept_images::{CRIO_DROP_IN, crio_drop_in};
+use mco_host::systemd::ServiceAction;
+use mco_host::{Attributes, FsError, Machine, Root, RootedPath};
+
+use super::ImagesError;
+use crate::paths;
+
+const RUNTIME: &str = "crio.service";
+const LARGEST: u64 = 16 << 20;
+
+/// Pins these images and no others. Writes, and reloads the runtime, only if something is different; tells whether it
+/// was. A reload that was due when the daemon stopped is made up for; after a boot none is due.
+pub fn pin(machine: &Machine, images: &BTreeSet<String>) -> Result<bool, ImagesError> {
+    let root = &machine.root;
+    let path = RootedPath::new(CRIO_DROP_IN).map_err(FsError::from)?;
+    let owed = RootedPath::new(paths::CRIO_RELOAD_OWED).map_err(FsError::from)?;
+    let wanted = crio_drop_in(images);
+    let differs = root.read_text(&path, LARGEST)? != wanted;
+    if !differs && root.entry(&owed)?.is_none() {
+        return Ok(false);
+    }
+    put(root, &owed, b"")?;
+    if differs {
+        if let Some(text) = &wanted {
+            put(root, &path, text.as_bytes())?;
+        } else {
+            root.remove_file(&path)?;
+            root.sync_parent(&path)?;
+        }
+    }
+    machine
+        .services
+        .perform(&ServiceAction::Reload(RUNTIME.to_owned()))?;
+    root.remove_file(&owed)?;
+    Ok(true)
+}
+
+fn put(root: &Root, path: &RootedPath, contents: &[u8]) -> Result<(), FsError> {
+    if let Some(parent) = path.parent() {
+        root.create_directories(&parent, Attributes::root(0o755))?;
+    }
+    root.write_atomically(path, Attributes::root(0o644), contents)
+}
