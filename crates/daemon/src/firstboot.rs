@@ -1,5 +1,6 @@
 //! The first boot of a machine that was provisioned by Ignition: the files are there, the operating system is still the
-//! one of the disk image. Runs before the kubelet, so there is no cluster to ask.
+//! one of the disk image. And the other way round, the first boot after a built image was left: the operating system is
+//! right, files that came with the image are not. Runs before the kubelet, so there is no cluster to ask.
 
 use mco_api::MachineConfig;
 use mco_core::disruption::Policy;

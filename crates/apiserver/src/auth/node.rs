@@ -163,6 +163,10 @@ mod tests {
                 wanted("patch", m, "machineconfigs", "", "rendered-worker-1"),
             ),
             (true, wanted("list", m, "machineconfigpools", "", "")),
+            (true, wanted("watch", m, "pinnedimagesets", "", "")),
+            (false, wanted("patch", m, "pinnedimagesets", "", "base")),
+            (true, wanted("patch", m, "machineconfignodes/status", "", "a")),
+            (false, wanted("patch", m, "machineconfignodes/status", "", "b")),
             (
                 true,
                 wanted("update", "coordination.k8s.io", "leases", "kube-node-lease", "a"),

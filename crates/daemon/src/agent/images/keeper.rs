@@ -45,8 +45,6 @@ struct Task {
 /// Why an attempt ended without a result.
 #[derive(Debug, Error)]
 enum AttemptError {
-    #[error("the node's progress could not be written: {0}")]
-    Api(#[from] kube::Error),
     #[error("no thread could be started: {0}")]
     Thread(#[from] std::io::Error),
     #[error("the work was cut off")]
@@ -158,16 +156,16 @@ impl Keeper {
         let (mut present, mut failures) = (survey.present, BTreeMap::new());
         if !survey.missing.is_empty() {
             if !facts.ready {
-                self.voice.awaiting_node(wanted, &present).await?;
+                self.voice.awaiting_node(wanted, &present).await;
                 return Ok(After::AwaitNode);
             }
             if facts.disk_pressure {
                 let text = "the node has DiskPressure; images are pulled when it is over";
-                self.voice.failed(wanted, &present, |_| text.to_owned()).await?;
+                self.voice.failed(wanted, &present, |_| text.to_owned()).await;
                 return Ok(After::Retry);
             }
             let missing = survey.missing;
-            self.voice.prefetching(wanted, &present, missing.len()).await?;
+            self.voice.prefetching(wanted, &present, missing.len()).await;
             let Some(fetched) = self.fetch(wanted, missing.clone(), facts).await? else {
                 return Ok(After::Superseded);
             };
@@ -192,13 +190,14 @@ impl Keeper {
         if !wanted.iter().all(|set| set.images.is_subset(&present)) {
             let why = |image: &str| failures.get(image).map_or("it is not there yet", String::as_str);
             let told = self.voice.failed(wanted, &present, |image| why(image).to_owned());
-            told.await?;
+            told.await;
             return Ok(After::Retry);
         }
-        match self.voice.kept(wanted).await? {
-            Told::NobodyListens if !wanted.is_empty() => Ok(After::TellLater),
-            Told::Yes | Told::NobodyListens => Ok(After::Settled),
-        }
+        Ok(match self.voice.kept(wanted).await {
+            Told::No => After::Retry,
+            Told::NobodyListens if !wanted.is_empty() => After::TellLater,
+            Told::Yes | Told::NobodyListens => After::Settled,
+        })
     }
 
     /// Pulls; none if something else was wanted before everything was there.
@@ -279,6 +278,6 @@ async fn survey(
 }
 
 async fn fail(voice: &Voice, wanted: &[ImageSet], error: &ImagesError) -> Result<After, AttemptError> {
-    voice.failed_altogether(wanted, error).await?;
+    voice.failed_altogether(wanted, error).await;
     Ok(After::Retry)
 }

@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 /// Others write to the same object, and an update writes often; more collisions in a row mean something else.
 const ATTEMPTS: u32 = 10;
 
-/// Whether there was somewhere to write to.
+/// What became of an attempt to say something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Yes,
     /// The controllers have not made the object yet.
     NobodyListens,
+    /// It failed, which stops nothing but the saying.
+    No,
 }
 
 /// Writes how far the node is, if that is news. `sets` are all that the node keeps or shall keep.
@@ -25,28 +27,44 @@ pub(super) async fn tell(
     node: &str,
     keeping: &Keeping,
     sets: &[SetReport],
+) -> Told {
+    try_to_tell(all, node, keeping, sets)
+        .await
+        .unwrap_or_else(|error| {
+            tracing::warn!(node, %error, "what became of images could not be told");
+            Told::No
+        })
+}
+
+async fn try_to_tell(
+    all: &Api<MachineConfigNode>,
+    node: &str,
+    keeping: &Keeping,
+    sets: &[SetReport],
 ) -> Result<Told, kube::Error> {
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        let Some(known) = all.get_opt(node).await? else {
+    let mut known = all.get_opt(node).await?;
+    for attempt in 1..=ATTEMPTS {
+        let Some(object) = known else {
             return Ok(Told::NobodyListens);
         };
-        let before = known.status.unwrap_or_default();
+        let before = object.status.unwrap_or_default();
         let Some(status) = next_status(&before, keeping, sets) else {
-            return Ok(Told::Yes);
+            break;
         };
         let patch = Patch::Merge(json!({
-            "metadata": {"resourceVersion": known.metadata.resource_version},
+            "metadata": {"resourceVersion": object.metadata.resource_version},
             "status": status,
         }));
-        match all.patch_status(node, &PatchParams::default(), &patch).await {
+        known = match all.patch_status(node, &PatchParams::default(), &patch).await {
             // It may have been the first of two writes.
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_conflict() => last = Some(kube::Error::Api(status)),
+            Ok(written) => Some(written),
+            Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {
+                all.get_opt(node).await?
+            }
             Err(error) => return Err(error),
-        }
+        };
     }
-    last.map_or(Ok(Told::Yes), Err)
+    Ok(Told::Yes)
 }
 
 /// What to write next; none if everything is said.

@@ -27,7 +27,7 @@ impl Voice {
         &self.node
     }
 
-    pub async fn kept(&self, wanted: &[ImageSet]) -> Result<Told, kube::Error> {
+    pub async fn kept(&self, wanted: &[ImageSet]) -> Told {
         let message = match wanted.len() {
             0 => "No images are to be kept".to_owned(),
             1 => "All images of the set are on the node and stay there".to_owned(),
@@ -37,34 +37,21 @@ impl Voice {
         self.tell(&Keeping::Done { message }, &reports).await
     }
 
-    pub async fn prefetching(
-        &self,
-        wanted: &[ImageSet],
-        present: &BTreeSet<String>,
-        missing: usize,
-    ) -> Result<Told, kube::Error> {
+    pub async fn prefetching(&self, wanted: &[ImageSet], present: &BTreeSet<String>, missing: usize) -> Told {
         let all = missing + present.len();
         let message = format!("{missing} of {all} images are being pulled in advance");
         let reports = reports(wanted, |set| awaited(set, present));
         self.tell(&Keeping::Prefetching { message }, &reports).await
     }
 
-    pub async fn awaiting_node(
-        &self,
-        wanted: &[ImageSet],
-        present: &BTreeSet<String>,
-    ) -> Result<Told, kube::Error> {
+    pub async fn awaiting_node(&self, wanted: &[ImageSet], present: &BTreeSet<String>) -> Told {
         let message = "Images are pulled as soon as the node is Ready".to_owned();
         let reports = reports(wanted, |set| awaited(set, present));
         self.tell(&Keeping::Prefetching { message }, &reports).await
     }
 
     /// Something that has to do with no image in particular.
-    pub async fn failed_altogether(
-        &self,
-        wanted: &[ImageSet],
-        error: &ImagesError,
-    ) -> Result<Told, kube::Error> {
+    pub async fn failed_altogether(&self, wanted: &[ImageSet], error: &ImagesError) -> Told {
         let text = error.to_string();
         tracing::warn!(node = self.node, error = text, "images are not kept");
         let failed = |_: &ImageSet| SetState::Failed { error: text.clone() };
@@ -80,7 +67,7 @@ impl Voice {
         wanted: &[ImageSet],
         present: &BTreeSet<String>,
         why: impl Fn(&str) -> String,
-    ) -> Result<Told, kube::Error> {
+    ) -> Told {
         let reports = reports(wanted, |set| failed(set, present, &why));
         let failures: Vec<String> = reports
             .iter()
@@ -94,7 +81,7 @@ impl Voice {
         self.tell(&Keeping::Failed { message }, &reports).await
     }
 
-    async fn tell(&self, keeping: &Keeping, sets: &[SetReport]) -> Result<Told, kube::Error> {
+    async fn tell(&self, keeping: &Keeping, sets: &[SetReport]) -> Told {
         report::tell(&self.all, &self.node, keeping, sets).await
     }
 }
