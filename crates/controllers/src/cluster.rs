@@ -105,7 +105,8 @@ const GENERATE_SETTLE: Duration = Duration::from_millis(20);
 const GENERATE_LONGEST: Duration = Duration::from_millis(200);
 /// A rollout's own steps come in quick succession; what ends in the same moment is planned together.
 const ROLLOUT_SETTLE: Duration = Duration::from_millis(5);
-const ROLLOUT_LONGEST: Duration = Duration::from_millis(25);
+/// A plan looks at every node of its pool: in large pools, whose nodes report all the time, not for each of them.
+const ROLLOUT_SPACING: Duration = Duration::from_millis(100);
 /// Nobody waits for what is thrown away.
 const COLLECT_SETTLE: Duration = Duration::from_secs(1);
 const COLLECT_SPACING: Duration = Duration::from_secs(10);
@@ -116,6 +117,7 @@ impl Queues {
         let at_once = || queue(Patience::at_once());
         let generate = || queue(Patience::settling(GENERATE_SETTLE, GENERATE_LONGEST));
         let render = Patience::settling(RENDER_SETTLE, RENDER_SPACING).spaced(RENDER_SPACING);
+        let rollout = Patience::settling(ROLLOUT_SETTLE, ROLLOUT_SPACING).spaced(ROLLOUT_SPACING);
         let collect = Patience::settling(COLLECT_SETTLE, COLLECT_SPACING).spaced(COLLECT_SPACING);
         Self {
             contents: at_once(),
@@ -125,7 +127,7 @@ impl Queues {
             runtime: generate(),
             registries: generate(),
             render: queue(render),
-            rollout: queue(Patience::settling(ROLLOUT_SETTLE, ROLLOUT_LONGEST)),
+            rollout: queue(rollout),
             drain: at_once(),
             node_objects: at_once(),
             control_plane: at_once(),

@@ -52,8 +52,8 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
 /// Starting runs through much of the program that serving never needs.
 async fn shrink_once_started() {
     tokio::time::sleep(STARTED).await;
-    if let Err(problem) = mco_daemon::footprint::give_back_program() {
-        debug!("the program's memory stays: {problem}");
+    if let Err(problem) = mco_daemon::footprint::give_back() {
+        debug!("unused memory stays: {problem}");
     }
 }
 
