@@ -35,14 +35,14 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
         _ => true,
     };
     if selector_changed {
-        let (pools, nodes) = (cluster.pools.all(), cluster.nodes.all());
+        let pools = cluster.pools.all();
         let affected = cluster
             .members
-            .rebuild(pools.iter().map(Arc::as_ref), nodes.iter().map(Arc::as_ref));
+            .rebuild(pools.iter().map(Arc::as_ref), || cluster.nodes.all());
         for pool in affected {
             cluster.queues.rollout.wake(pool);
         }
-        for node in nodes {
+        for node in cluster.nodes.all() {
             cluster
                 .queues
                 .node_objects
