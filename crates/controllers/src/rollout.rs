@@ -15,7 +15,7 @@ use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSCon
 use mco_core::pool_status::{self, Inputs, RenderOutcome, Report};
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, View, plan_pool};
-use mco_core::{retention, rollout};
+use mco_core::retention;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
@@ -148,7 +148,7 @@ async fn operator_node(cluster: &Cluster, known: &Known) -> Option<String> {
     if known.name != names::pool::MASTER {
         return None;
     }
-    let target = rollout::target::target_name(known.pool());
+    let target = known.pool().target_name();
     let waiting = known
         .nodes
         .iter()

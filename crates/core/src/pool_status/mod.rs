@@ -18,7 +18,7 @@ use mco_api::machine_config_pool::{
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::events;
 
-use crate::rollout::target::{reached_target, target_name};
+use crate::rollout::target::reached_target;
 use crate::rollout::{Event, PoolPlan, PoolView, Target};
 
 pub use counts::Counts;
@@ -63,7 +63,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     if let Some(outcome) = inputs.render {
         condition::set(&mut before.conditions, degraded::render(pool.name, outcome, now));
     }
-    if target_name(pool.pool).is_empty() || pool.selects_everything() {
+    if pool.pool.target_name().is_empty() || pool.selects_everything() {
         if inputs.render.is_some() {
             degraded::write(&mut before.conditions, pool, inputs, now);
         }
@@ -125,7 +125,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
 /// The target as the conditions name it; the image appears as soon as there is one.
 fn described_target(pool: &PoolView<'_>, target: Option<Target>) -> Target {
     target.unwrap_or_else(|| Target {
-        config: target_name(pool.pool).to_owned(),
+        config: pool.pool.target_name().to_owned(),
         image: Some(pool.layering.image().to_owned()).filter(|image| !image.is_empty()),
     })
 }
