@@ -38,6 +38,8 @@ pub struct Inputs<'a> {
     pub os_image_stream: Option<&'a str>,
     /// How the latest render of the pool went; without it the status keeps what it says.
     pub render: Option<RenderOutcome<'a>>,
+    /// Whether it could be decided which images the machines keep; without it the status keeps what it says.
+    pub pinned_images: Option<Result<(), &'a str>>,
 }
 
 /// How a render of a pool went.
@@ -56,12 +58,16 @@ pub struct Report {
     pub changed: bool,
 }
 
-/// The status of a pool. Before the first render, and for a pool that selects every node, it says nothing but that
-/// rendering fails, if it does.
+/// The status of a pool. Before the first render, and for a pool that selects every node, it says nothing but whether
+/// rendering fails and images are pinned.
 pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     let mut before = pool.pool.status.clone().unwrap_or_default();
     if let Some(outcome) = inputs.render {
         condition::set(&mut before.conditions, degraded::render(pool.name, outcome, now));
+    }
+    if let Some(outcome) = inputs.pinned_images {
+        let pinned = degraded::pinned_images(pool.name, outcome, now);
+        condition::set(&mut before.conditions, pinned);
     }
     if pool.pool.target_name().is_empty() || pool.selects_everything() {
         if inputs.render.is_some() {
@@ -107,6 +113,9 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
         condition::set(&mut status.conditions, new);
     }
     degraded::write(&mut status.conditions, pool, inputs, now);
+    if let Some(interrupted) = degraded::interrupted_build(&status.conditions, pool, now) {
+        condition::set(&mut status.conditions, interrupted);
+    }
     let sound = all_updated && !condition::holds(&status.conditions, condition::DEGRADED);
     status.os_image_stream = inputs
         .os_image_stream
