@@ -259,7 +259,7 @@ async fn wait_for_update(
             tokio::time::sleep(Duration::from_millis(200)).await;
             continue;
         };
-        let target = pool.spec.configuration.reference.name.clone().unwrap_or_default();
+        let target = pool.target_name().to_owned();
         let status = pool.status.unwrap_or_default();
         let current = Some(status.observed_generation) == pool.metadata.generation;
         let enough = usize::try_from(status.updated_machine_count).unwrap_or_default() >= expected;

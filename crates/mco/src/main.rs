@@ -5,6 +5,7 @@ mod commands;
 mod connection;
 mod input;
 mod leader;
+mod log;
 mod output;
 mod runtime;
 mod table;

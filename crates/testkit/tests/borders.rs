@@ -14,11 +14,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-core", &["mco-ignition", "mco-api"]),
     // For the simulated fleet, which talks to the controllers in their own words.
     ("mco-testkit", &["mco-api", "mco-core"]),
-    ("mco-controllers", &["mco-api", "mco-core"]),
+    ("mco-serve-metrics", &[]),
+    ("mco-controllers", &["mco-api", "mco-core", "mco-serve-metrics"]),
     ("mco-host", &[]),
     ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
     ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
-    ("mco-operator", &["mco-ignition", "mco-api", "mco-core"]),
+    (
+        "mco-operator",
+        &["mco-ignition", "mco-api", "mco-core", "mco-serve-metrics"],
+    ),
     ("mco-console", &["mco-api", "mco-core"]),
     ("mco-apiserver", &[]),
     ("mco-parity", &[]),

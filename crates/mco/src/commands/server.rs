@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::cli::Server;
+use crate::log::Log;
 use crate::output::Outcome;
 use crate::runtime;
 
@@ -21,7 +22,7 @@ const WORKERS: usize = 2;
 const STARTED: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
-    runtime::log_to(std::io::stderr);
+    Log::start(std::io::stderr);
     runtime::run(WORKERS, |stop| serve(arguments, stop))?;
     Ok(Outcome::Done)
 }

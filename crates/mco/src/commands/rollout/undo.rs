@@ -13,7 +13,6 @@ use mco_core::comparison::Entry;
 use mco_core::forecast::Edit;
 use mco_core::manifest::{Manifest, Origin};
 use mco_core::retention;
-use mco_core::rollout::target::target_name;
 use mco_core::undo::{self, Former, SourceEdit};
 use serde_json::json;
 
@@ -47,7 +46,7 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
     };
     let undo = undo::undo(&sources, &arguments.pool, former, plan::IDENTITY)?;
     let report = plan::foretell(&client, &plan_edits(&undo.edits)?, &Base::default()).await?;
-    let mut text = describe(&arguments.pool, target_name(&pool), &entry.name, &undo);
+    let mut text = describe(&arguments.pool, pool.target_name(), &entry.name, &undo);
     text.push_str(&plan::text::describe(&report, false));
     output::print(&text)?;
     if arguments.dry_run {
@@ -92,7 +91,7 @@ async fn former(
         });
     }
     // A pool whose MachineConfigs cannot be rendered has not left its target yet.
-    if !renders && let Some(target) = named(target_name(pool)) {
+    if !renders && let Some(target) = named(pool.target_name()) {
         return Ok(target);
     }
     let events: Api<Event> = Api::all(client.clone());

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
 use crate::cli::Up;
+use crate::log::Log;
 use crate::output::{self, Outcome};
 use crate::runtime;
 use control_plane::ControlPlane;
@@ -33,9 +34,9 @@ pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
         return of_the_running(&arguments);
     }
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
-    runtime::log_to(Mutex::new(directory.log()?));
+    let log = Log::start(Mutex::new(directory.log()?));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    runtime::run(threads, |stop| everything(arguments, directory, stop))?;
+    runtime::run(threads, |stop| everything(arguments, directory, log, stop))?;
     Ok(Outcome::Done)
 }
 
@@ -51,12 +52,17 @@ fn of_the_running(arguments: &Up) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-async fn everything(arguments: Up, directory: DataDirectory, stop: CancellationToken) -> anyhow::Result<()> {
+async fn everything(
+    arguments: Up,
+    directory: DataDirectory,
+    log: Log,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let control_plane = ControlPlane::start(&arguments, &directory).await?;
     let mut components = Components::new(stop.clone());
     let serving = control_plane.clone();
     components.start("the API", async move { serving.serve().await });
-    let ended = match system(&arguments, &directory, &control_plane, &mut components).await {
+    let ended = match system(&arguments, &directory, log, &control_plane, &mut components).await {
         Ok(()) => components.until_stopped().await,
         Err(error) => Err(error),
     };
@@ -68,6 +74,7 @@ async fn everything(arguments: Up, directory: DataDirectory, stop: CancellationT
 async fn system(
     arguments: &Up,
     directory: &DataDirectory,
+    log: Log,
     control_plane: &ControlPlane,
     components: &mut Components,
 ) -> anyhow::Result<()> {
@@ -85,6 +92,8 @@ async fn system(
         config_server: Some(addresses::with_port(&reached_as, server_port)),
         ..mco_operator::Options::new(VERSION)
     };
+    // Operator and operands are one process here.
+    tokio::spawn(log.follow(options.log_levels.subscribe(), mco_operator::LogLevels::louder));
     let in_use = Arc::clone(control_plane.in_use());
     let (follower, followed) = (control_plane.client("admission"), stop.clone());
     components.start("admission", async move {
