@@ -14,6 +14,7 @@ use mco_core::disruption::Policy;
 use mco_core::forecast::{Edit, Refusal};
 use mco_core::manifest::{Manifest, Origin};
 use mco_core::problem::{InvalidObject, Problem};
+use mco_core::rollout::target::target_name;
 use serde_json::Value;
 
 /// Who asks, when the server is asked whether it would accept an object.
@@ -162,14 +163,7 @@ fn current(
         .collect();
     let mut current = BTreeMap::new();
     for pool in pools {
-        let target = pool
-            .spec
-            .configuration
-            .reference
-            .name
-            .as_deref()
-            .unwrap_or_default();
-        if let (Some(name), Some(config)) = (&pool.metadata.name, by_name.get(target)) {
+        if let (Some(name), Some(config)) = (&pool.metadata.name, by_name.get(target_name(pool))) {
             current.insert(name.clone(), Entry::new((*config).clone()).map_err(Box::new)?);
         }
     }
