@@ -7,6 +7,7 @@ mod input;
 mod leader;
 mod output;
 mod runtime;
+mod screen;
 mod table;
 
 use std::process::ExitCode;
