@@ -8,6 +8,7 @@ mod leader;
 mod log;
 mod output;
 mod runtime;
+mod screen;
 mod table;
 
 use std::process::ExitCode;

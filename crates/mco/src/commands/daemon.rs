@@ -242,10 +242,7 @@ fn shape(shape: &Shape) -> String {
 
 fn show_status(arguments: &DaemonStatus) -> anyhow::Result<Outcome> {
     let status = status::status(&machine(&arguments.machine)?)?;
-    match arguments.output {
-        Some(format) => output::print_as(format, &status)?,
-        None => output::print(&lines(&status))?,
-    }
+    output::show(arguments.output, &status, || lines(&status))?;
     Ok(Outcome::Done)
 }
 
