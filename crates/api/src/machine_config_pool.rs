@@ -19,6 +19,13 @@ resource! {
     status: MachineConfigPoolStatus
 }
 
+impl MachineConfigPool {
+    /// The rendered MachineConfig that the machines shall reach; empty before the first render.
+    pub fn target_name(&self) -> &str {
+        self.spec.configuration.name()
+    }
+}
+
 impl Installable for MachineConfigPool {
     fn crd() -> CustomResourceDefinition {
         Definition::of::<Self>("A group of machines that share one rendered configuration.")
@@ -125,6 +132,13 @@ pub struct MachineConfigPoolConfiguration {
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::object_references")]
     pub source: Vec<ObjectReference>,
+}
+
+impl MachineConfigPoolConfiguration {
+    /// Name of the rendered MachineConfig; empty where there is none yet.
+    pub fn name(&self) -> &str {
+        self.reference.name.as_deref().unwrap_or_default()
+    }
 }
 
 /// Names an OS image stream.

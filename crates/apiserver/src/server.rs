@@ -175,6 +175,11 @@ impl Server {
         Ok(self.api.tokens.issue(identity)?)
     }
 
+    /// Whose token this is, if it is one of ours.
+    pub fn identify(&self, token: &str) -> Option<Identity> {
+        self.api.tokens.identify(token).map(|(identity, _)| identity)
+    }
+
     pub fn revoke_tokens(&self, user: &str) -> Result<(), ServerError> {
         Ok(self.api.tokens.revoke(user)?)
     }

@@ -162,14 +162,7 @@ fn current(
         .collect();
     let mut current = BTreeMap::new();
     for pool in pools {
-        let target = pool
-            .spec
-            .configuration
-            .reference
-            .name
-            .as_deref()
-            .unwrap_or_default();
-        if let (Some(name), Some(config)) = (&pool.metadata.name, by_name.get(target)) {
+        if let (Some(name), Some(config)) = (&pool.metadata.name, by_name.get(pool.target_name())) {
             current.insert(name.clone(), Entry::new((*config).clone()).map_err(Box::new)?);
         }
     }

@@ -21,7 +21,7 @@ use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
-    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream,
+    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
 use mco_core::{pools, retention};
 use parking_lot::RwLock;
@@ -33,6 +33,7 @@ use crate::members::Members;
 use crate::mirror::{Change, Mirror};
 use crate::options::Options;
 use crate::owned::Owned;
+use crate::pinned_images::Outcomes;
 use crate::queue::{Patience, Queue};
 use crate::renders::Renders;
 use crate::{trim, wiring};
@@ -52,6 +53,7 @@ pub(crate) struct Cluster {
     pub owned: Owned,
     pub contents: Contents,
     pub renders: Renders,
+    pub pinned: Outcomes,
     pub foundation: RwLock<Option<Arc<Foundation>>>,
 
     pub pools: Mirror<MachineConfigPool>,
@@ -65,6 +67,7 @@ pub(crate) struct Cluster {
     pub os_configs: Mirror<MachineOSConfig>,
     pub os_builds: Mirror<MachineOSBuild>,
     pub os_streams: Mirror<OSImageStream>,
+    pub pinned_image_sets: Mirror<PartialObjectMeta<PinnedImageSet>>,
     pub images: Mirror<Image>,
     pub digest_mirrors: Mirror<ImageDigestMirrorSet>,
     pub tag_mirrors: Mirror<ImageTagMirrorSet>,
@@ -87,6 +90,7 @@ pub(crate) struct Queues {
     pub kubelet: Arc<Queue<String>>,
     pub runtime: Arc<Queue<String>>,
     pub registries: Arc<Queue<String>>,
+    pub pinned_images: Arc<Queue<String>>,
     pub render: Arc<Queue<String>>,
     pub rollout: Arc<Queue<String>>,
     pub drain: Arc<Queue<String>>,
@@ -105,7 +109,8 @@ const GENERATE_SETTLE: Duration = Duration::from_millis(20);
 const GENERATE_LONGEST: Duration = Duration::from_millis(200);
 /// A rollout's own steps come in quick succession; what ends in the same moment is planned together.
 const ROLLOUT_SETTLE: Duration = Duration::from_millis(5);
-const ROLLOUT_LONGEST: Duration = Duration::from_millis(25);
+/// A plan looks at every node of its pool: in large pools, whose nodes report all the time, not for each of them.
+const ROLLOUT_SPACING: Duration = Duration::from_millis(100);
 /// Nobody waits for what is thrown away.
 const COLLECT_SETTLE: Duration = Duration::from_secs(1);
 const COLLECT_SPACING: Duration = Duration::from_secs(10);
@@ -116,6 +121,7 @@ impl Queues {
         let at_once = || queue(Patience::at_once());
         let generate = || queue(Patience::settling(GENERATE_SETTLE, GENERATE_LONGEST));
         let render = Patience::settling(RENDER_SETTLE, RENDER_SPACING).spaced(RENDER_SPACING);
+        let rollout = Patience::settling(ROLLOUT_SETTLE, ROLLOUT_SPACING).spaced(ROLLOUT_SPACING);
         let collect = Patience::settling(COLLECT_SETTLE, COLLECT_SPACING).spaced(COLLECT_SPACING);
         Self {
             contents: at_once(),
@@ -124,8 +130,9 @@ impl Queues {
             kubelet: generate(),
             runtime: generate(),
             registries: generate(),
+            pinned_images: generate(),
             render: queue(render),
-            rollout: queue(Patience::settling(ROLLOUT_SETTLE, ROLLOUT_LONGEST)),
+            rollout: queue(rollout),
             drain: at_once(),
             node_objects: at_once(),
             control_plane: at_once(),
@@ -162,6 +169,7 @@ impl Cluster {
                 owned: Owned::default(),
                 contents: Contents::default(),
                 renders: Renders::default(),
+                pinned: Outcomes::default(),
                 foundation: RwLock::default(),
                 pools: telling(this, trim::nothing, wiring::pool),
                 nodes: telling(this, trim::node, wiring::node),
@@ -174,6 +182,7 @@ impl Cluster {
                 os_configs: telling(this, trim::nothing, wiring::os_config),
                 os_builds: telling(this, trim::nothing, wiring::os_build),
                 os_streams: telling(this, trim::nothing, wiring::os_stream),
+                pinned_image_sets: telling(this, trim::nothing, wiring::pinned_image_set),
                 images: telling(this, trim::nothing, wiring::registries),
                 digest_mirrors: telling(this, trim::nothing, wiring::registries),
                 tag_mirrors: telling(this, trim::nothing, wiring::registries),

@@ -1,6 +1,7 @@
 //! Which node is in which pool, kept up to date so that a look at one pool costs what that pool costs.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
@@ -54,11 +55,12 @@ impl Members {
         home
     }
 
-    /// The pools' selectors changed. Returns the pools that lost or won a node.
+    /// The pools' selectors changed. Returns the pools that lost or won a node. The nodes are asked for when no other can
+    /// be placed meanwhile, so that an older state never overwrites a newer one.
     pub fn rebuild<'a>(
         &self,
         pools: impl IntoIterator<Item = &'a MachineConfigPool>,
-        nodes: impl IntoIterator<Item = &'a Node>,
+        nodes: impl FnOnce() -> Vec<Arc<Node>>,
     ) -> BTreeSet<String> {
         let mut state = self.state.write();
         state.selectors = NodePools::new(pools);
@@ -69,8 +71,8 @@ impl Members {
             );
         }
         let mut affected = BTreeSet::new();
-        for node in nodes {
-            let (old, new) = state.place(node);
+        for node in nodes() {
+            let (old, new) = state.place(&node);
             if old.pool != new.pool {
                 affected.extend([old.pool, new.pool].into_iter().flatten());
             }
@@ -154,7 +156,7 @@ mod tests {
     fn nodes_move_between_pools_by_their_labels_and_by_the_pools_selectors() {
         let members = Members::default();
         let pools = [pool("worker", "worker"), pool("infra", "infra")];
-        members.rebuild(&pools, []);
+        members.rebuild(&pools, Vec::new);
         members.place(&node("a", &["worker"]));
         members.place(&node("b", &["worker"]));
         assert_eq!(members.of("worker"), ["a", "b"]);
@@ -169,7 +171,7 @@ mod tests {
         );
         let moved = [pool("worker", "worker"), pool("infra", "other")];
         let nodes = [node("a", &["worker"]), node("b", &["worker", "infra"])];
-        let affected = members.rebuild(&moved, &nodes);
+        let affected = members.rebuild(&moved, || nodes.map(Arc::new).to_vec());
         assert_eq!(affected, ["infra".to_owned(), "worker".to_owned()].into());
         assert_eq!(members.of("worker"), ["a", "b"]);
         assert_eq!(members.remove("a").pool.as_deref(), Some("worker"));

@@ -65,6 +65,7 @@ struct Inner {
     pool_alert: Family<Node, Gauge>,
     sub_controller: Family<SubController, Seconds>,
     image_override: Family<Pool, Gauge>,
+    boot_images_unwatched: Gauge,
     renders: Family<Pool, Counter>,
     render_seconds: Histogram,
     drain_seconds: Histogram,
@@ -85,6 +86,7 @@ impl Default for Metrics {
             pool_alert: Family::default(),
             sub_controller: Family::default(),
             image_override: Family::default(),
+            boot_images_unwatched: Gauge::default(),
             renders: Family::default(),
             render_seconds: Histogram::new([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0]),
             drain_seconds: Histogram::new([1.0, 10.0, 60.0, 600.0, 3_600.0]),
@@ -93,6 +95,11 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         inner.register_pools(&mut registry);
         inner.register_nodes(&mut registry);
+        registry.register(
+            "mcc_boot_image_skew_enforcement_none",
+            "1 if nothing keeps new machines from booting from images that are too old",
+            inner.boot_images_unwatched.clone(),
+        );
         inner.seed();
         Self(Arc::new(Inner { registry, ..inner }))
     }
@@ -190,6 +197,11 @@ impl Metrics {
         let mut text = String::new();
         text::encode(&mut text, &self.0.registry)?;
         Ok(text)
+    }
+
+    /// See [`mco_core::boot_images::is_unwatched`].
+    pub(crate) fn boot_images_unwatched(&self, holds: bool) {
+        self.0.boot_images_unwatched.set(i64::from(holds));
     }
 
     pub(crate) fn pool(&self, name: &str, status: &MachineConfigPoolStatus, paused: bool, now: Timestamp) {

@@ -166,7 +166,6 @@ where
             }
             std::mem::replace(&mut *objects, listed.clone())
         };
-        self.ready.send_replace(true);
         for (key, new) in &listed {
             let old = before.get(key);
             if old.is_none_or(|old| !Arc::ptr_eq(old, new)) {
@@ -181,6 +180,8 @@ where
                 });
             }
         }
+        // Not before everybody has heard of everything: who sees half of a pool's nodes takes the budget twice.
+        self.ready.send_replace(true);
     }
 }
 
@@ -316,5 +317,28 @@ mod tests {
         told.sort();
         assert_eq!(told, ["b 1>2", "c 1>-", "d ->2"]);
         assert_eq!(mirror.len(), 3);
+    }
+    #[tokio::test]
+    async fn nobody_may_decide_before_everything_was_told() {
+        let ready: Arc<Mutex<Option<watch::Receiver<bool>>>> = Arc::default();
+        let (asked, told) = (Arc::clone(&ready), Arc::new(Mutex::new(Vec::new())));
+        let notes = Arc::clone(&told);
+        let mirror = Mirror::new(
+            |_| {},
+            move |_: &Change<'_, Node>| {
+                let ready = asked.lock().as_ref().map(|ready| *ready.borrow());
+                notes.lock().push(ready);
+            },
+        );
+        *ready.lock() = Some(mirror.ready.subscribe());
+        let events = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(node("a", 1))),
+            Ok(Event::InitApply(node("b", 1))),
+            Ok(Event::InitDone),
+        ];
+        mirror.follow(futures::stream::iter(events)).await;
+        assert_eq!(*told.lock(), [Some(false), Some(false)]);
+        mirror.wait_until_ready().await;
     }
 }

@@ -15,7 +15,6 @@ use mco_core::problem::InvalidObject;
 use mco_core::reconcilable::Overrides;
 use mco_core::render::{self, Identity, Rendered, Size};
 use mco_core::rollout::Event;
-use mco_core::rollout::target::target_name;
 use mco_core::runtime_check;
 use mco_core::skew;
 use mco_core::transition;
@@ -187,7 +186,7 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
 
 /// The config that the pool's machines go to now; none before the first render and when it was deleted.
 async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<MachineConfig>, Error> {
-    let name = target_name(pool);
+    let name = pool.target_name();
     if name.is_empty() || cluster.config_metadata.get(name).is_none() {
         return Ok(None);
     }
@@ -295,10 +294,10 @@ async fn publish(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendere
         .patch(name, &patches::by(MANAGER), &patch)
         .await
         .map_err(Error::api(format!("pointing pool {name} at {}", rendered.name())))?;
-    if target_name(pool) != rendered.name() {
+    if pool.target_name() != rendered.name() {
         info!(
             pool = name,
-            from = target_name(pool),
+            from = pool.target_name(),
             to = rendered.name(),
             "the pool has a new target"
         );

@@ -13,9 +13,9 @@ use mco_api::vocabulary::annotations::{build, node as annotation};
 use mco_api::vocabulary::{labels, names};
 use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use mco_core::pool_status::{self, Inputs, RenderOutcome, Report};
+use mco_core::retention;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, View, plan_pool};
-use mco_core::{retention, rollout};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
@@ -148,7 +148,7 @@ async fn operator_node(cluster: &Cluster, known: &Known) -> Option<String> {
     if known.name != names::pool::MASTER {
         return None;
     }
-    let target = rollout::target::target_name(known.pool());
+    let target = known.pool().target_name();
     let waiting = known
         .nodes
         .iter()
@@ -281,12 +281,16 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
         .map(|node| (name_of(&node.metadata), node.as_ref()))
         .collect();
     let stream = cluster.renders.stream(&known.name);
+    let pinned_images = cluster.pinned.of(&known.name);
     let inputs = Inputs {
         plan: Some(plan),
         machine_config_nodes,
         certificates,
         os_image_stream: stream.as_deref(),
         render,
+        pinned_images: pinned_images
+            .as_ref()
+            .map(|outcome| outcome.as_ref().map(|()| ()).map_err(String::as_str)),
     };
     let now = cluster.time();
     let Some(report) = known.view(|_, pool| pool_status::report(pool, &inputs, &now)) else {

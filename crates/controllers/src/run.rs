@@ -25,7 +25,7 @@ use crate::options::Options;
 use crate::queue::{Again, Queue};
 use crate::{
     collector, contents, control_plane, disruption_policy, drain, events, foundation, kubelet_config,
-    node_objects, owned, registries, render, rollout, runtime_config, scrape, worker,
+    node_objects, owned, pinned_images, registries, render, rollout, runtime_config, worker,
 };
 
 /// Pools are few, and each look at one is short.
@@ -42,9 +42,10 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         let listener = TcpListener::bind(address)
             .await
             .map_err(|source| Error::Listen { address, source })?;
+        let metrics = options.metrics.clone();
         tasks.spawn(named(
             "the metrics",
-            scrape::serve(listener, options.metrics.clone()),
+            mco_serve_metrics::serve(listener, move || metrics.encode(), stop.clone()),
         ));
     }
     let (teller, writer) = events::channel();
@@ -122,6 +123,12 @@ fn follow(cluster: &Arc<Cluster>, tasks: &mut JoinSet<&'static str>) {
         |cluster| &cluster.config_metadata,
         configs,
     ));
+    let sets = watcher(Api::all(client()), all());
+    tasks.spawn(mirrored(
+        Arc::clone(cluster),
+        |cluster| &cluster.pinned_image_sets,
+        sets,
+    ));
     let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client(), names::CONFIG_NAMESPACE);
     let secrets = watcher(secrets, one(names::secret::PULL_SECRET));
     tasks.spawn(mirrored(
@@ -160,7 +167,7 @@ async fn everything_known(cluster: &Cluster) {
     }
     wait! {
         pools nodes config_metadata machine_config_nodes controller_configs kubelet_configs runtime_configs
-        machine_configurations os_configs os_builds os_streams images digest_mirrors tag_mirrors content_policies
+        machine_configurations os_configs os_builds os_streams pinned_image_sets images digest_mirrors tag_mirrors content_policies
         wide_image_policies image_policies releases feature_gates node_settings api_servers schedulers pull_secrets
     }
 }
@@ -170,7 +177,7 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
     type Look = fn(Arc<Cluster>, String) -> BoxFuture<'static, Result<Again, Error>>;
     let queues = &cluster.queues;
     let drains = cluster.options.drain.at_once;
-    let reconcilers: [(&'static str, &Arc<Queue<String>>, usize, Look); 13] = [
+    let reconcilers: [(&'static str, &Arc<Queue<String>>, usize, Look); 14] = [
         ("contents", &queues.contents, OBJECTS_AT_ONCE, |c, n| {
             Box::pin(contents::fetch(c, n))
         }),
@@ -189,6 +196,12 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
         ("registries", &queues.registries, ONE, |c, _| {
             Box::pin(registries::reconcile(c))
         }),
+        (
+            "pinned-image-set",
+            &queues.pinned_images,
+            POOLS_AT_ONCE,
+            |c, n| Box::pin(pinned_images::reconcile(c, n)),
+        ),
         ("render", &queues.render, POOLS_AT_ONCE, |c, n| {
             Box::pin(render::reconcile(c, n))
         }),

@@ -8,14 +8,16 @@ use kube::api::PartialObjectMeta;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
+use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::annotations::{self, node as annotation};
 use mco_api::vocabulary::conditions::{machine_config_node as condition, pool as pool_condition};
 use mco_api::vocabulary::labels::node as label;
 use mco_api::vocabulary::names;
 use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
-    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream,
+    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
+use mco_core::boot_images;
 use mco_core::retention;
 use mco_core::rollout::changes;
 
@@ -35,14 +37,14 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
         _ => true,
     };
     if selector_changed {
-        let (pools, nodes) = (cluster.pools.all(), cluster.nodes.all());
+        let pools = cluster.pools.all();
         let affected = cluster
             .members
-            .rebuild(pools.iter().map(Arc::as_ref), nodes.iter().map(Arc::as_ref));
+            .rebuild(pools.iter().map(Arc::as_ref), || cluster.nodes.all());
         for pool in affected {
             cluster.queues.rollout.wake(pool);
         }
-        for node in nodes {
+        for node in cluster.nodes.all() {
             cluster
                 .queues
                 .node_objects
@@ -71,8 +73,12 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
             wake_custom_renders(cluster);
         }
     }
+    if asks_for_pins(change) {
+        cluster.queues.pinned_images.wake(name.as_str());
+    }
     if change.new.is_none() {
         cluster.renders.forget(&name);
+        cluster.pinned.forget(&name);
         cluster.options.metrics.forget_pool(&name);
     }
     let completed = |pool: &MachineConfigPool| {
@@ -100,6 +106,15 @@ fn asks_for_render(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) ->
     let configuration = &new.spec.configuration;
     inputs(&old.spec) != inputs(&new.spec)
         || (old.spec.configuration != *configuration && !cluster.renders.is_own(name, configuration))
+}
+
+/// Which images a pool's machines keep depends on its selector alone; the list itself is ours.
+fn asks_for_pins(change: &Change<'_, MachineConfigPool>) -> bool {
+    let (Some(old), Some(new)) = (change.old, change.new) else {
+        return change.new.is_some();
+    };
+    old.spec.machine_config_selector != new.spec.machine_config_selector
+        || old.spec.pinned_image_sets != new.spec.pinned_image_sets
 }
 
 fn wake_custom_renders(cluster: &Cluster) {
@@ -247,6 +262,7 @@ pub(crate) fn controller_config(cluster: &Cluster, change: &Change<'_, Controlle
     if spec(change.old) != spec(change.new) {
         cluster.queues.templates.wake(WHOLE);
         cluster.wake_all_renders();
+        tell_about_boot_images(cluster);
     }
     let certificates = |config: Option<&Arc<ControllerConfig>>| {
         config.and_then(|config| Some(config.status.as_ref()?.controller_certificates.clone()))
@@ -284,6 +300,23 @@ fn is_worth_a_look<K: Resource>(change: &Change<'_, K>) -> bool {
 
 pub(crate) fn machine_configuration(cluster: &Cluster, _: &Change<'_, MachineConfiguration>) {
     cluster.queues.policies.wake(WHOLE);
+    tell_about_boot_images(cluster);
+}
+
+/// The operator says what is enforced; whether somebody should be told depends on the platform as well.
+fn tell_about_boot_images(cluster: &Cluster) {
+    let settings = cluster.machine_configurations.get(MACHINE_CONFIGURATION_NAME);
+    let enforced = settings.as_ref().and_then(|settings| {
+        settings
+            .status
+            .as_ref()?
+            .boot_image_skew_enforcement_status
+            .as_ref()
+    });
+    let config = cluster.controller_config();
+    let infrastructure = config.as_ref().and_then(|config| config.spec.infra.as_ref());
+    let unwatched = boot_images::is_unwatched(enforced, infrastructure);
+    cluster.options.metrics.boot_images_unwatched(unwatched);
 }
 
 pub(crate) fn os_config(cluster: &Cluster, change: &Change<'_, MachineOSConfig>) {
@@ -310,6 +343,20 @@ pub(crate) fn os_build(cluster: &Cluster, change: &Change<'_, MachineOSBuild>) {
 pub(crate) fn os_stream(cluster: &Cluster, _: &Change<'_, OSImageStream>) {
     cluster.wake_all_renders();
     cluster.wake_all_rollouts();
+}
+
+pub(crate) fn pinned_image_set(cluster: &Cluster, change: &Change<'_, PartialObjectMeta<PinnedImageSet>>) {
+    let belonging = |set: &Arc<PartialObjectMeta<PinnedImageSet>>| {
+        let meta = &set.metadata;
+        (meta.labels.clone(), meta.deletion_timestamp.is_some())
+    };
+    if change.old.map(belonging) == change.new.map(belonging) {
+        return;
+    }
+    for pool in cluster.pools.all() {
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        cluster.queues.pinned_images.wake(name);
+    }
 }
 
 /// Whatever decides about registries.

@@ -84,9 +84,10 @@ fn spawn(kubeconfig: &Path) -> Child {
 /// What must never happen, looked for all the time.
 #[derive(Debug, Default)]
 struct Witness {
-    available: BTreeMap<String, bool>,
+    /// Who is away, and what was known of it then.
+    away: BTreeMap<String, String>,
     well: BTreeMap<String, bool>,
-    most_away: usize,
+    most_away: BTreeMap<String, String>,
     reboots: BTreeMap<String, u32>,
     lifted: bool,
 }
@@ -103,10 +104,20 @@ impl Witness {
             self.lifted |= !view.is_unschedulable();
             return;
         }
-        self.available
-            .insert(view.name.to_owned(), well && !view.is_unschedulable());
-        let away = self.available.values().filter(|available| !**available).count();
-        self.most_away = self.most_away.max(away);
+        if well && !view.is_unschedulable() {
+            self.away.remove(view.name);
+            return;
+        }
+        let state = format!(
+            "version {:?}, unschedulable {}, {:?}",
+            node.metadata.resource_version,
+            view.is_unschedulable(),
+            node.metadata.annotations
+        );
+        self.away.insert(view.name.to_owned(), state);
+        if self.away.len() > self.most_away.len() {
+            self.most_away.clone_from(&self.away);
+        }
     }
 }
 
@@ -197,10 +208,10 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
     {
         let witness = witness.lock();
         assert!(
-            witness.most_away <= scale.at_once,
-            "{} away, {} allowed",
-            witness.most_away,
-            scale.at_once
+            witness.most_away.len() <= scale.at_once,
+            "{} allowed: {:#?}",
+            scale.at_once,
+            witness.most_away
         );
         assert!(!witness.lifted, "a person's cordon was lifted");
         let twice: Vec<_> = witness.reboots.iter().filter(|(_, count)| **count > 1).collect();
@@ -210,7 +221,7 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
             "{} nodes, {} kills, at most {} away of {} allowed, {:?}",
             scale.nodes,
             scale.kills,
-            witness.most_away,
+            witness.most_away.len(),
             scale.at_once,
             start.elapsed()
         );
@@ -248,7 +259,7 @@ async fn wait_for_update(
             tokio::time::sleep(Duration::from_millis(200)).await;
             continue;
         };
-        let target = pool.spec.configuration.reference.name.clone().unwrap_or_default();
+        let target = pool.target_name().to_owned();
         let status = pool.status.unwrap_or_default();
         let current = Some(status.observed_generation) == pool.metadata.generation;
         let enough = usize::try_from(status.updated_machine_count).unwrap_or_default() >= expected;

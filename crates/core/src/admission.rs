@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use mco_api::vocabulary::names;
-use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool};
+use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::problem::{InvalidObject, Problem};
 use crate::selector::Selector;
-use crate::{container_runtime, kubelet, validate};
+use crate::{container_runtime, kubelet, pinned_images, validate};
 
 /// The API groups whose objects are looked at.
 pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
@@ -90,6 +90,9 @@ pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Probl
         }),
         (OWN_GROUP, "KubeletConfig") => decode(object).and_then(|config| kubelet_config(&config)),
         (OWN_GROUP, "ContainerRuntimeConfig") => decode(object).and_then(|config| runtime_config(&config)),
+        (OWN_GROUP, "PinnedImageSet") => {
+            decode(object).and_then(|set: PinnedImageSet| verdict(pinned_images::validate(&set)))
+        }
         (OPERATOR_GROUP, "MachineConfiguration") => machine_configuration(object),
         _ => return None,
     };
@@ -275,6 +278,11 @@ mod tests {
                 "MachineConfigPool",
                 json!({"metadata": {"name": "p"}, "spec": {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}}),
                 "MachineConfigPool \"p\": spec.nodeSelector: matchExpressions[0]: \"Like\" is not a valid label selector operator; use In, NotIn, Exists or DoesNotExist",
+            ),
+            (
+                "PinnedImageSet",
+                json!({"metadata": {"name": "s"}, "spec": {"pinnedImages": [{"name": "quay.io/x:latest"}]}}),
+                "PinnedImageSet \"s\": spec.pinnedImages[0].name (\"quay.io/x:latest\"): the OCI Image reference must end with a valid '@sha256:<digest>' suffix, where '<digest>' is 64 characters long",
             ),
             (
                 "MachineConfig",

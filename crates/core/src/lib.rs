@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod advice;
+pub mod boot_images;
 pub mod bootstrap;
 pub mod change_list;
 pub mod comparison;
@@ -31,6 +32,7 @@ pub mod offline;
 pub mod os_images;
 pub mod os_streams;
 pub mod overview;
+pub mod pinned_images;
 pub mod pointer;
 pub mod pool_status;
 pub mod pools;
@@ -51,5 +53,6 @@ pub mod timeline;
 pub mod tls_profile;
 pub mod transition;
 pub mod undo;
+pub mod user_data;
 pub mod validate;
 pub mod words;

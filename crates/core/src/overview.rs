@@ -13,7 +13,7 @@ use mco_api::vocabulary::conditions::{pool as condition, status};
 use serde::Serialize;
 
 use crate::pool_status::Counts;
-use crate::rollout::target::{reached_target, target_name};
+use crate::rollout::target::reached_target;
 use crate::rollout::{HeldReason, NodeView, PoolView, View, plan_pool};
 
 /// One pool.
@@ -162,7 +162,7 @@ fn of_pool(
     PoolOverview {
         name: pool.name.to_owned(),
         state,
-        target: target_name(pool.pool).to_owned(),
+        target: pool.pool.target_name().to_owned(),
         total: counts.total,
         updated: counts.updated,
         ready: counts.ready,
@@ -190,7 +190,7 @@ fn state<'c>(
             .find(|cause| cause.status == status::TRUE);
         return (PoolState::Degraded, cause.or(degraded));
     }
-    if target_name(pool.pool).is_empty() {
+    if pool.pool.target_name().is_empty() {
         return (PoolState::Waiting, None);
     }
     match counts.all_updated() {

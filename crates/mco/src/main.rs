@@ -5,8 +5,10 @@ mod commands;
 mod connection;
 mod input;
 mod leader;
+mod log;
 mod output;
 mod runtime;
+mod screen;
 mod table;
 
 use std::process::ExitCode;

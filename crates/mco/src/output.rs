@@ -51,6 +51,18 @@ pub fn print_as(format: Format, value: &impl Serialize) -> anyhow::Result<()> {
     })
 }
 
+/// Prints for a program if that was asked for, and for a person else.
+pub fn show(
+    format: Option<Format>,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    match format {
+        Some(format) => print_as(format, value),
+        None => print(&text()),
+    }
+}
+
 /// Words for people beside an output that programs may use.
 pub fn aside(text: impl fmt::Display) {
     let _ = writeln!(anstream::stderr(), "{}", harmless(&text.to_string()));

@@ -1,9 +1,8 @@
-//! What every long-running command needs: an async runtime, a log, and a way to be stopped.
+//! What every long-running command needs: an async runtime and a way to be stopped.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Runs a component until it ends or SIGINT or SIGTERM asks it to.
 pub fn run<Work>(threads: usize, work: impl FnOnce(CancellationToken) -> Work) -> anyhow::Result<()>
@@ -62,16 +61,4 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
-}
-
-/// Starts the log of a component.
-pub fn log_to<Writer>(writer: Writer)
-where
-    Writer: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
-    tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(writer)
-        .init();
 }

@@ -140,6 +140,24 @@ fn a_bundle_holds_no_secret(up: &Up, scratch: &Path) {
     ] {
         assert!(everything.contains(kept), "{kept}");
     }
+    let second = scratch.join("second.tar.gz");
+    let report = json_of(
+        up,
+        &["gather", "-o", "json", "--out", second.to_str().unwrap()],
+        0,
+    );
+    assert_eq!(report["path"], json!(second));
+    assert_eq!(report["missing"], json!([]));
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(fs::File::open(&second).unwrap()));
+    let inside = archive.entries().unwrap().map(|entry| {
+        let path = entry.unwrap().path().unwrap().into_owned();
+        json!(path)
+    });
+    assert_eq!(report["files"], Value::Array(inside.collect()));
+    let objects = report["files"].as_array().unwrap().iter();
+    let objects = objects.filter(|name| name.as_str().unwrap().starts_with("mco-gather/objects/"));
+    assert_eq!(report["objects"], json!(objects.count()));
+
     let again = up.mco(&["gather", "--out", path.to_str().unwrap()]);
     assert_eq!(again.status.code(), Some(1));
     assert!(text(&again).contains("exists already"), "{}", text(&again));
@@ -198,12 +216,40 @@ fn a_rollout_is_undone(up: &Up) {
         "{}",
         text(&shown)
     );
+    let worse = up.status("worker")["target"].clone();
+    let report = json_of(up, &["rollout", "undo", "worker", "--dry-run", "-o", "json"], 3);
+    assert_eq!(report["pool"], "worker");
+    assert_eq!(report["from"], worse);
+    assert_eq!(report["to"], json!(before));
+    assert_eq!(report["result"], json!(before));
+    assert_eq!(report["edits"], json!([{"action": "delete", "name": "60-motd"}]));
+    assert_eq!(report["done"], json!(false));
+    let pools = report["plan"]["pools"].as_array().unwrap();
+    assert!(
+        pools
+            .iter()
+            .any(|pool| pool["pool"] == "worker" && pool["new"] == json!(before))
+    );
+    let undecided = up.mco(&["rollout", "undo", "worker", "-o", "json"]);
+    assert_eq!(undecided.status.code(), Some(2), "{}", text(&undecided));
+    assert!(text(&undecided).contains("--yes"), "{}", text(&undecided));
+    let history = json_of(up, &["rollout", "history", "worker", "-o", "json"], 0);
+    let states = |name: &Value| -> Vec<Value> {
+        let all = history.as_array().unwrap().iter();
+        all.filter(|one| one["config"] == *name)
+            .map(|one| one["state"].clone())
+            .collect()
+    };
+    assert_eq!(states(&worse), ["current"], "{history}");
+    assert_eq!(states(&json!(before)), [""], "{history}");
+
     let unconfirmed = up.mco(&["rollout", "undo", "worker"]);
     assert_eq!(unconfirmed.status.code(), Some(1));
     assert!(text(&unconfirmed).contains("--yes"), "{}", text(&unconfirmed));
 
-    let done = up.mco(&["rollout", "undo", "worker", "--yes"]);
-    assert!(done.status.success(), "{}", text(&done));
+    let done = json_of(up, &["rollout", "undo", "worker", "--yes", "-o", "json"], 0);
+    assert_eq!(done["done"], json!(true));
+    assert_eq!(done["edits"], report["edits"]);
     up.wait("worker");
     assert_eq!(up.status("worker")["target"], json!(before));
     let contents = fs::read_to_string(up.file("worker-0", "etc/motd")).unwrap();

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use support::eventually;
+use support::{Killed, eventually};
 
 /// One command may wait for a rollout.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -203,14 +203,7 @@ impl Drop for Terminal {
 }
 
 /// What a reader started in the other terminal.
-struct OtherTerminal(Child);
-
-impl Drop for OtherTerminal {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+struct OtherTerminal(#[expect(dead_code, reason = "ends with it")] Killed);
 
 impl OtherTerminal {
     fn start(home: &Path) -> Self {
@@ -226,7 +219,7 @@ impl OtherTerminal {
             .stderr(file)
             .spawn()
             .unwrap();
-        let started = Self(child);
+        let started = Self(Killed(child));
         eventually("mco up has started, and every pool is updated", || {
             let text = fs::read_to_string(&log).unwrap();
             text.contains("Ctrl-C stops it").then_some(())?;

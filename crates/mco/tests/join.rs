@@ -1,10 +1,12 @@
 //! A machine joins a running `mco up` with one pasted command: one process each, nothing shared but a TLS connection.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod support;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,23 +16,11 @@ use kube::api::{DeleteParams, PostParams};
 use mco_api::MachineConfig;
 use serde_json::{Value, json};
 
-/// Generous, because test machines are busy; nothing here takes a tenth of it.
-const DEADLINE: Duration = Duration::from_mins(2);
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use support::{Killed, eventually};
 
 /// An `mco up` without local nodes.
 struct Up {
-    _process: Running,
-    data: PathBuf,
+    process: support::Up,
     runtime: tokio::runtime::Runtime,
     client: kube::Client,
 }
@@ -41,9 +31,9 @@ fn mco(arguments: &[&str]) -> Command {
     command
 }
 
-fn logged(mut command: Command, log: &Path) -> Running {
+fn logged(mut command: Command, log: &Path) -> Killed {
     let log = fs::File::create(log).unwrap();
-    Running(
+    Killed(
         command
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -54,35 +44,11 @@ fn logged(mut command: Command, log: &Path) -> Running {
 
 impl Up {
     fn start(scratch: &Path, listen: &str) -> Self {
-        let data = scratch.join("data");
-        let mut command = mco(&[
-            "up",
-            "--port",
-            "0",
-            "--server-port",
-            "0",
-            "--nodes",
-            "none",
-            "--listen",
-            listen,
-        ]);
-        command.arg("--data-dir").arg(&data);
-        let process = logged(command, &scratch.join("up.log"));
-        eventually("mco up says where things are", || {
-            let text = fs::read_to_string(scratch.join("up.log")).unwrap();
-            text.contains("Ctrl-C stops it").then_some(())
-        });
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let kubeconfig = kube::config::Kubeconfig::read_from(data.join("kubeconfig")).unwrap();
-        let client = runtime.block_on(async {
-            let options = kube::config::KubeConfigOptions::default();
-            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            kube::Client::try_from(config.unwrap()).unwrap()
-        });
+        let options = ["--nodes", "none", "--listen", listen];
+        let up = support::Up::start_with(&scratch.join("data"), &options);
+        let (runtime, client) = up.client();
         Self {
-            _process: process,
-            data,
+            process: up,
             runtime,
             client,
         }
@@ -93,7 +59,7 @@ impl Up {
         command
             .args(options)
             .arg("--data-dir")
-            .arg(&self.data)
+            .arg(&self.process.data)
             .output()
             .unwrap()
     }
@@ -113,10 +79,7 @@ impl Up {
     }
 
     fn pool(&self) -> Value {
-        let output = mco(&["status", "worker", "-o", "json"])
-            .env("KUBECONFIG", self.data.join("kubeconfig"))
-            .output()
-            .unwrap();
+        let output = self.process.mco(&["status", "worker", "-o", "json"]);
         let pools: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         pools[0].clone()
     }
@@ -158,17 +121,6 @@ fn join(invitation: &[String], root: &Path, options: &[&str]) -> Command {
     let mut command = mco(&[]);
     command.args(invitation).args(options).arg("--root").arg(root);
     command
-}
-
-fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = check() {
-            return found;
-        }
-        assert!(start.elapsed() < DEADLINE, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 fn is_ready(node: &Node) -> bool {
@@ -236,7 +188,7 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
         .to_owned();
     let revoked = mco(&["up", "--revoke-join-token", &id])
         .arg("--data-dir")
-        .arg(&up.data)
+        .arg(&up.process.data)
         .output()
         .unwrap();
     assert!(revoked.status.success(), "{revoked:?}");

@@ -4,8 +4,6 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -94,32 +92,4 @@ fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
     for node in ["worker-0", "worker-1"] {
         assert!(!up.file(node, "etc/chrony.conf").exists(), "{node}");
     }
-}
-
-#[test]
-fn what_cannot_start_says_why_and_what_to_do() {
-    let scratch = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let mco = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_mco"))
-            .args(arguments)
-            .env("KUBECONFIG", scratch.path().join("missing"))
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        text(&output)
-    };
-    let data = scratch.path().join("data");
-    let data = data.to_str().unwrap();
-    let refusal = mco(&["up", "--data-dir", data, "--port", &port]);
-    assert!(refusal.contains("choose another with --port"), "{refusal}");
-
-    fs::create_dir_all(data).unwrap();
-    fs::write(Path::new(data).join("store.redb"), "not a store").unwrap();
-    let refusal = mco(&["up", "--data-dir", data, "--port", "0"]);
-    assert!(refusal.contains("--fresh"), "{refusal}");
-
-    let refusal = mco(&["status"]);
-    assert!(refusal.contains("choose one with --kubeconfig"), "{refusal}");
 }

@@ -10,6 +10,7 @@ use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::foreign::dns::DNS;
+use mco_api::foreign::feature_gate::FeatureGate;
 use mco_api::foreign::image::Image;
 use mco_api::foreign::infrastructure::Infrastructure;
 use mco_api::foreign::network::Network;
@@ -32,6 +33,7 @@ pub struct Facts {
     pub proxy: Option<Proxy>,
     pub dns: Option<DNS>,
     pub cluster_version: Option<ClusterVersion>,
+    pub feature_gate: Option<FeatureGate>,
     /// The ControllerConfig in force.
     pub existing: Option<ControllerConfig>,
     /// Address of the DNS service of a plain cluster.
@@ -77,6 +79,10 @@ impl Facts {
             self.cluster_version.is_some(),
             ApiResource::erase::<ClusterVersion>(&()),
         );
+        add(
+            self.feature_gate.is_some(),
+            ApiResource::erase::<FeatureGate>(&()),
+        );
         kinds
     }
 }
@@ -109,6 +115,7 @@ pub(crate) async fn gather(cluster: &Cluster) -> Result<Facts, ClusterError> {
         network: cluster.find::<Network>(names::SINGLETON).await?,
         dns: cluster.find::<DNS>(names::SINGLETON).await?,
         cluster_version: cluster.find::<ClusterVersion>(names::CLUSTER_VERSION).await?,
+        feature_gate: cluster.find::<FeatureGate>(names::SINGLETON).await?,
         existing: cluster.find::<ControllerConfig>(CONTROLLER_CONFIG_NAME).await?,
         dns_service: dns_service(cluster).await?,
         published_api_server: published_api_server(cluster).await?,

@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
+use crate::log_levels::LogLevels;
 use crate::metrics::Metrics;
 
 /// How often everything is looked at again, whether or not something changed.
@@ -26,6 +29,8 @@ pub struct Options {
     /// Refuses bad objects when they are written; none where the API server does so itself.
     pub webhook: Option<Webhook>,
     pub resync: Duration,
+    /// Where the operator says how much is to be logged; whoever has the log follows.
+    pub log_levels: watch::Sender<LogLevels>,
     pub metrics: Metrics,
     /// Where metrics are served over plain HTTP; nowhere by default.
     pub metrics_address: Option<SocketAddr>,
@@ -61,6 +66,7 @@ impl Options {
             workloads: Workloads::default(),
             webhook: None,
             resync: RESYNC,
+            log_levels: watch::Sender::default(),
             metrics: Metrics::default(),
             metrics_address: None,
         }

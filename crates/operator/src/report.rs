@@ -28,6 +28,7 @@ pub(crate) struct Story<'a> {
     pub progress: &'a Progress,
     pub pools: &'a [MachineConfigPool],
     pub evaluation: Option<&'a str>,
+    pub boot_images: Option<&'a str>,
 }
 
 /// Creates the ClusterOperator if there is none, so that a cluster that starts can be followed.
@@ -64,6 +65,7 @@ pub(crate) async fn report(
         progress: story.progress,
         pools: story.pools,
         evaluation: story.evaluation,
+        boot_images: story.boot_images,
     };
     let after = cluster_operator::report(&before, &situation, &now());
     options.metrics.reported(&after);

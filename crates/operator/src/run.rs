@@ -21,12 +21,13 @@ use crate::cluster::{Cluster, ClusterError};
 use crate::cluster_operator;
 use crate::controller_config::release_version;
 use crate::facts::{self, Facts};
+use crate::log_levels::LogLevels;
 use crate::manifests::{self, Settings};
 use crate::options::{Options, Workloads};
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
-use crate::scrape;
 use crate::steps::rendering::RenderingError;
+use crate::steps::user_data::Upgrade;
 use crate::steps::{
     definitions, evaluation, machine_configuration, pools, rendering, serving, user_data, workloads,
 };
@@ -71,7 +72,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     if let Some(address) = operator.options.metrics_address {
         let listener = listen("scrapers of metrics", address).await?;
         let metrics = operator.options.metrics.clone();
-        tasks.spawn(scrape::serve(listener, metrics, ending.clone()));
+        let encode = move || metrics.encode();
+        tasks.spawn(mco_serve_metrics::serve(listener, encode, ending.clone()));
     }
     tokio::select! {
         () = stop.cancelled() => {}
@@ -109,6 +111,8 @@ struct Operator {
     facts: Option<Facts>,
     /// What the users' settings should no longer say, as the ClusterOperator tells it.
     evaluation: Option<String>,
+    /// Why the cluster should not be upgraded, as far as its boot images go.
+    boot_images: Option<String>,
     /// The webhook's.
     certificate: Arc<Certificate>,
 }
@@ -123,6 +127,7 @@ impl Operator {
             progress: Progress::default(),
             facts: None,
             evaluation: None,
+            boot_images: None,
             certificate: Arc::default(),
         }
     }
@@ -165,6 +170,7 @@ impl Operator {
             progress: &self.progress,
             pools: &pools,
             evaluation: self.evaluation.as_deref(),
+            boot_images: self.boot_images.as_deref(),
         };
         report::report(&self.cluster, &self.options, &story).await?;
         self.options.metrics.round(started.elapsed(), &self.progress);
@@ -202,13 +208,28 @@ impl Operator {
         self.watches.follow_kinds(known.kinds());
         let certificates = serving::config_server(cluster, &known, options, Timestamp::now());
         progress.run(Step::Certificates, certificates).await;
-        let settings = machine_configuration::machine_configuration(cluster);
-        progress.run(Step::MachineConfiguration, settings).await;
+        let mut settings = None;
+        let release = release_version(facts.as_ref(), options);
+        let work = async {
+            let found = settings.insert(machine_configuration::present(cluster).await?);
+            machine_configuration::boot_images(cluster, &known, &release, found).await
+        };
+        progress.run(Step::MachineConfiguration, work).await;
+        if let Some(settings) = &settings {
+            self.boot_images = machine_configuration::obstacle(settings);
+            let levels = LogLevels::of(settings);
+            options
+                .log_levels
+                .send_if_modified(|told| std::mem::replace(told, levels) != levels);
+        }
+        let upgrade = settings
+            .as_ref()
+            .map_or(Upgrade::Never, machine_configuration::upgrade);
         let required = pools::required(cluster, facts.as_ref());
         progress.run(Step::MachineConfigPools, required).await;
         let user_data = async {
             let pools = pools::all(cluster).await?;
-            user_data::user_data(cluster, &pools, &known, options).await
+            user_data::user_data(cluster, &pools, &known, options, upgrade).await
         };
         progress.run(Step::UserData, user_data).await;
         if let Some(webhook) = &options.webhook {
@@ -303,5 +324,6 @@ fn deployment_settings(facts: &Facts, options: &Options) -> Settings {
         api_server_url: status
             .map(|status| status.api_server_internal_uri)
             .unwrap_or_default(),
+        log_level: options.log_levels.borrow().operands,
     }
 }

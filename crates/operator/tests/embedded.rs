@@ -4,14 +4,16 @@
 mod common;
 
 use common::{Running, eventually};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use mco_api::foreign::cluster_operator::ClusterOperator;
+use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::annotations;
 use mco_api::{ContainerRuntimeConfig, ControllerConfig, MachineConfigPool, MachineConfiguration};
 use mco_core::bootstrap::default_controller_config;
-use mco_operator::Options;
+use mco_operator::{LogLevels, Options};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -219,6 +221,128 @@ async fn settings_that_will_be_forbidden_are_told_until_they_are_gone() {
         (evaluated().await? == nothing).then_some(())
     })
     .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn user_data_that_others_made_trusts_the_present_authority() {
+    let running = Running::start().await;
+    let machines: Api<Secret> = Api::namespaced(running.client(), "openshift-machine-api");
+    let source = |secret: &Secret, place: &str| {
+        let text = secret.data.as_ref().unwrap()["userData"].0.clone();
+        let document: Value = serde_json::from_slice(&text).unwrap();
+        document.pointer(place).cloned().unwrap_or_default()
+    };
+    let authority = "/ignition/security/tls/certificateAuthorities/0/source";
+    let managed = eventually("the managed user data", || async {
+        machines.get_opt("worker-user-data-managed").await.ok().flatten()
+    })
+    .await;
+    let present = source(&managed, authority);
+    let old = json!({"ignition": {
+        "version": "2.2.0",
+        "config": {"append": [{"source": "https://elsewhere:22623/config/worker"}]},
+        "security": {"tls": {"certificateAuthorities": [{"source": "data:,old"}]}},
+    }});
+    let old = ByteString(old.to_string().into_bytes());
+    let mut theirs = Secret {
+        data: Some([("userData".to_owned(), old)].into()),
+        ..Secret::default()
+    };
+    theirs.metadata.name = Some("theirs".to_owned());
+    machines.create(&PostParams::default(), &theirs).await.unwrap();
+    let theirs = eventually("the present authority", || async {
+        let secret = machines.get("theirs").await.ok()?;
+        (source(&secret, authority) == present).then_some(secret)
+    })
+    .await;
+    assert_eq!(
+        source(&theirs, "/ignition/version"),
+        "2.2.0",
+        "old images need the old version"
+    );
+    assert_eq!(
+        source(&theirs, "/ignition/config/append/0/source"),
+        "https://elsewhere:22623/config/worker"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_said_about_logs_is_passed_on_while_the_operator_runs() {
+    let options = Options::new("0.1.0");
+    let mut levels = options.log_levels.subscribe();
+    let running = Running::with(options).await;
+    let settings = running.settings().await;
+    for (spec, expected) in [
+        (
+            json!({"operatorLogLevel": "Debug"}),
+            (LogLevel::Debug, LogLevel::Normal),
+        ),
+        (json!({"logLevel": "Trace"}), (LogLevel::Debug, LogLevel::Trace)),
+        (
+            json!({"operatorLogLevel": null, "logLevel": null}),
+            (LogLevel::Normal, LogLevel::Normal),
+        ),
+    ] {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        settings
+            .patch("cluster", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        let (operator, operands) = expected;
+        let expected = LogLevels { operator, operands };
+        let told = levels.wait_for(|levels| *levels == expected);
+        tokio::time::timeout(common::DEADLINE, told)
+            .await
+            .expect("the levels are told")
+            .unwrap();
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn boot_images_that_are_too_old_keep_the_cluster_from_upgrading() {
+    let running = Running::start().await;
+    running.play_controllers().await;
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let settings = running.settings().await;
+    let upgradeable = || async {
+        let found = operators.get_opt("machine-config").await.ok().flatten()?;
+        let mut conditions = found.status?.conditions.into_iter();
+        let condition = conditions.find(|one| one.type_ == "Upgradeable")?;
+        Some((condition.status, condition.reason, condition.message))
+    };
+    let old = json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": "4.12.0"}});
+    for (asked, expected, why) in [
+        (Value::Null, ("True", "AsExpected"), ""),
+        (
+            old,
+            ("False", "ClusterBootImageSkewError"),
+            "OCP boot image version 4.12.0",
+        ),
+        (
+            json!({"mode": "None", "manual": null}),
+            ("True", "AsExpected"),
+            "",
+        ),
+    ] {
+        let patch = Patch::Merge(json!({"spec": {"bootImageSkewEnforcement": asked}}));
+        settings
+            .patch("cluster", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        eventually(expected.1, || async {
+            let (status, reason, message) = upgradeable().await?;
+            let told = (status.as_str(), reason.as_str()) == expected && message.contains(why);
+            let enforced = settings.get("cluster").await.unwrap().status.unwrap_or_default();
+            let mode = enforced
+                .boot_image_skew_enforcement_status
+                .map(|status| status.mode);
+            (told && mode.as_deref() == asked["mode"].as_str()).then_some(())
+        })
+        .await;
+    }
     running.stop().await;
 }
 

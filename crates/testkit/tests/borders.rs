@@ -14,11 +14,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-core", &["mco-ignition", "mco-api"]),
     // For the simulated fleet, which talks to the controllers in their own words.
     ("mco-testkit", &["mco-api", "mco-core"]),
-    ("mco-controllers", &["mco-api", "mco-core"]),
+    ("mco-serve-metrics", &[]),
+    ("mco-controllers", &["mco-api", "mco-core", "mco-serve-metrics"]),
     ("mco-host", &[]),
     ("mco-daemon", &["mco-ignition", "mco-api", "mco-core", "mco-host"]),
     ("mco-server", &["mco-ignition", "mco-api", "mco-core"]),
-    ("mco-operator", &["mco-ignition", "mco-api", "mco-core"]),
+    (
+        "mco-operator",
+        &["mco-ignition", "mco-api", "mco-core", "mco-serve-metrics"],
+    ),
     ("mco-console", &["mco-api", "mco-core"]),
     ("mco-apiserver", &[]),
     ("mco-parity", &[]),
@@ -60,9 +64,12 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+fn metadata() -> Value {
+    serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--no-deps"])).unwrap()
+}
+
 fn known_by_each() -> BTreeMap<String, BTreeSet<String>> {
-    let metadata: Value =
-        serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--no-deps"])).unwrap();
+    let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
     let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
     let ours: BTreeSet<String> = packages.iter().map(name).collect();
@@ -118,6 +125,23 @@ fn what_decides_does_not_act() {
             assert!(!used.contains(acting), "{name} depends on {acting}");
         }
     }
+}
+
+/// What people type first is `cargo run --release -- up`, without saying which of the workspace's programs they mean.
+#[test]
+fn one_program_is_what_cargo_runs() {
+    let metadata = metadata();
+    let is_default = |package: &&Value| {
+        let members = metadata["workspace_default_members"].as_array().unwrap();
+        members.contains(&package["id"])
+    };
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let targets = packages
+        .filter(is_default)
+        .flat_map(|package| package["targets"].as_array().unwrap());
+    let programs = targets.filter(|target| target["kind"][0] == "bin");
+    let names: Vec<&Value> = programs.map(|program| &program["name"]).collect();
+    assert_eq!(names, ["mco"]);
 }
 
 #[test]

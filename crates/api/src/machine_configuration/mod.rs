@@ -2,9 +2,11 @@
 
 mod boot_images;
 mod disruption;
+mod log_level;
 
 pub use boot_images::*;
 pub use disruption::*;
+pub use log_level::LogLevel;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;

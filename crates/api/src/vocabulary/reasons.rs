@@ -8,6 +8,7 @@ pub mod pool {
     pub const BUILD_FAILED: &str = "BuildFailed";
     pub const BUILDING: &str = "Building";
     pub const BUILD_SUCCESS: &str = "BuildSuccess";
+    pub const BUILD_INTERRUPTED: &str = "BuildInterrupted";
     pub const BUILD_PENDING: &str = "BuildPending";
     pub const NO_LAYERED_OBJECTS: &str = "NoLayeredObjects";
 

@@ -31,24 +31,21 @@ pub fn events(
     stop: CancellationToken,
 ) -> UnsyncBoxBody<Bytes, Infallible> {
     // Has not seen even the present state: a tab hears of news at once, in case something changed after its page was made.
-    let changes = hub.changes();
+    let follower = hub.follower();
     // The hub and the slot live as long as the stream.
-    let state = (hub, slot, changes, stop, true);
-    let stream = stream::unfold(state, |(hub, slot, mut changes, stop, first)| async move {
+    let state = (hub, slot, follower, stop, true);
+    let stream = stream::unfold(state, |(hub, slot, mut follower, stop, first)| async move {
         let text = if first {
             HELLO
         } else {
             tokio::select! {
                 () = stop.cancelled() => return None,
-                changed = changes.changed() => match changed {
-                    Ok(()) => NEWS,
-                    Err(_) => return None,
-                },
+                () = hub.news(&mut follower) => NEWS,
                 () = tokio::time::sleep(KEEP_ALIVE) => STILL_THERE,
             }
         };
         let frame = Frame::data(Bytes::from_static(text.as_bytes()));
-        Some((Ok(frame), (hub, slot, changes, stop, false)))
+        Some((Ok(frame), (hub, slot, follower, stop, false)))
     });
     StreamBody::new(stream).boxed_unsync()
 }

@@ -43,7 +43,7 @@ impl Scale {
             nodes: number("FLEET_NODES", 5_000),
             pools: number("FLEET_POOLS", 20),
             configs: number("FLEET_CONFIGS", 200),
-            each: Duration::from_secs(number("FLEET_SECONDS", 20) as u64),
+            each: Duration::from_secs(number("FLEET_SECONDS", 30) as u64),
         }
     }
 
@@ -183,7 +183,7 @@ fn config(name: &str, role: &str, text: &str) -> MachineConfig {
 async fn target_of_worker(client: &Client) -> String {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let pool = pools.get("worker").await.unwrap();
-    pool.spec.configuration.reference.name.unwrap_or_default()
+    pool.target_name().to_owned()
 }
 
 /// Waits until every machine of every pool has its pool's target, and the worker pool's is another than `old`.
@@ -195,17 +195,11 @@ async fn settled(client: &Client, scale: &Scale, old: &str) {
         let mut machines = 0;
         let settled = all.iter().all(|pool| {
             let status = pool.status.clone().unwrap_or_default();
-            let target = pool
-                .spec
-                .configuration
-                .reference
-                .name
-                .as_deref()
-                .unwrap_or_default();
+            let target = pool.target_name();
             machines += usize::try_from(status.machine_count).unwrap_or_default();
             let moved = pool.metadata.name.as_deref() != Some("worker") || target != old;
             moved
-                && status.configuration.reference.name.as_deref() == Some(target)
+                && status.configuration.name() == target
                 && condition::holds(&status.conditions, condition::UPDATED)
         });
         if settled && machines == scale.nodes {

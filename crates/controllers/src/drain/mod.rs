@@ -15,7 +15,6 @@ use mco_api::vocabulary::events;
 use mco_core::drain::{self, Completion, Decision, DrainRecord, Lift, Pace, decide, pace};
 use mco_core::node_progress::Phase;
 use mco_core::rollout::patch::merge_patch;
-use mco_core::rollout::target::target_name;
 use mco_core::rollout::{Action, Event, NodeView};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -153,7 +152,7 @@ fn arrives(cluster: &Cluster, node: &Node, request: &str) -> Option<Value> {
     let pool = cluster.members.home(node.metadata.name.as_deref()?).pool?;
     let pool = cluster.pools.get(&pool)?;
     let view = NodeView::new(node);
-    let target = target_name(&pool);
+    let target = pool.target_name();
     let arrives = !target.is_empty()
         && view.desired_config == target
         && request == annotation::drain::uncordon(target)

@@ -207,10 +207,10 @@ impl Cluster {
     /// Waits until all machines of a pool have its target, and its target is what its configs make.
     pub async fn updated(&self, name: &str) -> MachineConfigPool {
         self.pool_where(name, "is updated", |pool| {
-            let target = pool.spec.configuration.reference.name.as_ref();
+            let target = pool.target_name();
             let status = pool.status.clone().unwrap_or_default();
-            target.is_some()
-                && status.configuration.reference.name.as_ref() == target
+            !target.is_empty()
+                && status.configuration.name() == target
                 && holds(pool, condition::UPDATED)
                 && !holds(pool, condition::UPDATING)
         })
@@ -236,7 +236,7 @@ impl Drop for Cluster {
 }
 
 pub fn target(pool: &MachineConfigPool) -> String {
-    pool.spec.configuration.reference.name.clone().unwrap_or_default()
+    pool.target_name().to_owned()
 }
 
 pub fn holds(pool: &MachineConfigPool, type_: &str) -> bool {

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
+use mco_api::MachineConfiguration;
+use mco_api::machine_configuration::MachineConfigurationSpec;
 use mco_api::vocabulary::names;
 use mco_testkit::fleet::Behaviour;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -78,4 +81,30 @@ async fn metrics_are_answered_where_an_option_says_and_events_tell_the_story() {
         expected.is_subset(&reasons).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_nobody_watches_over_boot_images_can_be_seen() {
+    let cluster = Cluster::start(0, Behaviour::default()).await;
+    let settings = MachineConfiguration::new("cluster", MachineConfigurationSpec::default());
+    cluster.create(&settings).await;
+    let old = json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": "4.12.0"}});
+    for (enforced, expected) in [
+        (json!({"mode": "None"}), 1),
+        (old, 0),
+        (json!({"mode": "None", "manual": null}), 1),
+    ] {
+        let patch = Patch::Merge(json!({"status": {"bootImageSkewEnforcementStatus": enforced}}));
+        cluster
+            .api::<MachineConfiguration>()
+            .patch_status("cluster", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        let line = format!("mcc_boot_image_skew_enforcement_none {expected}\n");
+        eventually(&line, || async {
+            let text = cluster.metrics.encode().unwrap();
+            text.contains(&line).then_some(())
+        })
+        .await;
+    }
 }

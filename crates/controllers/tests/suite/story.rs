@@ -25,15 +25,8 @@ async fn from_the_first_config_to_a_pool_of_ones_own() {
         })
         .await;
     assert_eq!(
-        updating
-            .status
-            .clone()
-            .unwrap()
-            .configuration
-            .reference
-            .name
-            .as_deref(),
-        Some(worker.as_str()),
+        updating.status.clone().unwrap().configuration.name(),
+        worker,
         "CONFIG shows what everybody had"
     );
     let rendered: MachineConfig = cluster.api().get(&with_test).await.unwrap();

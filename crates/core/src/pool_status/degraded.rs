@@ -1,4 +1,5 @@
-//! The conditions that tell what is broken: NodeDegraded, ImageBuildDegraded when it is outdated, and their sum.
+//! The conditions that tell what is broken: NodeDegraded, ImageBuildDegraded when it is outdated, their sum, and whether
+//! an image build was stopped.
 //!
 //! RenderDegraded and the others belong to whoever does that work; here they are only read.
 
@@ -27,6 +28,13 @@ pub(super) fn render(pool: &str, outcome: RenderOutcome<'_>, now: &Time) -> Mach
     match outcome {
         RenderOutcome::Rendered => condition::not_render_degraded(now.clone()),
         RenderOutcome::Failed(why) => condition::render_degraded(pool, &why, now.clone()),
+    }
+}
+
+pub(super) fn pinned_images(pool: &str, outcome: Result<(), &str>, now: &Time) -> MachineConfigPoolCondition {
+    match outcome {
+        Ok(()) => condition::not_pinned_image_sets_degraded(now.clone()),
+        Err(why) => condition::pinned_image_sets_degraded(pool, &why, now.clone()),
     }
 }
 
@@ -98,6 +106,23 @@ fn failure(node: &MachineConfigNode) -> Option<&str> {
         condition.type_ == machine_config_node::NODE_DEGRADED && condition.status == status::TRUE
     })?;
     Some(&degraded.message)
+}
+
+/// An image for the present target that nobody builds any more will not come by itself. A pool that never had such a
+/// build says nothing about it.
+pub(super) fn interrupted_build(
+    conditions: &[MachineConfigPoolCondition],
+    pool: &PoolView<'_>,
+    now: &Time,
+) -> Option<MachineConfigPoolCondition> {
+    let type_ = condition::BUILD_INTERRUPTED;
+    if pool.layering.build_state() == Some(BuildState::Interrupted) {
+        let build = pool.layering.build_name().unwrap_or_default();
+        let message = format!("OS image build {build} was interrupted");
+        let reason = reasons::pool::BUILD_INTERRUPTED;
+        return Some(condition::is_true(type_, reason, message, now.clone()));
+    }
+    condition::holds(conditions, type_).then(|| condition::is_false(type_, "", "", now.clone()))
 }
 
 /// Why a build failure that the status still shows is history.

@@ -18,7 +18,7 @@ use mco_api::machine_config_pool::{
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::events;
 
-use crate::rollout::target::{reached_target, target_name};
+use crate::rollout::target::reached_target;
 use crate::rollout::{Event, PoolPlan, PoolView, Target};
 
 pub use counts::Counts;
@@ -38,6 +38,8 @@ pub struct Inputs<'a> {
     pub os_image_stream: Option<&'a str>,
     /// How the latest render of the pool went; without it the status keeps what it says.
     pub render: Option<RenderOutcome<'a>>,
+    /// Whether it could be decided which images the machines keep; without it the status keeps what it says.
+    pub pinned_images: Option<Result<(), &'a str>>,
 }
 
 /// How a render of a pool went.
@@ -56,14 +58,18 @@ pub struct Report {
     pub changed: bool,
 }
 
-/// The status of a pool. Before the first render, and for a pool that selects every node, it says nothing but that
-/// rendering fails, if it does.
+/// The status of a pool. Before the first render, and for a pool that selects every node, it says nothing but whether
+/// rendering fails and images are pinned.
 pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     let mut before = pool.pool.status.clone().unwrap_or_default();
     if let Some(outcome) = inputs.render {
         condition::set(&mut before.conditions, degraded::render(pool.name, outcome, now));
     }
-    if target_name(pool.pool).is_empty() || pool.selects_everything() {
+    if let Some(outcome) = inputs.pinned_images {
+        let pinned = degraded::pinned_images(pool.name, outcome, now);
+        condition::set(&mut before.conditions, pinned);
+    }
+    if pool.pool.target_name().is_empty() || pool.selects_everything() {
         if inputs.render.is_some() {
             degraded::write(&mut before.conditions, pool, inputs, now);
         }
@@ -107,6 +113,9 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
         condition::set(&mut status.conditions, new);
     }
     degraded::write(&mut status.conditions, pool, inputs, now);
+    if let Some(interrupted) = degraded::interrupted_build(&status.conditions, pool, now) {
+        condition::set(&mut status.conditions, interrupted);
+    }
     let sound = all_updated && !condition::holds(&status.conditions, condition::DEGRADED);
     status.os_image_stream = inputs
         .os_image_stream
@@ -125,7 +134,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
 /// The target as the conditions name it; the image appears as soon as there is one.
 fn described_target(pool: &PoolView<'_>, target: Option<Target>) -> Target {
     target.unwrap_or_else(|| Target {
-        config: target_name(pool.pool).to_owned(),
+        config: pool.pool.target_name().to_owned(),
         image: Some(pool.layering.image().to_owned()).filter(|image| !image.is_empty()),
     })
 }

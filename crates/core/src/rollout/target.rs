@@ -73,7 +73,7 @@ impl<'a> Layering<'a> {
             return Self::default();
         };
         let name = config.metadata.name.as_deref();
-        let target = target_name(pool);
+        let target = pool.target_name();
         let annotations = config.metadata.annotations.as_ref();
         let named = annotations.and_then(|all| all.get(build::CURRENT_MACHINE_OS_BUILD));
         let (mut named_build, mut any_build) = (None, None);
@@ -151,7 +151,7 @@ impl<'a> Layering<'a> {
 
 /// Whether the machines of this pool can be sent to its target now, and what exactly that is.
 pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
-    let config = target_name(pool);
+    let config = pool.target_name();
     if config.is_empty() {
         return Gate::NoTarget;
     }
@@ -185,7 +185,7 @@ pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
 /// What counts as updated in the pool's status: the target itself, also while its image is being built again.
 /// `None` while no machine can have reached it.
 pub fn reached_target(pool: &MachineConfigPool, layering: &Layering<'_>) -> Option<Target> {
-    let config = target_name(pool);
+    let config = pool.target_name();
     let image = layering.image();
     if config.is_empty() || (layering.is_layered() && (image.is_empty() || layering.build.is_none())) {
         return None;
@@ -194,16 +194,6 @@ pub fn reached_target(pool: &MachineConfigPool, layering: &Layering<'_>) -> Opti
         config: config.to_owned(),
         image: layering.is_layered().then(|| image.to_owned()),
     })
-}
-
-/// The rendered config that the pool shall reach; empty before the first render.
-pub fn target_name(pool: &MachineConfigPool) -> &str {
-    pool.spec
-        .configuration
-        .reference
-        .name
-        .as_deref()
-        .unwrap_or_default()
 }
 
 fn digest_of<'a>(layering: &Layering<'a>) -> &'a str {

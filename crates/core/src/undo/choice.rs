@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::Event;
 use mco_api::vocabulary::events::rollout;
 use mco_api::{MachineConfig, MachineConfigPool};
 
-use crate::rollout::target::target_name;
 use crate::timeline::time_of;
 
 /// The config before the pool's target: the one its machines come from while they are on their way; else the one that
@@ -14,7 +13,7 @@ pub fn former<'a>(
     rendered: &'a [MachineConfig],
     events: &[Event],
 ) -> Option<&'a MachineConfig> {
-    let target = target_name(pool);
+    let target = pool.target_name();
     let named = |name: &str| {
         rendered
             .iter()

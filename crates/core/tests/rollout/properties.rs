@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::budget::max_unavailable;
-use mco_core::rollout::target::target_name;
 use mco_core::rollout::{Action, Because, Plan, View, plan, waves};
 use proptest::prelude::*;
 use serde_json::json;
@@ -83,7 +82,7 @@ fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
         .flat_map(|pool| pool.members.iter().map(|member| (member.name, pool.name)))
         .collect();
     for pool in &view.pools {
-        let target = target_name(pool.pool);
+        let target = pool.pool.target_name();
         let limit = max_unavailable(
             pool.name,
             pool.pool.spec.max_unavailable.as_ref(),

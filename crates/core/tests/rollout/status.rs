@@ -417,6 +417,63 @@ fn certificates_and_pinned_images_are_shown() {
 }
 
 #[test]
+fn sets_of_images_that_cannot_be_decided_are_told_and_do_not_degrade_the_pool() {
+    let fleet = nodes("a v1/v1");
+    let report_after = |before: &MachineConfigPool, outcome| {
+        let inputs = Inputs {
+            pinned_images: outcome,
+            ..Inputs::default()
+        };
+        report_with(before, &fleet, &inputs).status
+    };
+    let shown = |status: &MachineConfigPoolStatus| {
+        let pinned = condition::find(&status.conditions, "PinnedImageSetsDegraded")?;
+        Some((pinned.status.clone(), pinned.message.clone()))
+    };
+    let mut pool = pool("worker", "v1", json!({}));
+    let silent = report_after(&pool, None);
+    assert_eq!(shown(&silent), None);
+    let failed = report_after(&pool, Some(Err("too many")));
+    let told = "Failed to populate pinned image sets for pool worker: too many";
+    assert_eq!(shown(&failed), Some(("True".to_owned(), told.to_owned())));
+    assert!(!condition::holds(&failed.conditions, "Degraded"));
+    pool.status = Some(failed);
+    assert_eq!(
+        shown(&report_after(&pool, None)),
+        Some(("True".to_owned(), told.to_owned())),
+        "while nobody says otherwise it stays"
+    );
+    let well = report_after(&pool, Some(Ok(())));
+    assert_eq!(shown(&well), Some(("False".to_owned(), String::new())));
+    pool.spec.configuration.reference.name = None;
+    pool.status = None;
+    let early = report_after(&pool, Some(Err("too many")));
+    assert_eq!(
+        shown(&early),
+        Some(("True".to_owned(), told.to_owned())),
+        "before the first render too"
+    );
+}
+
+#[test]
+fn a_build_that_was_stopped_is_told_until_another_one_begins() {
+    let mut pool = pool("worker", "v1", json!({}));
+    let (configs, nodes) = ([config("i", None)], nodes("a v0/v0 image=h/h"));
+    let mut after = |state: &str| {
+        let builds = [build("b", "v1", state, "i")];
+        let view = View::new([&pool], &nodes).with_images(&configs, &builds);
+        let status = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1)).status;
+        pool.status = Some(status.clone());
+        let told = condition::find(&status.conditions, "BuildInterrupted");
+        told.map(|told| format!("{} {} {}", told.status, told.reason, told.message))
+    };
+    assert_eq!(after("Building"), None, "nothing to tell");
+    let interrupted = Some("True BuildInterrupted OS image build b was interrupted".to_owned());
+    assert_eq!(after("Interrupted"), interrupted);
+    assert_eq!(after("Building"), Some("False  ".to_owned()));
+}
+
+#[test]
 fn in_a_layered_pool_the_image_says_how_far_it_is() {
     let cases = [
         (

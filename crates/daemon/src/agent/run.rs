@@ -210,8 +210,8 @@ impl Agent {
                 () = pause.over() => Wake::TimeIsUp,
                 () = tokio::time::sleep_until(quiet_since + SETTLED), if !shrunk => {
                     shrunk = true;
-                    if let Err(problem) = footprint::give_back_program() {
-                        debug!("the program's memory stays: {problem}");
+                    if let Err(problem) = footprint::give_back() {
+                        debug!("unused memory stays: {problem}");
                     }
                     continue;
                 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Format;
+use super::{Format, Output};
 use crate::connection::Connection;
 
 /// Show what every pool and node does, what it waits for, and how long it will take.
@@ -28,9 +28,8 @@ pub struct Status {
     /// Show it again whenever something changes, until Ctrl-C.
     #[arg(short, long, conflicts_with = "output")]
     pub watch: bool,
-    /// Print this format.
-    #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    #[command(flatten)]
+    pub output: Output,
     #[command(flatten)]
     pub connection: Connection,
 }
@@ -68,9 +67,8 @@ pub struct Node {
     /// The node.
     #[arg(value_name = "NODE")]
     pub name: String,
-    /// Print this format.
-    #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    #[command(flatten)]
+    pub output: Output,
     #[command(flatten)]
     pub connection: Connection,
 }
@@ -91,9 +89,8 @@ pub struct Drift {
     /// Only this node.
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
-    /// Print this format.
-    #[arg(short, long, value_enum)]
-    pub output: Option<Format>,
+    #[command(flatten)]
+    pub output: Output,
     #[command(flatten)]
     pub connection: Connection,
 }
@@ -104,6 +101,7 @@ pub struct Drift {
 Examples:
   mco gather
   mco gather --out bundle.tar.gz
+  mco gather -o json
 
 Removed are the data of Secrets and ConfigMaps, the contents of files and units in
 MachineConfigs (sizes and hashes are left), keys, password hashes, pull secrets,
@@ -113,6 +111,8 @@ pub struct Gather {
     /// The file to write; by default mco-gather-<time>.tar.gz here.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
     #[command(flatten)]
     pub connection: Connection,
 }
@@ -137,7 +137,7 @@ pub enum RolloutAction {
     /// Let a paused pool go on.
     Resume(OnePool),
     /// List the configurations a pool has had, the newest first.
-    History(OnePool),
+    History(History),
     Undo(Undo),
 }
 
@@ -148,6 +148,7 @@ Examples:
   mco rollout undo worker
   mco rollout undo worker --dry-run
   mco rollout undo worker --to rendered-worker-8ce1b1ab --yes
+  mco rollout undo worker --dry-run -o json
 
 MachineConfigs that were added since are deleted, those that were changed get their
 former contents back, and what was taken away is put into one MachineConfig, by
@@ -163,13 +164,24 @@ pub struct Undo {
     #[arg(long, value_name = "RENDERED")]
     pub to: Option<String>,
     /// Do not ask.
-    #[arg(short, long, conflicts_with = "dry_run")]
+    #[arg(short, long, group = "decided")]
     pub yes: bool,
     /// Only show what would be done.
-    #[arg(long)]
+    #[arg(long, group = "decided")]
     pub dry_run: bool,
+    /// Print this format instead of text; nobody is asked then, so it takes --yes or --dry-run.
+    #[arg(short, long, value_enum, requires = "decided")]
+    pub output: Option<Format>,
     #[command(flatten)]
     pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct History {
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub of: OnePool,
 }
 
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub use client::{Drift, Gather, Node, OnePool, Rollout, RolloutAction, Status, Undo, Wait};
+pub use client::{Drift, Gather, History, Node, OnePool, Rollout, RolloutAction, Status, Undo, Wait};
 pub use console::Console;
 pub use operator::{Controller, Install, Operator};
 pub use plan::Plan;
@@ -62,6 +62,20 @@ pub enum Format {
     Json,
     /// For programs: YAML.
     Yaml,
+}
+
+/// The option of every command that prints something for people.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Output {
+    /// Print this format instead of text.
+    #[arg(
+        id = "output",
+        short = 'o',
+        long = "output",
+        value_name = "OUTPUT",
+        value_enum
+    )]
+    pub format: Option<Format>,
 }
 
 /// What the base configuration of every machine is made from, beside the manifests.

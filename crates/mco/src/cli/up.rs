@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::SignedDuration;
 
-use crate::commands::up::nodes::Fleet;
+use crate::commands::up::nodes::{Fleet, LocalNode};
 
 /// Run a whole cluster's machine configuration in one process: the API, and everything that works with it.
 #[derive(Debug, Args)]
@@ -30,8 +30,13 @@ Everything it knows is kept in one directory, the administrator's kubeconfig
 in <data-dir>/kubeconfig and the log in <data-dir>/mco.log. Ctrl-C stops it;
 the next start carries on where it stopped, also after a crash. No root needed.
 
-The console's address is printed last. It logs one browser in, once; the address
-for the next one is then in <data-dir>/console.")]
+While it starts it shows how far each part is, on standard error. Then it prints
+where the kubeconfig is, three commands to try, and the console's address, which
+comes last. That address logs one browser in, once; the one for the next is then
+in <data-dir>/console.
+
+A damaged directory is not used: what is wrong is told, with the least that has
+to go, and --fresh starts over without any of it.")]
 pub struct Up {
     /// Where everything is kept; by default mco/ in your data directory.
     #[arg(long, value_name = "DIR")]
@@ -69,6 +74,20 @@ pub struct Up {
     pub bare: bool,
     #[command(flatten)]
     pub join: JoinTokens,
+}
+
+impl Up {
+    /// The nodes that are directories with a daemon each.
+    pub fn local_nodes(&self) -> impl Iterator<Item = LocalNode> + use<> {
+        let local = self.simulate.is_none().then_some(self.nodes);
+        local.into_iter().flat_map(Fleet::nodes)
+    }
+
+    /// How many nodes there are before any machine joins.
+    pub fn own_nodes(&self) -> usize {
+        self.simulate
+            .map_or_else(|| self.local_nodes().count(), usize::from)
+    }
 }
 
 /// What is asked of an `mco up` that runs already.

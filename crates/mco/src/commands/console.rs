@@ -14,11 +14,12 @@ use super::VERSION;
 use super::up::bind;
 use crate::cli::Console;
 use crate::input;
+use crate::log::Log;
 use crate::output::{self, Outcome};
 use crate::runtime;
 
 pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
-    runtime::log_to(std::io::stderr);
+    Log::start(std::io::stderr);
     runtime::run(2, |stop| async move {
         let tls = match (&arguments.tls_cert, &arguments.tls_key) {
             (Some(certificate), Some(key)) => Some(tls(certificate, key)?),

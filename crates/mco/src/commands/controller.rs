@@ -11,6 +11,7 @@ use super::VERSION;
 use crate::cli::Controller;
 use crate::input;
 use crate::leader;
+use crate::log::Log;
 use crate::output::Outcome;
 use crate::runtime;
 
@@ -18,7 +19,7 @@ use crate::runtime;
 const LEASE: &str = "machine-config-controller";
 
 pub fn run(arguments: Controller) -> anyhow::Result<Outcome> {
-    runtime::log_to(std::io::stderr);
+    Log::start(std::io::stderr);
     let templates = match &arguments.templates {
         Some(directory) => input::template_tree(directory)?,
         None => TemplateTree::embedded(),

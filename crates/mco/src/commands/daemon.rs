@@ -29,6 +29,7 @@ use crate::cli::daemon::{
     OnceFrom,
 };
 use crate::input::count;
+use crate::log::Log;
 use crate::output::{self, Outcome};
 
 /// A little less than a kubelet gives a pod of ours to end. A step that is cut off all the same is finished or undone by
@@ -86,11 +87,7 @@ fn serve<Work>(
 where
     Work: Future<Output = anyhow::Result<()>>,
 {
-    tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .init();
+    Log::start(std::io::stderr);
     // Fails only if one is installed already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -245,10 +242,7 @@ fn shape(shape: &Shape) -> String {
 
 fn show_status(arguments: &DaemonStatus) -> anyhow::Result<Outcome> {
     let status = status::status(&machine(&arguments.machine)?)?;
-    match arguments.output {
-        Some(format) => output::print_as(format, &status)?,
-        None => output::print(&lines(&status))?,
-    }
+    output::show(arguments.output, &status, || lines(&status))?;
     Ok(Outcome::Done)
 }
 

@@ -1,5 +1,6 @@
 //! `mco install`
 
+use mco_api::machine_configuration::LogLevel;
 use mco_operator::manifests::{self, Settings};
 use serde_json::{Value, json};
 
@@ -10,6 +11,7 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
     let settings = Settings {
         image: arguments.image.clone(),
         api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
+        log_level: LogLevel::default(),
     };
     let mut objects = manifests::installation(&settings);
     if arguments.alerts {

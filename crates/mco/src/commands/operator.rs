@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::VERSION;
 use crate::cli::Operator;
 use crate::leader;
+use crate::log::Log;
 use crate::output::Outcome;
 use crate::runtime;
 
@@ -19,14 +20,15 @@ const THREADS: usize = 2;
 const LEASE: &str = "machine-config";
 
 pub fn run(arguments: Operator) -> anyhow::Result<Outcome> {
-    runtime::log_to(std::io::stderr);
-    runtime::run(THREADS, |stop| operate(arguments, stop))?;
+    let log = Log::start(std::io::stderr);
+    runtime::run(THREADS, |stop| operate(arguments, log, stop))?;
     Ok(Outcome::Done)
 }
 
-async fn operate(arguments: Operator, stop: CancellationToken) -> anyhow::Result<()> {
+async fn operate(arguments: Operator, log: Log, stop: CancellationToken) -> anyhow::Result<()> {
     let client = Client::try_from(arguments.connection.component_config().await?)?;
     let options = options(&arguments);
+    tokio::spawn(log.follow(options.log_levels.subscribe(), |levels| levels.operator));
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         // The lease lives in it.

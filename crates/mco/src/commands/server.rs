@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::cli::Server;
+use crate::log::Log;
 use crate::output::Outcome;
 use crate::runtime;
 
@@ -21,7 +22,7 @@ const WORKERS: usize = 2;
 const STARTED: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
-    runtime::log_to(std::io::stderr);
+    Log::start(std::io::stderr);
     runtime::run(WORKERS, |stop| serve(arguments, stop))?;
     Ok(Outcome::Done)
 }
@@ -52,8 +53,8 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
 /// Starting runs through much of the program that serving never needs.
 async fn shrink_once_started() {
     tokio::time::sleep(STARTED).await;
-    if let Err(problem) = mco_daemon::footprint::give_back_program() {
-        debug!("the program's memory stays: {problem}");
+    if let Err(problem) = mco_daemon::footprint::give_back() {
+        debug!("unused memory stays: {problem}");
     }
 }
 

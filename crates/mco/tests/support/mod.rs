@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test uses another part")]
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -11,16 +12,19 @@ use serde_json::Value;
 /// Generous, because test machines are busy; nothing here takes a tenth of it.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-pub struct Up {
-    process: Child,
-    pub data: PathBuf,
+/// A process that does not outlive its test.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+pub struct Up {
+    _process: Killed,
+    pub data: PathBuf,
 }
 
 impl Up {
@@ -40,7 +44,7 @@ impl Up {
             .spawn()
             .unwrap();
         let up = Self {
-            process,
+            _process: Killed(process),
             data: data.to_owned(),
         };
         eventually("mco up says where things are", || {
@@ -106,6 +110,25 @@ impl Up {
         let deleted = runtime.block_on(configs.delete(name, &kube::api::DeleteParams::default()));
         deleted.map(|_| ()).map_err(|error| error.to_string())
     }
+}
+
+/// Runs a command that must end by itself; what it prints is short.
+pub fn ended(command: &mut Command) -> Output {
+    let piped = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut process = Killed(piped.spawn().unwrap());
+    let status = eventually(&format!("{command:?} ends"), || process.0.try_wait().unwrap());
+    let mut output = Output {
+        status,
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+    };
+    let (stdout, stderr) = (process.0.stdout.take(), process.0.stderr.take());
+    stdout.unwrap().read_to_end(&mut output.stdout).unwrap();
+    stderr.unwrap().read_to_end(&mut output.stderr).unwrap();
+    output
 }
 
 pub fn text(output: &Output) -> String {

@@ -20,7 +20,8 @@ pub use related::related_objects;
 const OPERATOR: &str = "operator";
 const OPERATOR_IMAGE: &str = "operator-image";
 const LAST_SYNC_ERROR: &str = "lastSyncError";
-const RESOLVE_FIRST: &str = "One or more machine config pools are degraded, please see `oc get mcp` for further details and resolve before upgrading";
+const DEGRADED_POOLS: &str = "One or more machine config pools are degraded, please see `oc get mcp` for further details and resolve before upgrading";
+const INTERRUPTED_BUILDS: &str = "One or more machine config pools' builds have been interrupted, please see `oc get mcp` for further details and resolve before upgrading";
 
 /// What a status is made from.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,8 @@ pub struct Situation<'a> {
     pub pools: &'a [MachineConfigPool],
     /// See [`evaluations::reason`].
     pub evaluation: Option<&'a str>,
+    /// Why boot images keep the cluster from upgrading; see [`mco_core::boot_images::obstacle`].
+    pub boot_images: Option<&'a str>,
 }
 
 /// A status before the operator has done anything.
@@ -190,9 +193,15 @@ fn degraded(
     )
 }
 
+/// What is worst is told: broken machines before a build that nobody continues, and both before images of machines to come.
 fn upgradeable(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition {
-    let (holds, reason, message) = if situation.pools.iter().any(pools::is_degraded) {
-        (truth::FALSE, reason::DEGRADED_POOL, RESOLVE_FIRST)
+    let pools = situation.pools;
+    let (holds, reason, message) = if pools.iter().any(pools::is_degraded) {
+        (truth::FALSE, reason::DEGRADED_POOL, DEGRADED_POOLS)
+    } else if pools.iter().any(pools::has_interrupted_build) {
+        (truth::FALSE, reason::INTERRUPTED_BUILD, INTERRUPTED_BUILDS)
+    } else if let Some(why) = situation.boot_images {
+        (truth::FALSE, reason::CLUSTER_BOOT_IMAGE_SKEW_ERROR, why)
     } else {
         (truth::TRUE, reasons::AS_EXPECTED, "")
     };

@@ -21,7 +21,7 @@ pub fn required(pools: &[MachineConfigPool]) -> Result<Settled, String> {
     for pool in arriving {
         let name = name(pool);
         let updated = condition::holds(&status(pool).conditions, condition::UPDATED);
-        if pool.spec.configuration.reference.name.is_none() {
+        if pool.target_name().is_empty() {
             missing.push(format!(
                 "MachineConfigPool {name} has not progressed to latest configuration: configuration spec for pool {name} is empty, retrying"
             ));
@@ -59,17 +59,16 @@ pub fn is_degraded(pool: &MachineConfigPool) -> bool {
     degradation(&status(pool)).is_some()
 }
 
+/// Whether an image that the pool waits for will not come by itself.
+pub fn has_interrupted_build(pool: &MachineConfigPool) -> bool {
+    condition::holds(&status(pool).conditions, condition::BUILD_INTERRUPTED)
+}
+
 /// One line about a pool.
 pub fn status_line(pool: &MachineConfigPool) -> String {
     let status = status(pool);
     let conditions = &status.conditions;
-    let target = pool
-        .spec
-        .configuration
-        .reference
-        .name
-        .as_deref()
-        .unwrap_or_default();
+    let target = pool.target_name();
     let holding = |type_: &str| condition::find(conditions, type_).filter(|one| one.status == "True");
     if let Some(render) = holding(condition::RENDER_DEGRADED) {
         return format!(

@@ -108,6 +108,7 @@ fn situation<'a>(progress: &'a Progress, pools: &'a [MachineConfigPool]) -> Situ
         progress,
         pools,
         evaluation: None,
+        boot_images: None,
     }
 }
 
@@ -174,6 +175,62 @@ fn a_degraded_pool_is_named_with_its_node_and_reason() {
         "it clears with the next good round"
     );
     assert_eq!(recovered.extension.unwrap().get("lastSyncError"), None);
+}
+
+#[test]
+fn what_keeps_a_cluster_from_upgrading_is_told_worst_first() {
+    let interrupted = || {
+        pool(
+            "worker",
+            [3, 0, 0, 0],
+            &[("Updating", "", ""), ("BuildInterrupted", "", "")],
+        )
+    };
+    let cases = [
+        ("nothing", updated("worker"), None, "True AsExpected "),
+        (
+            "old boot images",
+            updated("worker"),
+            Some("too old"),
+            "False ClusterBootImageSkewError too old",
+        ),
+        (
+            "a build that was stopped",
+            interrupted(),
+            Some("too old"),
+            "False InterruptedBuild One or more machine config pools' builds have been interrupted, please see `oc get mcp` for further details and resolve before upgrading",
+        ),
+        (
+            "a broken machine",
+            degraded_worker(),
+            Some("too old"),
+            "False DegradedPool One or more machine config pools are degraded, please see `oc get mcp` for further details and resolve before upgrading",
+        ),
+    ];
+    for (name, worker, boot_images, expected) in cases {
+        let pools = [interrupted(), worker];
+        let pools = if name == "a broken machine" {
+            &pools[..]
+        } else {
+            &pools[1..]
+        };
+        let progress = with_pools(pools);
+        let situation = Situation {
+            boot_images,
+            ..situation(&progress, pools)
+        };
+        let status = report(&running("4.14.0"), &situation, &at(100));
+        let told = status
+            .conditions
+            .iter()
+            .find(|one| one.type_ == "Upgradeable")
+            .unwrap();
+        assert_eq!(
+            format!("{} {} {}", told.status, told.reason, told.message),
+            expected,
+            "{name}"
+        );
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
+use super::guards::{GUARDS, WEBHOOK};
 use super::metadata;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -163,7 +164,7 @@ fn operator_guards() -> Vec<Value> {
         "validatingadmissionpolicybindings",
         "validatingwebhookconfigurations",
     ];
-    let ours = [super::guards::DAEMON_GUARD, super::guards::WEBHOOK];
+    let ours = [&GUARDS[..], &[WEBHOOK]].concat();
     vec![
         rule(GROUP, &kinds, &[&["create"]]),
         named(GROUP, &kinds, &ours, &[&["get", "patch"]]),
@@ -178,6 +179,7 @@ fn operator_writes() -> Vec<Value> {
             &[READ, WRITE],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ, WRITE]),
+        rule(OPERATOR_GROUP, &["machineconfigurations/status"], &[&["patch"]]),
         rule(
             CONFIG_GROUP,
             &["clusteroperators", "clusteroperators/status"],
@@ -199,6 +201,7 @@ fn operator_reads() -> Vec<Value> {
                 "proxies",
                 "dnses",
                 "clusterversions",
+                "featuregates",
                 "images",
             ],
             &[READ],
@@ -275,7 +278,6 @@ fn controller_everywhere() -> Vec<Value> {
                 "containerruntimeconfigs",
                 "containerruntimeconfigs/status",
                 "containerruntimeconfigs/finalizers",
-                "pinnedimagesets",
             ],
             &[READ, WRITE],
         ),
@@ -291,6 +293,7 @@ fn controller_everywhere() -> Vec<Value> {
                 "machineosconfigs",
                 "machineosbuilds",
                 "osimagestreams",
+                "pinnedimagesets",
             ],
             &[READ],
         ),

@@ -25,6 +25,7 @@ pub fn alerts() -> Vec<Value> {
             {"name": "machine-config-controller", "rules": controller()},
             {"name": "machine-config-daemon", "rules": daemon()},
             {"name": "machine-config-server", "rules": server()},
+            {"name": "machines", "rules": machines()},
         ]},
     }));
     all
@@ -131,6 +132,15 @@ fn controller() -> Vec<Value> {
             description: "Node {{ $labels.node }} belongs to the master pool; what the custom pool has for it is ignored.",
         }
         .into(),
+        Alert {
+            name: "MCCBootImageSkewEnforcementNone",
+            expression: "mcc_boot_image_skew_enforcement_none == 1",
+            lasts: "0s",
+            severity: "info",
+            summary: "Nobody watches over the age of boot images.",
+            description: "Boot image skew enforcement is off, so new machines may boot from images that are too old to reach this cluster's release. See spec.bootImageSkewEnforcement of MachineConfiguration cluster.",
+        }
+        .into(),
         json!({"record": "os_image_url_override:sum", "expr": "sum(os_image_url_override)"}),
     ]
 }
@@ -185,6 +195,51 @@ fn server() -> Vec<Value> {
             severity: "warning",
             summary: "Somebody asks for configurations without a valid token.",
             description: "{{ $value }} requests within ten minutes had a missing, wrong or expired token.",
+        }
+        .into(),
+    ]
+}
+
+/// About the machines themselves, from what kubelets, container runtimes and exporters measure.
+fn machines() -> Vec<Value> {
+    vec![
+        Alert {
+            name: "SystemMemoryExceedsReservation",
+            expression: "sum by (node) (container_memory_rss{id=\"/system.slice\"}) > 0.95 * sum by (node) (kube_node_status_capacity{resource=\"memory\"} - kube_node_status_allocatable{resource=\"memory\"})",
+            lasts: "15m",
+            severity: "warning",
+            summary: "System services use the memory that is reserved for them, and more.",
+            description: "System services of node {{ $labels.node }} use more than 95% of the memory that is reserved for them. Reserve more with a KubeletConfig (systemReserved, or autoSizingReserved), or pods will be evicted too late.",
+        }
+        .into(),
+        Alert {
+            name: "HighOverallControlPlaneMemory",
+            expression: concat!(
+                "(1 - sum(node_memory_MemAvailable_bytes and on (instance) label_replace(kube_node_role{role=\"master\"}, \"instance\", \"$1\", \"node\", \"(.+)\"))",
+                " / sum(node_memory_MemTotal_bytes and on (instance) label_replace(kube_node_role{role=\"master\"}, \"instance\", \"$1\", \"node\", \"(.+)\"))) * 100 > 60",
+            ),
+            lasts: "1h",
+            severity: "warning",
+            summary: "The control plane could not do without one of its nodes.",
+            description: "The control-plane nodes use {{ $value | humanize }}% of their memory together. While one of them is updated, the others may run out of it.",
+        }
+        .into(),
+        Alert {
+            name: "ExtremelyHighIndividualControlPlaneMemory",
+            expression: "(1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes) * 100 > 90 and on (instance) label_replace(kube_node_role{role=\"master\"}, \"instance\", \"$1\", \"node\", \"(.+)\")",
+            lasts: "45m",
+            severity: "critical",
+            summary: "A control-plane node is about to run out of memory.",
+            description: "Control-plane node {{ $labels.instance }} uses {{ $value | humanize }}% of its memory.",
+        }
+        .into(),
+        Alert {
+            name: "RuncDeprecated",
+            expression: "container_runtime_crio_default_runtime{runtime=\"runc\"} > 0",
+            lasts: "10m",
+            severity: "info",
+            summary: "A machine runs containers with runc, which will not be supported for ever.",
+            description: "The default runtime of {{ $labels.node }} is runc. Choose crun with spec.containerRuntimeConfig.defaultRuntime of a ContainerRuntimeConfig.",
         }
         .into(),
     ]

@@ -5,17 +5,31 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
-use super::user;
+use super::{network_policies, user};
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
-pub(super) const DAEMON_GUARD: &str = "machine-config-daemon-writes-its-own-node";
+const DAEMON_GUARD: &str = "machine-config-daemon-writes-its-own-node";
 pub(super) const WEBHOOK: &str = "machine-config-operator";
+/// The names that other implementations give these two, so that taking over replaces them.
+const POLICY_DELETION_GUARD: &str = "networkpolicy-prevent-deletion";
+const POLICY_UPDATE_GUARD: &str = "networkpolicy-prevent-update";
+/// The guards that the operator keeps in force.
+pub(super) const GUARDS: [&str; 3] = [DAEMON_GUARD, POLICY_DELETION_GUARD, POLICY_UPDATE_GUARD];
+/// Who takes away what was in a namespace that is deleted.
+const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
 /// The claim by which a pod's token names the node it runs on.
 const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
 /// What the API server refuses by itself.
 pub fn guards() -> Vec<Value> {
-    vec![daemon_guard(), daemon_guard_binding()]
+    vec![
+        daemon_guard(),
+        binding(DAEMON_GUARD),
+        policy_deletion_guard(),
+        binding(POLICY_DELETION_GUARD),
+        policy_update_guard(),
+        binding(POLICY_UPDATE_GUARD),
+    ]
 }
 
 /// A daemon is root on its own machine; this keeps it from becoming so on others.
@@ -64,12 +78,79 @@ fn daemon_guard() -> Value {
     })
 }
 
-fn daemon_guard_binding() -> Value {
+/// Nobody takes away what keeps our components' connections few, by mistake or otherwise, unless the whole namespace goes.
+fn policy_deletion_guard() -> Value {
+    policy_guard(
+        POLICY_DELETION_GUARD,
+        "DELETE",
+        NAMESPACE_CONTROLLER,
+        &format!("!(oldObject.metadata.name in [{}])", our_policies()),
+        "Deletion of MCO-managed NetworkPolicy resources",
+    )
+}
+
+/// Nor does anybody but the operator change it. Labels are no change, and neither is applying the same again.
+fn policy_update_guard() -> Value {
+    policy_guard(
+        POLICY_UPDATE_GUARD,
+        "UPDATE",
+        &user(component::OPERATOR),
+        &format!(
+            "!(object.metadata.name in [{}]) || object.spec == oldObject.spec",
+            our_policies()
+        ),
+        "Modification of MCO-managed NetworkPolicy resources",
+    )
+}
+
+fn policy_guard(name: &str, operation: &str, exempt: &str, allowed: &str, what: &str) -> Value {
+    json!({
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": names::NAMESPACE}},
+                "resourceRules": [{
+                    "apiGroups": ["networking.k8s.io"],
+                    "apiVersions": ["v1"],
+                    "operations": [operation],
+                    "resources": ["networkpolicies"],
+                    "scope": "Namespaced",
+                }],
+            },
+            "matchConditions": [{
+                "name": "by-anybody-else",
+                "expression": format!("request.userInfo.username != '{exempt}'"),
+            }],
+            "validations": [{
+                "expression": allowed,
+                "message": format!("{what} in the {} namespace is not allowed", names::NAMESPACE),
+                "reason": "Forbidden",
+            }],
+        },
+    })
+}
+
+fn our_policies() -> String {
+    let policies = network_policies();
+    let names = policies
+        .iter()
+        .filter_map(|policy| policy.pointer("/metadata/name").and_then(Value::as_str));
+    names
+        .map(|name| format!("'{name}'"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Puts a policy in force, everywhere.
+fn binding(policy: &str) -> Value {
     json!({
         "apiVersion": ADMISSION,
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": DAEMON_GUARD},
-        "spec": {"policyName": DAEMON_GUARD, "validationActions": ["Deny"]},
+        "metadata": {"name": policy},
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
     })
 }
 
@@ -113,7 +194,7 @@ pub fn webhook_configuration(endpoint: &Endpoint<'_>, authorities: &str) -> Valu
                     "apiGroups": ["machineconfiguration.openshift.io"],
                     "apiVersions": ["v1"],
                     "operations": ["CREATE", "UPDATE"],
-                    "resources": ["machineconfigs", "machineconfigpools", "kubeletconfigs", "containerruntimeconfigs"],
+                    "resources": ["machineconfigs", "machineconfigpools", "kubeletconfigs", "containerruntimeconfigs", "pinnedimagesets"],
                     "scope": "Cluster",
                 },
                 {

@@ -9,6 +9,7 @@ mod workloads;
 
 use std::fmt::Write as _;
 
+use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::{labels, names};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -17,7 +18,7 @@ pub use access::{access, operands_access};
 pub use alerts::alerts;
 pub use guards::{Endpoint, guards, webhook_configuration};
 pub use network::network_policies;
-pub use workloads::{controller, daemon, operator, server};
+pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server};
 
 /// What can be chosen about an installation.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Settings {
     pub image: String,
     /// The address by which new machines reach the API server; found out by the operator where it is not given.
     pub api_server_url: String,
+    /// How much the components log that the operator runs.
+    pub log_level: LogLevel,
 }
 
 #[derive(Debug, Error)]

@@ -36,9 +36,12 @@ pub fn network_policies() -> Vec<Value> {
             component::CONTROLLER,
             &[METRICS_PORT],
         ),
+        // It is there before the builder, which runs on demand.
+        to("allow-machine-os-builder", component::OS_BUILDER, &[METRICS_PORT]),
+        // The empty lists are said, so that whatever somebody adds to them is taken away again.
         policy(
             "default-deny",
-            &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}),
+            &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [], "egress": []}),
         ),
     ]
 }

@@ -1,5 +1,6 @@
 //! What runs: the operator and the controller on the control plane, the servers beside it, a daemon everywhere.
 
+use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
@@ -13,6 +14,8 @@ const SERVER_PORT: u16 = 22623;
 /// The daemons and servers share their host's ports.
 const DAEMON_METRICS_PORT: u16 = 9101;
 const SERVER_METRICS_PORT: u16 = 22627;
+/// How a component learns how much to log.
+pub const LOG_LEVEL_VARIABLE: &str = "MCO_LOG_LEVEL";
 /// Longer than every graceful stop of ours takes.
 const GRACE_SECONDS: u32 = 10;
 /// A daemon in the middle of a change is let finish it.
@@ -115,8 +118,8 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
         &json!([{"name": "metrics", "containerPort": DAEMON_METRICS_PORT, "protocol": "TCP"}]),
     );
     container["securityContext"] = json!({"privileged": true, "runAsUser": 0});
-    container["env"] =
-        json!([{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);
+    let node = json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
+    container["env"] = std::iter::once(node).chain(log_level(settings)).collect();
     container["volumeMounts"] =
         json!([{"name": "rootfs", "mountPath": "/rootfs", "mountPropagation": "HostToContainer"}]);
     container["livenessProbe"] = json!({"httpGet": {"path": "/livez", "port": "metrics"}, "periodSeconds": 30, "failureThreshold": 10});
@@ -192,7 +195,7 @@ pub fn server(settings: &Settings) -> Vec<Value> {
 }
 
 fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Value) -> Value {
-    json!({
+    let mut container = json!({
         "name": name,
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
@@ -208,7 +211,19 @@ fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Valu
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-    })
+    });
+    if let Some(variable) = log_level(settings) {
+        container["env"] = json!([variable]);
+    }
+    container
+}
+
+/// What is normal needs not be said, so that pods stay as they are.
+fn log_level(settings: &Settings) -> Option<Value> {
+    match settings.log_level {
+        LogLevel::Normal => None,
+        level => Some(json!({"name": LOG_LEVEL_VARIABLE, "value": level.name()})),
+    }
 }
 
 /// A pod on the control plane.

@@ -1,21 +1,24 @@
 //! The secrets that new machines are created with: one pointer config per pool.
 //!
 //! `<pool>-user-data-managed` is ours and always current. What others made (an installer, an administrator) belongs to
-//! them; only the authority in it follows the config server's, because a machine could not boot with an old one.
+//! them; only the authority in it follows the config server's, because a machine could not boot with an old one, and its
+//! version follows the boot images where somebody keeps those current.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
 use kube::api::{ListParams, Patch, PatchParams};
 use mco_api::MachineConfigPool;
-use mco_api::vocabulary::{labels, names};
+use mco_api::vocabulary::{annotations, labels, names};
 use mco_core::pointer::{Pointer, PointerError, pointer};
-use mco_core::pools;
+use mco_core::{pools, user_data};
 use mco_ignition::SpecVersion;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -43,12 +46,21 @@ pub enum UserDataError {
     },
 }
 
+/// Whether pointer configs of an older version become what the present one is. Machines whose boot images are left as they
+/// are may understand nothing but the old version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upgrade {
+    Never,
+    ToPresent,
+}
+
 /// Makes every pool's user data current. What goes wrong with one pool is reported after all others were done.
 pub async fn user_data(
     cluster: &Cluster,
     pools: &[MachineConfigPool],
     facts: &Facts,
     options: &Options,
+    upgrade: Upgrade,
 ) -> Result<(), UserDataError> {
     let infrastructure = serving::effective_infrastructure(facts, options);
     let Some(server) = config_server(infrastructure.as_ref(), options) else {
@@ -61,7 +73,7 @@ pub async fn user_data(
             result = Err(error);
         }
     }
-    follow_authorities(cluster, &authorities).await?;
+    follow(cluster, &authorities, upgrade).await?;
     result
 }
 
@@ -128,93 +140,116 @@ fn owned(mut secret: Secret, pool: &MachineConfigPool) -> Secret {
     secret
 }
 
-/// Puts the current authorities into the pointer configs that others made.
-async fn follow_authorities(cluster: &Cluster, authorities: &str) -> Result<(), ClusterError> {
+/// Keeps the pointer configs that others made usable. One that cannot be is told, and keeps nobody from the rest.
+async fn follow(cluster: &Cluster, authorities: &str, upgrade: Upgrade) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(NAMESPACE);
     let others = ListParams::default().labels(&format!("!{}", labels::MANAGED_CA_BUNDLE));
     let found = secrets.list(&others).await;
     let found = found.map_err(failed("listing", || format!("Secrets in {NAMESPACE}")))?;
+    let mut result = Ok(());
     for secret in found {
         let name = secret.metadata.name.clone().unwrap_or_default();
         let data = secret.data.as_ref().and_then(|data| data.get(USER_DATA));
-        let updated = match data.map(|data| with_authorities(&data.0, authorities)) {
-            Some(Ok(Some(updated))) => updated,
-            Some(Err(SeveralAuthorities)) => {
-                warn!(
-                    "Secret {NAMESPACE}/{name} names several certificate authorities; which one is ours is unclear, so it is left alone"
-                );
-                continue;
-            }
-            _ => continue,
+        let Some(change) = data.and_then(|data| change(&name, &data.0, authorities, upgrade)) else {
+            continue;
         };
-        let patch = Patch::Merge(json!({"data": {USER_DATA: BASE64.encode(updated)}}));
-        let answer = secrets.patch(&name, &PatchParams::default(), &patch).await;
-        answer.map_err(failed("updating", || format!("Secret {NAMESPACE}/{name}")))?;
+        let mut patch = json!({
+            // Whoever has written it meanwhile is not overwritten; the next round starts from theirs.
+            "metadata": {"resourceVersion": secret.metadata.resource_version},
+            "data": {USER_DATA: BASE64.encode(&change.user_data)},
+        });
+        if change.upgraded {
+            patch["metadata"]["annotations"] = json!({
+                annotations::STUB_UPGRADED_TO: user_data::UPGRADED_TO.to_string(),
+                annotations::STUB_UPGRADED_AT: now(),
+            });
+        }
+        let answer = secrets
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        if let Err(error) = answer.map_err(failed("updating", || format!("Secret {NAMESPACE}/{name}"))) {
+            result = Err(error);
+        }
     }
-    Ok(())
+    result
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct SeveralAuthorities;
+struct Change {
+    user_data: Vec<u8>,
+    upgraded: bool,
+}
 
-/// The document with the current authorities; none if it has them, or is no pointer config with an authority at all.
-fn with_authorities(user_data: &[u8], authorities: &str) -> Result<Option<Vec<u8>>, SeveralAuthorities> {
-    let Ok(mut document) = serde_json::from_slice::<Value>(user_data) else {
-        return Ok(None);
+fn change(name: &str, found: &[u8], authorities: &str, upgrade: Upgrade) -> Option<Change> {
+    let left_alone = |why: &dyn Display| warn!("Secret {NAMESPACE}/{name} is left alone: {why}");
+    let trusting = user_data::with_authorities(found, authorities).unwrap_or_else(|why| {
+        left_alone(&why);
+        None
+    });
+    let so_far = trusting.as_deref().unwrap_or(found);
+    let upgraded = match upgrade {
+        Upgrade::Never => None,
+        Upgrade::ToPresent => user_data::upgraded(so_far).unwrap_or_else(|why| {
+            left_alone(&why);
+            None
+        }),
     };
-    let place = "/ignition/security/tls/certificateAuthorities";
-    let Some(named) = document.pointer_mut(place).and_then(Value::as_array_mut) else {
-        return Ok(None);
-    };
-    let first = match named.as_mut_slice() {
-        [] => return Ok(None),
-        [first] => first,
-        _ => return Err(SeveralAuthorities),
-    };
-    let current = format!(
-        "data:text/plain;charset=utf-8;base64,{}",
-        BASE64.encode(authorities)
-    );
-    if authorities.is_empty() || first.get("source").and_then(Value::as_str) == Some(&current) {
-        return Ok(None);
-    }
-    first["source"] = Value::String(current);
-    Ok(Some(document.to_string().into_bytes()))
+    let is_upgraded = upgraded.is_some();
+    upgraded.or(trusting).map(|user_data| Change {
+        user_data,
+        upgraded: is_upgraded,
+    })
+}
+
+fn now() -> String {
+    let second = Timestamp::now().as_second();
+    Timestamp::from_second(second)
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+        .to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const OLD: &str = r#"{"ignition": {"version": "2.2.0",
+        "config": {"append": [{"source": "https://old/config/worker"}]},
+        "security": {"tls": {"certificateAuthorities": [{"source": "data:,old"}]}}}}"#;
+
+    fn changed(found: &str, upgrade: Upgrade) -> Option<(Value, bool)> {
+        let change = change("worker-user-data", found.as_bytes(), "NEW", upgrade)?;
+        Some((
+            serde_json::from_slice(&change.user_data).unwrap(),
+            change.upgraded,
+        ))
+    }
+
     #[test]
-    fn only_the_one_authority_of_a_pointer_is_replaced() {
-        let pointer = |sources: &[&str]| {
-            let sources: Vec<Value> = sources.iter().map(|source| json!({"source": source})).collect();
-            json!({"ignition": {"version": "2.2.0", "config": {"append": [{"source": "https://old/config/worker"}]},
-                "security": {"tls": {"certificateAuthorities": sources}}}})
-        };
-        let current = format!("data:text/plain;charset=utf-8;base64,{}", BASE64.encode("NEW"));
-        let bytes = |document: &Value| document.to_string().into_bytes();
-        let updated = with_authorities(&bytes(&pointer(&["data:,old"])), "NEW")
-            .unwrap()
-            .unwrap();
+    fn the_authority_follows_always_and_the_version_where_boot_images_do() {
+        let authority = format!("data:text/plain;charset=utf-8;base64,{}", BASE64.encode("NEW"));
+        let (document, upgraded) = changed(OLD, Upgrade::Never).unwrap();
+        assert!(!upgraded);
+        assert_eq!(document["ignition"]["version"], "2.2.0");
+        let (document, upgraded) = changed(OLD, Upgrade::ToPresent).unwrap();
+        assert!(upgraded);
         assert_eq!(
-            serde_json::from_slice::<Value>(&updated).unwrap(),
-            pointer(&[&current]),
-            "version and address stay"
+            document,
+            json!({"ignition": {
+                "version": "3.5.0",
+                "config": {"merge": [{"source": "https://old/config/worker"}]},
+                "security": {"tls": {"certificateAuthorities": [{"source": authority}]}},
+            }})
         );
-        for (name, document, expected) in [
-            ("is current", bytes(&pointer(&[&current])), Ok(None)),
-            ("has none", bytes(&pointer(&[])), Ok(None)),
-            (
-                "has several",
-                bytes(&pointer(&["a", "b"])),
-                Err(SeveralAuthorities),
-            ),
-            ("is no JSON", b"#cloud-config".to_vec(), Ok(None)),
-            ("is no pointer", b"{\"ignition\": 3}".to_vec(), Ok(None)),
-        ] {
-            assert_eq!(with_authorities(&document, "NEW"), expected, "{name}");
-        }
+        assert_eq!(changed(&document.to_string(), Upgrade::ToPresent), None);
+    }
+
+    #[test]
+    fn what_cannot_be_upgraded_still_gets_its_authority() {
+        let strange = OLD.replacen('{', r#"{"networkd": {"units": [{"name": "a.network"}]}, "#, 1);
+        let (document, upgraded) = changed(&strange, Upgrade::ToPresent).unwrap();
+        assert!(!upgraded);
+        assert_ne!(
+            document["ignition"]["security"]["tls"]["certificateAuthorities"][0]["source"],
+            "data:,old"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use mco_api::{ControllerConfig, MachineConfigPool};
+use mco_api::{ControllerConfig, MachineConfigPool, MachineConfiguration};
 use mco_apiserver::{Options as ServerOptions, Server};
 use mco_operator::Options;
 use serde_json::{Value, json};
@@ -97,6 +97,16 @@ impl Running {
             }});
             self.patch_pool_status(name, status).await;
         }
+    }
+
+    /// The cluster's settings, once they exist.
+    pub async fn settings(&self) -> Api<MachineConfiguration> {
+        let settings: Api<MachineConfiguration> = Api::all(self.client());
+        eventually("the settings", || async {
+            settings.get_opt("cluster").await.ok().flatten()
+        })
+        .await;
+        settings
     }
 
     pub async fn patch_pool_status(&self, name: &str, status: Value) {

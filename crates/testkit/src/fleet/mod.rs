@@ -21,7 +21,6 @@ use kube::{Api, Client};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::labels;
 use mco_core::pools::{Membership, NodePools};
-use mco_core::rollout::target::target_name;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -245,7 +244,7 @@ impl Pools {
         let pool = pools
             .iter()
             .find(|known| known.metadata.name.as_deref() == Some(pool))?;
-        let target = target_name(pool);
+        let target = pool.target_name();
         (!target.is_empty()).then(|| target.to_owned())
     }
 }

@@ -69,6 +69,21 @@ pub fn not_render_degraded(now: Time) -> MachineConfigPoolCondition {
     is_false(RENDER_DEGRADED, "", "", now)
 }
 
+/// Which images the machines keep could not be decided.
+pub fn pinned_image_sets_degraded(pool: &str, error: &impl Display, now: Time) -> MachineConfigPoolCondition {
+    is_true(
+        PINNED_IMAGE_SETS_DEGRADED,
+        "",
+        format!("Failed to populate pinned image sets for pool {pool}: {error}"),
+        now,
+    )
+}
+
+/// It was decided which images the machines keep.
+pub fn not_pinned_image_sets_degraded(now: Time) -> MachineConfigPoolCondition {
+    is_false(PINNED_IMAGE_SETS_DEGRADED, "", "", now)
+}
+
 /// The condition of this type; the last one if a list has several.
 pub fn find<'a>(
     conditions: &'a [MachineConfigPoolCondition],

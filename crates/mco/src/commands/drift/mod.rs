@@ -25,10 +25,9 @@ pub fn run(arguments: &cli::Drift) -> anyhow::Result<Outcome> {
         let client = arguments.connection.client().await?;
         let mut report = read(&client, arguments.node.as_deref()).await?;
         report.drifted = with_sources(&client, report.drifted).await;
-        match arguments.output {
-            Some(format) => output::print_as(format, &report)?,
-            None => output::print(&text::describe(&report, Timestamp::now()))?,
-        }
+        output::show(arguments.output.format, &report, || {
+            text::describe(&report, Timestamp::now())
+        })?;
         Ok(if report.drifted.is_empty() {
             Outcome::Done
         } else {

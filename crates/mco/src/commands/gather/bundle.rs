@@ -20,6 +20,7 @@ pub struct Bundle {
     path: PathBuf,
     unfinished: PathBuf,
     time: u64,
+    names: Vec<String>,
 }
 
 impl Bundle {
@@ -40,6 +41,7 @@ impl Bundle {
             path: path.to_owned(),
             unfinished,
             time: u64::try_from(time.as_second()).unwrap_or_default(),
+            names: Vec::new(),
         })
     }
 
@@ -48,16 +50,21 @@ impl Bundle {
         header.set_size(bytes.len() as u64);
         header.set_mode(0o600);
         header.set_mtime(self.time);
+        let name = format!("{TOP}/{name}");
         self.archive
-            .append_data(&mut header, format!("{TOP}/{name}"), bytes)
-            .with_context(|| format!("cannot write {name} to {}", self.path.display()))
+            .append_data(&mut header, &name, bytes)
+            .with_context(|| format!("cannot write {name} to {}", self.path.display()))?;
+        self.names.push(name);
+        Ok(())
     }
 
-    pub fn finish(self) -> anyhow::Result<()> {
+    /// Returns the names of the files in it.
+    pub fn finish(self) -> anyhow::Result<Vec<String>> {
         let failed = || format!("cannot write {}", self.path.display());
         let file = self.archive.into_inner().and_then(GzEncoder::finish);
         file.and_then(|file| file.sync_all()).with_context(failed)?;
-        fs::rename(&self.unfinished, &self.path).with_context(failed)
+        fs::rename(&self.unfinished, &self.path).with_context(failed)?;
+        Ok(self.names)
     }
 }
 

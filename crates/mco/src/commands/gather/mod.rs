@@ -10,6 +10,7 @@ use anyhow::bail;
 use jiff::Timestamp;
 use kube::Client;
 use mco_core::{goyaml, redaction};
+use serde::Serialize;
 use serde_json::json;
 
 use self::bundle::Bundle;
@@ -53,14 +54,19 @@ pub fn run(arguments: &Gather) -> anyhow::Result<Outcome> {
     runtime::ask(async move {
         let client = arguments.connection.client().await?;
         let gathered = gather(&client, &path, started).await?;
-        output::print(&describe(&path, &gathered))?;
+        output::show(arguments.output.format, &gathered, || describe(&gathered))?;
         Ok(Outcome::Done)
     })
 }
 
+#[derive(Debug, Serialize)]
 struct Gathered {
+    path: PathBuf,
     objects: usize,
     logs: usize,
+    /// The names in the bundle.
+    files: Vec<String>,
+    /// What could not be read, and why.
     missing: Vec<String>,
 }
 
@@ -75,8 +81,10 @@ async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Res
     )?;
     bundle.add("version.yaml", versions(client, started).await.as_bytes())?;
     let mut gathered = Gathered {
+        path: path.to_owned(),
         objects: 0,
         logs: 0,
+        files: Vec::new(),
         missing: Vec::new(),
     };
     for wanted in collect::WANTED {
@@ -92,11 +100,13 @@ async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Res
         }
     }
     collect::logs(client, &mut bundle, &mut gathered).await?;
-    if !gathered.missing.is_empty() {
-        let text = redaction::text(&(gathered.missing.join("\n") + "\n"));
-        bundle.add("missing.txt", text.as_bytes())?;
+    for why in &mut gathered.missing {
+        *why = redaction::text(why);
     }
-    bundle.finish()?;
+    if !gathered.missing.is_empty() {
+        bundle.add("missing.txt", (gathered.missing.join("\n") + "\n").as_bytes())?;
+    }
+    gathered.files = bundle.finish()?;
     Ok(gathered)
 }
 
@@ -120,10 +130,10 @@ fn add_object(bundle: &mut Bundle, wanted: &Wanted, mut object: serde_json::Valu
     bundle.add(&path, goyaml::to_string(&object).as_bytes())
 }
 
-fn describe(path: &Path, gathered: &Gathered) -> String {
+fn describe(gathered: &Gathered) -> String {
     let mut text = format!(
         "{}: {} and {}, secrets removed\n",
-        path.display(),
+        gathered.path.display(),
         count(gathered.objects, "object"),
         count(gathered.logs, "log")
     );

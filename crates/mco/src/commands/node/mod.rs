@@ -45,10 +45,7 @@ pub fn run(arguments: &cli::Node) -> anyhow::Result<Outcome> {
         let client = arguments.connection.client().await?;
         let now = Timestamp::now();
         let report = read(&client, &arguments.name, now).await?;
-        match arguments.output {
-            Some(format) => output::print_as(format, &report)?,
-            None => output::print(&text::describe(&report, now))?,
-        }
+        output::show(arguments.output.format, &report, || text::describe(&report, now))?;
         Ok(Outcome::Done)
     })
 }

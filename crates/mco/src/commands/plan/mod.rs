@@ -31,10 +31,9 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
         Some(directory) => offline(read_all(std::slice::from_ref(directory))?, &edits, arguments)?,
         None => runtime::ask(online(&edits, arguments))?,
     };
-    match arguments.output {
-        Some(format) => output::print_as(format, &report)?,
-        None => output::print(&text::describe(&report, arguments.show_contents))?,
-    }
+    output::show(arguments.output, &report, || {
+        text::describe(&report, arguments.show_contents)
+    })?;
     let failed = !report.refused.is_empty() || report.pools.iter().any(|pool| pool.error.is_some());
     Ok(match report.is_change() {
         _ if failed => Outcome::Refused,

@@ -3,12 +3,16 @@
 mod undo;
 
 use anyhow::bail;
+use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
+use mco_core::retention;
+use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::{OnePool, Rollout, RolloutAction};
+use crate::cli::{History, OnePool, Rollout, RolloutAction};
 use crate::connection::explained;
 use crate::output::{self, Outcome};
 use crate::runtime;
@@ -19,7 +23,7 @@ pub fn run(arguments: Rollout) -> anyhow::Result<Outcome> {
         match arguments.action {
             RolloutAction::Pause(pool) => set_paused(&pool, true).await,
             RolloutAction::Resume(pool) => set_paused(&pool, false).await,
-            RolloutAction::History(pool) => history(&pool).await,
+            RolloutAction::History(arguments) => history(&arguments).await,
             RolloutAction::Undo(arguments) => Box::pin(undo::run(&arguments)).await,
         }
     })
@@ -46,58 +50,67 @@ async fn set_paused(arguments: &OnePool, paused: bool) -> anyhow::Result<Outcome
     Ok(Outcome::Done)
 }
 
-async fn history(arguments: &OnePool) -> anyhow::Result<Outcome> {
-    let client = arguments.connection.client().await?;
+/// One of the configs that a pool has had.
+#[derive(Debug, Serialize)]
+struct Had {
+    config: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<Timestamp>,
+    /// What it is to the pool now; empty for the past.
+    state: &'static str,
+}
+
+async fn history(arguments: &History) -> anyhow::Result<Outcome> {
+    let name = &arguments.of.pool;
+    let client = arguments.of.connection.client().await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let pool = explained(
-        pools.get(&arguments.pool).await,
-        &format!("read pool {}", arguments.pool),
-    )?;
-    let mut configs = rendered_for(&client, &arguments.pool).await?;
+    let pool = explained(pools.get(name).await, &format!("read pool {name}"))?;
+    let mut configs = rendered_for(&client, name).await?;
     if configs.is_empty() {
-        bail!("pool {} has no rendered config yet", arguments.pool);
+        bail!("pool {name} has no rendered config yet");
     }
     configs.sort_by(|a, b| b.metadata.creation_timestamp.cmp(&a.metadata.creation_timestamp));
     let reached = pool
         .status
         .as_ref()
         .map(|status| status.configuration.reference.name.clone().unwrap_or_default());
-    let target = pool.spec.configuration.reference.name.clone().unwrap_or_default();
-    let mut table = Table::new(["CONFIG", "CREATED", "STATE"]);
-    for config in &configs {
-        let name = config.name_any();
-        let state = match (name == target, reached.as_deref() == Some(&name)) {
-            (true, true) => "current",
-            (true, false) => "rolling out",
-            (false, true) => "rolling away",
-            (false, false) => "",
-        };
-        let created = config.metadata.creation_timestamp.as_ref();
-        table.row([
-            name,
-            created.map_or_else(String::new, |time| time.0.to_string()),
-            state.to_owned(),
-        ]);
-    }
-    output::print(&table.to_string())?;
+    let target = pool.target_name();
+    let had = |config: &PartialObjectMeta<MachineConfig>| {
+        let config_name = config.name_any();
+        let is_reached = reached.as_deref() == Some(&config_name);
+        Had {
+            state: match (config_name == target, is_reached) {
+                (true, true) => "current",
+                (true, false) => "rolling out",
+                (false, true) => "rolling away",
+                (false, false) => "",
+            },
+            config: config_name,
+            created: config.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        }
+    };
+    let all: Vec<Had> = configs.iter().map(had).collect();
+    output::show(arguments.output.format, &all, || listed(&all))?;
     Ok(Outcome::Done)
 }
 
+fn listed(all: &[Had]) -> String {
+    let mut table = Table::new(["CONFIG", "CREATED", "STATE"]);
+    for one in all {
+        let created = one.created.map_or_else(String::new, |time| time.to_string());
+        table.row([one.config.clone(), created, one.state.to_owned()]);
+    }
+    table.to_string()
+}
+
 /// The rendered configs that belong to a pool.
-async fn rendered_for(
-    client: &Client,
-    pool: &str,
-) -> anyhow::Result<Vec<kube::core::PartialObjectMeta<MachineConfig>>> {
+async fn rendered_for(client: &Client, pool: &str) -> anyhow::Result<Vec<PartialObjectMeta<MachineConfig>>> {
     let configs: Api<MachineConfig> = Api::all(client.clone());
     let all = explained(
         configs.list_metadata(&ListParams::default()).await,
         "list the MachineConfigs",
     )?;
-    let belongs = |config: &kube::core::PartialObjectMeta<MachineConfig>| {
-        let owners = config.metadata.owner_references.as_deref().unwrap_or_default();
-        owners
-            .iter()
-            .any(|owner| owner.kind == "MachineConfigPool" && owner.name == pool)
-    };
+    let belongs =
+        |config: &PartialObjectMeta<MachineConfig>| retention::pool_of(&config.metadata) == Some(pool);
     Ok(all.items.into_iter().filter(belongs).collect())
 }

@@ -13,11 +13,11 @@ use mco_core::comparison::Entry;
 use mco_core::forecast::Edit;
 use mco_core::manifest::{Manifest, Origin};
 use mco_core::retention;
-use mco_core::rollout::target::target_name;
 use mco_core::undo::{self, Former, SourceEdit};
+use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::{Base, Undo};
+use crate::cli::{Base, Format, Undo};
 use crate::commands::plan::{self, cluster};
 use crate::connection::{explained, worded};
 use crate::input::count;
@@ -46,10 +46,81 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
         missing_source: &missing_source,
     };
     let undo = undo::undo(&sources, &arguments.pool, former, plan::IDENTITY)?;
-    let report = plan::foretell(&client, &plan_edits(&undo.edits)?, &Base::default()).await?;
-    let mut text = describe(&arguments.pool, target_name(&pool), &entry.name, &undo);
-    text.push_str(&plan::text::describe(&report, false));
-    output::print(&text)?;
+    let report = Report {
+        pool: &arguments.pool,
+        from: pool.target_name(),
+        to: &entry.name,
+        result: &undo.result,
+        edits: undo.edits.iter().map(ReportedEdit::of).collect(),
+        plan: plan::foretell(&client, &plan_edits(&undo.edits)?, &Base::default()).await?,
+        done: !arguments.dry_run,
+    };
+    match arguments.output {
+        Some(format) => for_a_program(&client, format, &undo.edits, &report).await,
+        None => for_a_person(&client, arguments, &undo.edits, &report).await,
+    }
+}
+
+/// What is, or would be, restored.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report<'a> {
+    pool: &'a str,
+    from: &'a str,
+    to: &'a str,
+    /// The name under which the pool gets it, if its MachineConfigs are others than they were then.
+    result: &'a str,
+    edits: Vec<ReportedEdit<'a>>,
+    plan: mco_console::plan::Report,
+    done: bool,
+}
+
+/// What happens to one MachineConfig. Its contents may be secret; the plan tells what they mean for machines.
+#[derive(Debug, Serialize)]
+struct ReportedEdit<'a> {
+    action: &'static str,
+    name: &'a str,
+}
+
+impl<'a> ReportedEdit<'a> {
+    fn of(edit: &'a SourceEdit) -> Self {
+        Self {
+            action: match edit {
+                SourceEdit::Delete(_) => "delete",
+                SourceEdit::Replace(_) => "change",
+                SourceEdit::Create(_) => "create",
+            },
+            name: edit.name(),
+        }
+    }
+}
+
+/// Tells what was done when it is done.
+async fn for_a_program(
+    client: &Client,
+    format: Format,
+    edits: &[SourceEdit],
+    report: &Report<'_>,
+) -> anyhow::Result<Outcome> {
+    if report.done {
+        write(client, edits).await?;
+    }
+    output::print_as(format, report)?;
+    Ok(if report.done {
+        Outcome::Done
+    } else {
+        Outcome::Changes
+    })
+}
+
+/// Tells what it is about to do, and asks.
+async fn for_a_person(
+    client: &Client,
+    arguments: &Undo,
+    edits: &[SourceEdit],
+    report: &Report<'_>,
+) -> anyhow::Result<Outcome> {
+    output::print(&describe(report))?;
     if arguments.dry_run {
         return Ok(Outcome::Changes);
     }
@@ -57,10 +128,10 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
         output::print("nothing was changed\n")?;
         return Ok(Outcome::Refused);
     }
-    write(&client, &undo.edits).await?;
+    write(client, edits).await?;
     output::print(&format!(
         "\npool {0} goes back to {1}; follow it with: mco status {0} --watch\n",
-        arguments.pool, undo.result
+        report.pool, report.result
     ))?;
     Ok(Outcome::Done)
 }
@@ -92,7 +163,7 @@ async fn former(
         });
     }
     // A pool whose MachineConfigs cannot be rendered has not left its target yet.
-    if !renders && let Some(target) = named(target_name(pool)) {
+    if !renders && let Some(target) = named(pool.target_name()) {
         return Ok(target);
     }
     let events: Api<Event> = Api::all(client.clone());
@@ -136,24 +207,26 @@ fn missing_source(pool: &MachineConfigPool, former: &str, objects: &[Manifest]) 
         .unwrap_or(ours)
 }
 
-fn describe(pool: &str, from: &str, to: &str, undo: &undo::Undo) -> String {
+fn describe(report: &Report<'_>) -> String {
+    let Report {
+        pool,
+        from,
+        to,
+        result,
+        ..
+    } = report;
     let mut text = format!("pool {pool} goes back from {from} to {to}\n");
-    if undo.result != to {
+    if result != to {
         let _ = writeln!(
             text,
-            "  as {}: the same on every machine, made from other MachineConfigs",
-            undo.result
+            "  as {result}: the same on every machine, made from other MachineConfigs"
         );
     }
-    for edit in &undo.edits {
-        let what = match edit {
-            SourceEdit::Delete(_) => "delete",
-            SourceEdit::Replace(_) => "change",
-            SourceEdit::Create(_) => "create",
-        };
-        let _ = writeln!(text, "  {what} MachineConfig {}", harmless(edit.name()));
+    for edit in &report.edits {
+        let _ = writeln!(text, "  {} MachineConfig {}", edit.action, harmless(edit.name));
     }
     text.push('\n');
+    text.push_str(&plan::text::describe(&report.plan, false));
     text
 }
 

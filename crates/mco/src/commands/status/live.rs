@@ -1,8 +1,6 @@
-//! The objects that a status is made of, kept up to date, and a screen that shows it again and again.
+//! The objects that a status is made of, kept up to date.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -16,9 +14,6 @@ use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::overview::{PoolOverview, overview};
 use mco_core::rollout::View;
 use serde::de::DeserializeOwned;
-use terminal_size::{Height, Width, terminal_size};
-
-use crate::output;
 
 /// Changes come in groups; a person cannot read faster anyway.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -151,73 +146,9 @@ impl<K: Resource> Mirror<K> {
     }
 }
 
-/// Where a text is shown in place of the one before, or below it if the output is no terminal.
-#[derive(Debug)]
-pub struct Screen {
-    is_terminal: bool,
-    shown: String,
-}
-
-impl Screen {
-    pub fn new() -> Self {
-        Self {
-            is_terminal: std::io::stdout().is_terminal(),
-            shown: String::new(),
-        }
-    }
-
-    pub fn show(&mut self, text: String) -> anyhow::Result<()> {
-        if self.is_terminal {
-            let (width, height) = match terminal_size() {
-                Some((Width(width), Height(height))) => (usize::from(width), usize::from(height)),
-                None => (80, 24),
-            };
-            return output::print(&frame(&text, width, height));
-        }
-        if text == self.shown {
-            return Ok(());
-        }
-        let separator = if self.shown.is_empty() { "" } else { "\n" };
-        output::print(&format!("{separator}{text}"))?;
-        self.shown = text;
-        Ok(())
-    }
-}
-
-/// Writes over what is there, line by line, so that nothing flickers; what does not fit is counted.
-fn frame(text: &str, width: usize, height: usize) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let room = height.saturating_sub(1).max(2);
-    let fits = lines.len() <= room;
-    let shown = if fits { lines.len() } else { room - 1 };
-    let mut frame = String::from("\u{1b}[H");
-    for line in lines.iter().take(shown) {
-        frame.extend(line.chars().take(width));
-        frame.push_str("\u{1b}[K\n");
-    }
-    if !fits {
-        let _ = writeln!(frame, "... and {} more lines\u{1b}[K", lines.len() - shown);
-    }
-    frame.push_str("\u{1b}[J");
-    frame
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_frame_fits_the_terminal_and_leaves_nothing_of_the_one_before() {
-        assert_eq!(
-            frame("one\ntwo\n", 80, 24),
-            "\u{1b}[Hone\u{1b}[K\ntwo\u{1b}[K\n\u{1b}[J"
-        );
-        assert_eq!(
-            frame("1\n2\n3\n4\n5\n", 80, 4),
-            "\u{1b}[H1\u{1b}[K\n2\u{1b}[K\n... and 3 more lines\u{1b}[K\n\u{1b}[J"
-        );
-        assert!(frame("abcdef", 3, 24).contains("abc\u{1b}[K"));
-    }
 
     #[test]
     fn a_mirror_shows_a_list_only_when_it_is_complete() {

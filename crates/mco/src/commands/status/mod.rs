@@ -1,6 +1,6 @@
 //! `mco status` and `mco wait`
 
-mod live;
+pub mod live;
 pub mod text;
 
 use std::collections::BTreeSet;
@@ -15,11 +15,12 @@ use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::overview::{PoolOverview, PoolState, overview};
 use mco_core::rollout::View;
 
-use self::live::{Live, Screen};
+use self::live::Live;
 use crate::cli::{Status, Wait};
 use crate::connection::explained;
 use crate::output::{self, Outcome};
 use crate::runtime;
+use crate::screen::Screen;
 
 /// Times such as "for 3 seconds" go on without any change.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -31,10 +32,9 @@ pub fn run(arguments: Status) -> anyhow::Result<Outcome> {
             return watch(&client, &arguments).await;
         }
         let pools = selected(read(&client).await?, &arguments.pools)?;
-        match arguments.output {
-            Some(format) => output::print_as(format, &pools)?,
-            None => output::print(&text::describe(&pools, arguments.nodes, Timestamp::now()))?,
-        }
+        output::show(arguments.output.format, &pools, || {
+            text::describe(&pools, arguments.nodes, Timestamp::now())
+        })?;
         Ok(Outcome::Done)
     })
 }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::admission::Guard;
+use super::data_directory::{self, START_OVER};
 use super::ignition_server::Files;
 use super::{DataDirectory, addresses};
 use crate::cli::Up;
@@ -49,7 +50,9 @@ impl ControlPlane {
             .await
             .map_err(|error| unusable(directory, error))?;
         let url = format!("https://{}", reachable(address));
-        server.write_kubeconfig(&url)?;
+        server
+            .write_kubeconfig(&url)
+            .map_err(|error| unusable(directory, error))?;
         Ok(Self {
             server: Arc::new(server),
             in_use,
@@ -88,11 +91,15 @@ impl ControlPlane {
 
     /// Gives the Ignition server the credentials that it hands to new machines.
     pub fn prepare_bootstrap(&self, files: &Files) -> anyhow::Result<()> {
-        if files.has_bootstrap() {
-            return Ok(());
-        }
         let bootstrapper = Identity::new(BOOTSTRAPPER, &[BOOTSTRAPPERS]);
-        let token = self.server.issue_token(&bootstrapper)?;
+        // One that the server has forgotten, or that was never whole, would let nobody in.
+        let known = files
+            .bootstrap_token()
+            .filter(|token| self.server.identify(token).as_ref() == Some(&bootstrapper));
+        let token = match known {
+            Some(token) => token,
+            None => self.server.issue_token(&bootstrapper)?,
+        };
         files.write_bootstrap(&token, self.server.ca_bundle())
     }
 
@@ -107,17 +114,29 @@ impl ControlPlane {
     }
 }
 
+/// What is wrong with the directory, and the least that has to be given up to go on.
 fn unusable(directory: &DataDirectory, error: ServerError) -> anyhow::Error {
-    let path = directory.path().display();
+    let path = directory.path();
     match error {
-        ServerError::Store(StoreError::InUse { .. }) => {
-            anyhow!("another mco up works in {path}; stop it, or choose another --data-dir")
+        ServerError::Store(StoreError::InUse { .. }) => data_directory::in_use(path),
+        // The errors say their own causes; the chain would say them again.
+        ServerError::Tokens(error) => {
+            anyhow!("{error}; remove the file to go on without the tokens in it, or {START_OVER}")
         }
-        // The error says its own cause; the chain would say it again.
-        ServerError::Store(StoreError::Open { .. }) => {
-            anyhow!("{error}; to start over without what it held, use --fresh")
+        ServerError::Pki(error) => anyhow!(
+            "the certificate authority in {pki} cannot be used: {error}; remove {pki} to get a new one, with which \
+             machines have to join again, or {START_OVER}",
+            pki = path.join("pki").display()
+        ),
+        ServerError::Store(_) | ServerError::Bootstrap(_) => {
+            anyhow!(
+                "the data directory {} is damaged: {error}; {START_OVER}",
+                path.display()
+            )
         }
-        error => anyhow!("cannot use the data directory {path}: {error}"),
+        ServerError::DataDirectory { .. } | ServerError::Write { .. } | ServerError::Listen(_) => {
+            anyhow!("{error}; let it be yours, or choose another --data-dir")
+        }
     }
 }
 

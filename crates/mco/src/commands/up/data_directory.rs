@@ -1,13 +1,37 @@
 //! The one directory that holds everything `mco up` knows.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use rustix::fs::{Access, access};
 
 /// Tells our directory from one that happens to have the name.
 const STORE: &str = "store.redb";
+const NODES: &str = "nodes";
+
+/// What it holds, apart from the roots of nodes. Whatever exists of it must be what we made.
+const FILES: [&str; 14] = [
+    STORE,
+    "console",
+    "join-tokens.json",
+    "kubeconfig",
+    "mco.log",
+    "pki/ca.crt",
+    "pki/ca.key",
+    "server/bootstrap/ca.crt",
+    "server/bootstrap/token",
+    "server/ca.crt",
+    "server/tls.crt",
+    "server/tls.key",
+    "server/tokens.json",
+    "tokens.json",
+];
+const DIRECTORIES: [&str; 5] = ["", NODES, "pki", "server", "server/bootstrap"];
+
+/// How to go on when something in the directory is broken.
+pub const START_OVER: &str = "to start over without what it held, use --fresh";
 
 #[derive(Debug, Clone)]
 pub struct DataDirectory {
@@ -23,11 +47,28 @@ impl DataDirectory {
         if fresh {
             clear(&path)?;
         }
-        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        let path = path
-            .canonicalize()
-            .with_context(|| format!("cannot use {}", path.display()))?;
+        let unusable = |error: io::Error| {
+            anyhow!(
+                "cannot create {}: {error}; choose another --data-dir",
+                path.display()
+            )
+        };
+        fs::create_dir_all(&path).map_err(unusable)?;
+        let path = path.canonicalize().map_err(unusable)?;
         Ok(Self { path, is_default })
+    }
+
+    /// Finds what would only break later, and then in many words: things of another kind, and missing rights.
+    pub fn examine(&self, nodes: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
+        let roots = nodes.into_iter().map(|name| self.node(&name));
+        let directories = DIRECTORIES.iter().map(|name| self.path.join(name)).chain(roots);
+        for path in directories {
+            examine(&path, Kind::Directory)?;
+        }
+        for name in FILES {
+            examine(&self.path.join(name), Kind::File)?;
+        }
+        Ok(())
     }
 
     /// The directory of an `mco up` that runs; nothing is made there.
@@ -61,7 +102,11 @@ impl DataDirectory {
 
     /// The root of a local node.
     pub fn node(&self, name: &str) -> PathBuf {
-        self.path.join("nodes").join(name)
+        self.nodes().join(name)
+    }
+
+    pub fn nodes(&self) -> PathBuf {
+        self.path.join(NODES)
     }
 
     pub fn log_path(&self) -> PathBuf {
@@ -74,8 +119,41 @@ impl DataDirectory {
             .create(true)
             .append(true)
             .open(&path)
-            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(|error| anyhow!("cannot write {}: {error}; {NO_RIGHT}", path.display()))
     }
+}
+
+const NO_RIGHT: &str = "let it be yours, or choose another --data-dir";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+}
+
+fn examine(path: &Path, expected: Kind) -> anyhow::Result<()> {
+    let found = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(|error| anyhow!("cannot read {}: {error}; {NO_RIGHT}", path.display()))?,
+    };
+    let (is_right, rights, word) = match expected {
+        Kind::File => (found.is_file(), Access::READ_OK | Access::WRITE_OK, "file"),
+        Kind::Directory => (
+            found.is_dir(),
+            Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK,
+            "directory",
+        ),
+    };
+    if !is_right {
+        bail!(
+            "{} is not a {word}, as mco up has left it; move it away, or {START_OVER}",
+            path.display()
+        );
+    }
+    access(path, rights).map_err(|error| {
+        let error = io::Error::from(error);
+        anyhow!("cannot read and write {}: {error}; {NO_RIGHT}", path.display())
+    })
 }
 
 fn chosen_or_default(chosen: Option<PathBuf>) -> anyhow::Result<PathBuf> {
@@ -99,18 +177,38 @@ fn default_path() -> anyhow::Result<PathBuf> {
 
 /// Removes what an earlier start kept, and never a directory that is something else.
 fn clear(path: &Path) -> anyhow::Result<()> {
+    let unusable = |error: io::Error| {
+        anyhow!(
+            "cannot empty {}: {error}; choose another --data-dir",
+            path.display()
+        )
+    };
     let mut entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.with_context(|| format!("cannot read {}", path.display()))?,
+        entries => entries.map_err(unusable)?,
     };
     let empty = entries.next().is_none();
-    if !empty && !path.join(STORE).is_file() {
+    let store = path.join(STORE);
+    if !empty && !store.exists() {
         bail!(
             "{} holds something that mco up did not make; --fresh would delete it, so choose another --data-dir",
             path.display()
         );
     }
-    fs::remove_dir_all(path).with_context(|| format!("cannot empty {}", path.display()))
+    // Whoever works with the store holds a lock on it.
+    if let Ok(store) = File::open(&store)
+        && let Err(TryLockError::WouldBlock) = store.try_lock()
+    {
+        return Err(in_use(path));
+    }
+    fs::remove_dir_all(path).map_err(unusable)
+}
+
+pub fn in_use(path: &Path) -> anyhow::Error {
+    anyhow!(
+        "another mco up works in {}; stop it, or choose another --data-dir",
+        path.display()
+    )
 }
 
 #[cfg(test)]

@@ -5,15 +5,18 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_server::cluster::Cluster;
 use mco_server::http::Limits;
+use mco_server::tokens::Tokens;
 use mco_server::{Backend, Settings};
 use tokio_util::sync::CancellationToken;
+
+use super::data_directory::START_OVER;
 
 /// How often the operator's certificate is looked at; it is replaced long before it expires.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_mins(1);
@@ -28,7 +31,11 @@ impl Files {
         let files = Self(data_directory.join("server"));
         let bootstrap = files.bootstrap();
         fs::create_dir_all(&bootstrap).with_context(|| format!("cannot create {}", bootstrap.display()))?;
-        if !files.tokens().exists() {
+        if files.tokens().exists() {
+            Tokens::read(&files.tokens()).map_err(|error| {
+                anyhow!("{error}; remove the file to go on without the tokens in it, or {START_OVER}")
+            })?;
+        } else {
             write(&files.tokens(), b"{\"tokens\": []}\n")?;
         }
         Ok(files)
@@ -60,8 +67,9 @@ impl Files {
         write(&self.bootstrap().join("ca.crt"), authority.as_bytes())
     }
 
-    pub fn has_bootstrap(&self) -> bool {
-        self.bootstrap().join("token").is_file()
+    /// The token that new machines get first, as an earlier start has left it.
+    pub fn bootstrap_token(&self) -> Option<String> {
+        fs::read_to_string(self.bootstrap().join("token")).ok()
     }
 }
 
@@ -125,13 +133,22 @@ async fn copy_certificate(client: &Client, files: &Files) -> anyhow::Result<bool
     let (Some(certificate), Some(key)) = (value(&serving, "tls.crt"), value(&serving, "tls.key")) else {
         return Ok(false);
     };
-    if fs::read(files.certificate()).is_ok_and(|present| present == certificate) {
+    let authority = authority.and_then(|secret| value(&secret, "tls.crt"));
+    let wanted = [
+        (files.key(), Some(key)),
+        (files.certificate(), Some(certificate)),
+        (files.authority(), authority),
+    ];
+    let missing: Vec<_> = wanted
+        .iter()
+        .filter_map(|(path, bytes)| Some((path, bytes.as_ref()?)))
+        .filter(|(path, bytes)| fs::read(path).ok().as_ref() != Some(*bytes))
+        .collect();
+    if missing.is_empty() {
         return Ok(true);
     }
-    write(&files.key(), &key)?;
-    write(&files.certificate(), &certificate)?;
-    if let Some(authority) = authority.and_then(|secret| value(&secret, "tls.crt")) {
-        write(&files.authority(), &authority)?;
+    for (path, bytes) in missing {
+        write(path, bytes)?;
     }
     tracing::info!(at = %Timestamp::now(), "the server has a certificate");
     Ok(true)

@@ -84,7 +84,12 @@ async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> 
         kubeconfig: Some(kubeconfig),
         context: None,
     };
-    let config = connection.config().await?;
+    let config = connection.config().await.map_err(|_| {
+        anyhow!(
+            "{} is damaged; start mco up again, which writes it anew",
+            directory.kubeconfig().display()
+        )
+    })?;
     let client = Client::try_from(config.clone())?;
     match client.apiserver_version().await {
         Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Err(nobody()),

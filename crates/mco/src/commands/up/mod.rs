@@ -9,6 +9,7 @@ mod heartbeats;
 mod ignition_server;
 mod join_tokens;
 pub mod nodes;
+mod progress;
 mod simulation;
 mod welcome;
 
@@ -21,21 +22,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
 use crate::cli::Up;
+use crate::log::Log;
 use crate::output::{self, Outcome};
 use crate::runtime;
 use control_plane::ControlPlane;
 pub use control_plane::bind;
 use data_directory::DataDirectory;
-use nodes::Fleet;
 
 pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
     if arguments.join.join_token || arguments.join.revoke_join_token.is_some() {
         return of_the_running(&arguments);
     }
     let directory = DataDirectory::open(arguments.data_dir.clone(), arguments.fresh)?;
-    runtime::log_to(Mutex::new(directory.log()?));
+    directory.examine(arguments.local_nodes().map(|node| node.name))?;
+    let log = Log::start(Mutex::new(directory.log()?));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    runtime::run(threads, |stop| everything(arguments, directory, stop))?;
+    runtime::run(threads, |stop| everything(arguments, directory, log, stop))?;
     Ok(Outcome::Done)
 }
 
@@ -51,28 +53,53 @@ fn of_the_running(arguments: &Up) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-async fn everything(arguments: Up, directory: DataDirectory, stop: CancellationToken) -> anyhow::Result<()> {
+async fn everything(
+    arguments: Up,
+    directory: DataDirectory,
+    log: Log,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let control_plane = ControlPlane::start(&arguments, &directory).await?;
     let mut components = Components::new(stop.clone());
     let serving = control_plane.clone();
     components.start("the API", async move { serving.serve().await });
-    let ended = match system(&arguments, &directory, &control_plane, &mut components).await {
-        Ok(()) => components.until_stopped().await,
+    let ended = match system(&arguments, &directory, log, &control_plane, &mut components).await {
+        Ok(welcome) => until_stopped(&arguments, &control_plane, &mut components, &welcome).await,
         Err(error) => Err(error),
     };
     control_plane.stop().await;
     ended
 }
 
-/// Starts everything that works on the API, and tells how to meet it.
+/// Shows how everything starts, then tells how to meet it, and lets it run.
+async fn until_stopped(
+    arguments: &Up,
+    control_plane: &ControlPlane,
+    components: &mut Components,
+    welcome: &str,
+) -> anyhow::Result<()> {
+    if !arguments.bare {
+        let client = control_plane.client("progress");
+        let started = progress::follow(&client, control_plane.url(), arguments.own_nodes());
+        tokio::select! {
+            () = started => {}
+            ended = components.until_stopped() => return ended,
+        }
+    }
+    output::print(welcome)?;
+    components.until_stopped().await
+}
+
+/// Starts everything that works on the API, and returns how to meet it.
 async fn system(
     arguments: &Up,
     directory: &DataDirectory,
+    log: Log,
     control_plane: &ControlPlane,
     components: &mut Components,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<String> {
     if arguments.bare {
-        return output::print(&welcome::bare(directory, control_plane.url()));
+        return Ok(welcome::bare(directory, control_plane.url()));
     }
     let stop = components.stop.clone();
     let server = ignition_server::Files::create(directory.path())?;
@@ -85,6 +112,8 @@ async fn system(
         config_server: Some(addresses::with_port(&reached_as, server_port)),
         ..mco_operator::Options::new(VERSION)
     };
+    // Operator and operands are one process here.
+    tokio::spawn(log.follow(options.log_levels.subscribe(), mco_operator::LogLevels::louder));
     let in_use = Arc::clone(control_plane.in_use());
     let (follower, followed) = (control_plane.client("admission"), stop.clone());
     components.start("admission", async move {
@@ -116,8 +145,7 @@ async fn system(
         let fleet = simulation::run(control_plane.client("fleet"), number.into(), stop.clone());
         components.start("the simulated fleet", fleet);
     }
-    let local = arguments.simulate.is_none().then_some(arguments.nodes);
-    for node in local.into_iter().flat_map(Fleet::nodes) {
+    for node in arguments.local_nodes() {
         let root = directory.node(&node.name);
         let daemon = control_plane.client_of_node(&node.name);
         let kubelet = control_plane.client("kubelet");
@@ -126,7 +154,7 @@ async fn system(
     let address = console::start(arguments.console_port, directory, control_plane, components).await?;
     let ignition = addresses::with_port(&reached_as, server_port);
     let welcome = welcome::full(directory, control_plane.url(), &server, &ignition);
-    output::print(&format!("{welcome}\nconsole     {address}\n"))
+    Ok(format!("{welcome}\nconsole     {address}\n"))
 }
 
 /// The port that was asked for, or another while that one is taken: nobody should have to choose ports to try something.

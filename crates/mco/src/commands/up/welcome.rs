@@ -30,7 +30,7 @@ pub fn full(directory: &DataDirectory, url: &str, server: &Files, address: &str)
          mco up --join-token{data_dir}\n\
          Ctrl-C stops it; the next start carries on.\n",
         data_dir = directory.option(),
-        nodes = directory.path().join("nodes").display(),
+        nodes = directory.nodes().display(),
         log = directory.log_path().display(),
         ca = server.authority().display(),
         tokens = server.tokens().display(),

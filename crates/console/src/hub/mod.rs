@@ -1,37 +1,32 @@
-//! One person's view of the cluster, shared by all their tabs: one watch per kind, one snapshot, a few short-lived copies
-//! of what is too large to watch.
+//! One person's view of the cluster, shared by all their tabs: what is watched, and a few short-lived copies of what is too
+//! large to watch.
 //!
 //! Everything is asked with that person's own client. Nothing here grows with the number of connections.
 
-use std::collections::{BTreeMap, VecDeque};
+mod latest;
+mod mirror;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
+use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::comparison::Entry;
 use mco_core::disruption::Policy;
 use serde_json::json;
-use tokio::sync::{Mutex, watch};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::Mutex;
 
 use crate::cluster::{self, ReadError, Sources, explained};
 use crate::snapshot::Snapshot;
+pub use latest::Follower;
+use mirror::Mirror;
 
-/// Changes come in groups; twice a second is as fast as a person can read.
-const SETTLE: Duration = Duration::from_millis(400);
-/// Times such as "for 3 minutes" go on without any change.
-const REFRESH: Duration = Duration::from_secs(10);
-/// How long the first page waits for the first complete state.
-const FIRST_STATE: Duration = Duration::from_secs(10);
 /// How old an answer about MachineConfigs may be. Many tabs asking at once cost one request.
 const FRESH: Duration = Duration::from_secs(2);
 /// Rendered configs kept; they never change, and a rollout has two per pool.
@@ -44,11 +39,10 @@ pub struct Hub {
     pub user: String,
     /// Whether this person may pause and resume pools.
     pub may_steer: bool,
-    state: watch::Receiver<Arc<Snapshot>>,
+    mirror: Mirror,
     sources: Mutex<Option<(Instant, Arc<Sources>)>>,
     policy: Mutex<Option<(Instant, Policy)>>,
     configs: Mutex<VecDeque<(String, Arc<Entry>)>>,
-    _watching: DropGuard,
 }
 
 impl std::fmt::Debug for Hub {
@@ -64,21 +58,14 @@ impl Hub {
     pub async fn open(client: Client) -> Result<Self, ReadError> {
         let user = who(&client).await?;
         let may_steer = may_patch_pools(&client).await;
-        let stop = CancellationToken::new();
-        let (sender, state) = watch::channel(Arc::new(Snapshot::default()));
-        tokio::spawn(
-            stop.clone()
-                .run_until_cancelled_owned(follow(client.clone(), sender)),
-        );
         Ok(Self {
+            mirror: Mirror::open(client.clone()),
             client,
             user,
             may_steer,
-            state,
             sources: Mutex::default(),
             policy: Mutex::default(),
             configs: Mutex::default(),
-            _watching: stop.drop_guard(),
         })
     }
 
@@ -88,17 +75,16 @@ impl Hub {
 
     /// The latest state; waits a moment if there has not been any.
     pub async fn snapshot(&self) -> Arc<Snapshot> {
-        let mut state = self.state.clone();
-        let first = state.wait_for(|snapshot| snapshot.complete);
-        match tokio::time::timeout(FIRST_STATE, first).await {
-            Ok(Ok(snapshot)) => Arc::clone(&snapshot),
-            _ => self.state.borrow().clone(),
-        }
+        self.mirror.snapshot().await
     }
 
-    /// Tells when there is a new state.
-    pub fn changes(&self) -> watch::Receiver<Arc<Snapshot>> {
-        self.state.clone()
+    pub fn follower(&self) -> Follower<Snapshot> {
+        self.mirror.follower()
+    }
+
+    /// Waits until there is something that the follower has not seen; the first time there is.
+    pub async fn news(&self, follower: &mut Follower<Snapshot>) {
+        self.mirror.next(follower).await;
     }
 
     /// What configs are made from. Asks at most once at a time, however many pages wait.
@@ -218,102 +204,4 @@ async fn may_patch_pools(client: &Client) -> bool {
         .ok()
         .and_then(|answer| answer.status)
         .is_some_and(|status| status.allowed)
-}
-
-const PROGRESS: &str = "list the MachineConfigNodes";
-
-/// One kind's part in what a change of anything means.
-enum Heard {
-    Something,
-    /// Everything there was has been told.
-    All(&'static str),
-    Trouble(&'static str, Option<String>),
-}
-
-/// Trouble that is not told again is over: failed watches are tried again at least twice as often.
-const TROUBLE_LASTS: Duration = Duration::from_mins(1);
-
-/// Watches three kinds and puts together what they say, for ever.
-async fn follow(client: Client, state: watch::Sender<Arc<Snapshot>>) {
-    let (pools, pool_changes) = watched::<MachineConfigPool>(&client, "list the pools");
-    let (nodes, node_changes) = watched::<Node>(&client, "list the nodes");
-    let (progress, progress_changes) = watched::<MachineConfigNode>(&client, PROGRESS);
-    let mut changes = std::pin::pin!(
-        stream::select(pool_changes, stream::select(node_changes, progress_changes)).ready_chunks(4096)
-    );
-    let mut heard: BTreeMap<&'static str, Option<(Instant, String)>> = BTreeMap::new();
-    loop {
-        let news = tokio::select! {
-            news = changes.next() => news.unwrap_or_default(),
-            () = tokio::time::sleep(REFRESH) => Vec::new(),
-        };
-        for one in news {
-            match one {
-                Heard::Something => {}
-                Heard::All(attempt) => {
-                    heard.insert(attempt, None);
-                }
-                Heard::Trouble(attempt, message) => {
-                    heard.insert(attempt, message.map(|message| (Instant::now(), message)));
-                }
-            }
-        }
-        for trouble in heard.values_mut() {
-            *trouble = trouble.take().filter(|(at, _)| at.elapsed() < TROUBLE_LASTS);
-        }
-        if heard.len() < 3 {
-            continue;
-        }
-        let (pools, nodes, progress) = (pools.state(), nodes.state(), progress.state());
-        let mut snapshot = Snapshot::of(&pools, &nodes, &progress, Timestamp::now());
-        snapshot.trouble = heard
-            .values()
-            .flatten()
-            .map(|(_, message)| message.clone())
-            .collect();
-        state.send_if_modified(|current| {
-            let changed = **current != snapshot;
-            if changed {
-                *current = Arc::new(snapshot);
-            }
-            changed
-        });
-        tokio::time::sleep(SETTLE).await;
-    }
-}
-
-fn watched<K>(client: &Client, attempt: &'static str) -> (Store<K>, impl Stream<Item = Heard> + Send + use<K>)
-where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
-    let (store, writer) = reflector::store();
-    let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default())
-        .modify(|object: &mut K| object.meta_mut().managed_fields = None)
-        .default_backoff();
-    let heard = reflector::reflector(writer, events).map(move |event| match event {
-        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => Heard::Something,
-        Ok(_) => Heard::All(attempt),
-        Err(error) => trouble(error, attempt),
-    });
-    (store, heard)
-}
-
-fn trouble(error: watcher::Error, attempt: &'static str) -> Heard {
-    match error {
-        // Not every cluster has them, and who may see nodes may not see these.
-        watcher::Error::InitialListFailed(_) if attempt == PROGRESS => Heard::Trouble(attempt, None),
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
-            Heard::Trouble(attempt, Some(ReadError::new(error, attempt).to_string()))
-        }
-        // A watch that ends is taken up again; only if that fails is there something to tell.
-        watcher::Error::WatchFailed(_)
-        | watcher::Error::WatchError(_)
-        | watcher::Error::NoResourceVersion => Heard::Something,
-    }
 }

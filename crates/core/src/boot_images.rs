@@ -1,0 +1,467 @@
+//! Boot images that have become too old: what a cluster enforces about them, and whether it may be upgraded.
+//!
+//! A machine that boots from an image that is too old cannot follow to the cluster's release any more. Nothing here
+//! replaces boot images; whoever does records in the MachineConfiguration's status what it has done.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use mco_api::foreign::infrastructure::Infrastructure;
+use mco_api::machine_configuration::{
+    AutomaticBootImageVersion, BootImageSkewEnforcement, BootImageSkewEnforcementStatus,
+    MachineConfiguration, ManagedBootImages, ManualBootImageVersion,
+};
+use mco_api::vocabulary::conditions::{machine_configuration as condition, status as truth};
+use mco_api::vocabulary::topology;
+
+/// The feature gate by which a release enforces anything.
+pub const FEATURE_GATE: &str = "BootImageSkewEnforcement";
+
+/// Machines cannot follow to any present release from boot images that are older.
+const OLDEST_RELEASE: Version = Version(4, 13, 0);
+const OLDEST_OS: Version = Version(9, 2, 0);
+
+const AUTOMATIC: &str = "Automatic";
+const MANUAL: &str = "Manual";
+const NONE: &str = "None";
+const BY_RELEASE: &str = "OCPVersion";
+const BARE_METAL: &str = "BareMetal";
+
+/// Whether the release enforces anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Gate {
+    /// The cluster has no feature gates: what a user asks for is enforced.
+    #[default]
+    Absent,
+    Off,
+    On,
+}
+
+/// What a cluster says that matters here.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Surroundings<'a> {
+    pub gate: Gate,
+    pub infrastructure: Option<&'a Infrastructure>,
+    /// The release that the cluster was installed with.
+    pub installed: Option<&'a str>,
+}
+
+/// What is enforced, as the MachineConfiguration's status shows it.
+pub fn enforcement(
+    settings: &MachineConfiguration,
+    surroundings: &Surroundings<'_>,
+) -> Option<BootImageSkewEnforcementStatus> {
+    match (surroundings.gate, &settings.spec.boot_image_skew_enforcement) {
+        (Gate::Off, _) | (Gate::Absent, None) => return None,
+        (Gate::On | Gate::Absent, Some(asked)) => return Some(as_asked(asked)),
+        (Gate::On, None) => {}
+    }
+    if surroundings.infrastructure.is_some_and(keeps_its_machines) {
+        return Some(BootImageSkewEnforcementStatus {
+            mode: NONE.to_owned(),
+            ..BootImageSkewEnforcementStatus::default()
+        });
+    }
+    let installed = surroundings.installed.and_then(Version::parse);
+    let status = settings.status.as_ref();
+    if status.is_some_and(|status| updates_all(status.managed_boot_images_status.as_ref())) {
+        let recorded = status.and_then(|status| status.boot_image_skew_enforcement_status.as_ref());
+        let recorded = recorded.and_then(|recorded| recorded.automatic.clone());
+        let automatic = recorded.or_else(|| {
+            installed.map(|version| AutomaticBootImageVersion {
+                ocp_version: version.to_string(),
+                ..AutomaticBootImageVersion::default()
+            })
+        })?;
+        return Some(BootImageSkewEnforcementStatus {
+            mode: AUTOMATIC.to_owned(),
+            automatic: Some(automatic),
+            ..BootImageSkewEnforcementStatus::default()
+        });
+    }
+    Some(BootImageSkewEnforcementStatus {
+        mode: MANUAL.to_owned(),
+        manual: Some(ManualBootImageVersion {
+            mode: BY_RELEASE.to_owned(),
+            ocp_version: installed?.to_string(),
+            ..ManualBootImageVersion::default()
+        }),
+        ..BootImageSkewEnforcementStatus::default()
+    })
+}
+
+/// Why the cluster should not be upgraded; none if its boot images are no reason.
+pub fn obstacle(
+    enforced: Option<&BootImageSkewEnforcementStatus>,
+    conditions: &[Condition],
+) -> Option<String> {
+    let enforced = enforced?;
+    let why = match enforced.mode.as_str() {
+        AUTOMATIC => match updates_failing(conditions) {
+            Some(failure) => Some(format!("the boot images cannot be updated: {failure}")),
+            None => {
+                let found = enforced.automatic.as_ref()?;
+                too_old(&found.ocp_version, &found.rhcos_version)
+            }
+        },
+        MANUAL => {
+            let given = enforced.manual.as_ref()?;
+            too_old(&given.ocp_version, &given.rhcos_version)
+        }
+        _ => None,
+    }?;
+    Some(format!(
+        "Upgrades have been disabled because {why}. To enable upgrades, please update your boot images, or disable boot \
+         image skew enforcement by setting spec.bootImageSkewEnforcement.mode of MachineConfiguration cluster to None"
+    ))
+}
+
+/// Whether somebody replaces boot images that have become old.
+pub fn are_kept_current(enforced: Option<&BootImageSkewEnforcementStatus>) -> bool {
+    enforced.is_some_and(|enforced| enforced.mode == AUTOMATIC)
+}
+
+/// Whether somebody should know that nobody watches over the boot images: nothing is enforced although machines may come
+/// and go.
+pub fn is_unwatched(
+    enforced: Option<&BootImageSkewEnforcementStatus>,
+    infrastructure: Option<&Infrastructure>,
+) -> bool {
+    enforced.is_some_and(|enforced| enforced.mode == NONE) && !infrastructure.is_some_and(keeps_its_machines)
+}
+
+fn as_asked(asked: &BootImageSkewEnforcement) -> BootImageSkewEnforcementStatus {
+    BootImageSkewEnforcementStatus {
+        mode: asked.mode.clone(),
+        manual: asked.manual.clone(),
+        automatic: None,
+    }
+}
+
+/// A single node is not joined by others, and bare metal boots from images that are made for it.
+fn keeps_its_machines(infrastructure: &Infrastructure) -> bool {
+    infrastructure.status.as_ref().is_some_and(|status| {
+        let platform = status
+            .platform_status
+            .as_ref()
+            .map(|platform| platform.type_.as_str());
+        status.control_plane_topology == topology::SINGLE_REPLICA || platform == Some(BARE_METAL)
+    })
+}
+
+fn updates_all(managed: Option<&ManagedBootImages>) -> bool {
+    let managers = managed.and_then(|managed| managed.machine_managers.as_ref());
+    managers.into_iter().flatten().any(|manager| {
+        manager.resource == "machinesets"
+            && manager.api_group == "machine.openshift.io"
+            && manager.selection.mode == "All"
+    })
+}
+
+fn updates_failing(conditions: &[Condition]) -> Option<&str> {
+    let mut all = conditions.iter();
+    let failing =
+        all.find(|one| one.type_ == condition::BOOT_IMAGE_UPDATE_DEGRADED && one.status == truth::TRUE)?;
+    Some(&failing.message)
+}
+
+/// Why an image is too old. Where both versions are known the release decides; what cannot be read is no reason.
+fn too_old(release: &str, os: &str) -> Option<String> {
+    if !release.is_empty() {
+        let version = Version::parse(release)?;
+        return (version < OLDEST_RELEASE).then(|| {
+            format!(
+                "the cluster is using OCP boot image version {release}, which is below the minimum required version {OLDEST_RELEASE}"
+            )
+        });
+    }
+    let (major, minor) = base_of(os)?;
+    let is_old = Version(major, minor, 0) < OLDEST_OS;
+    let Version(oldest_major, oldest_minor, _) = OLDEST_OS;
+    is_old.then(|| {
+        format!(
+            "the cluster is using RHCOS boot image version {os}(RHEL version: {major}.{minor}), which is below the minimum required RHEL version {oldest_major}.{oldest_minor}"
+        )
+    })
+}
+
+/// The version of RHEL that an image is made from: `9.6.20251023-0` says it, the older `48.84.202208021106-0` says it in
+/// its second number.
+fn base_of(os: &str) -> Option<(u32, u32)> {
+    let mut parts = os.splitn(3, '.');
+    let (first, second, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    let built = rest.split('-').next().unwrap_or_default();
+    match built.len() {
+        8 => Some((first.parse().ok()?, second.parse().ok()?)),
+        12 => {
+            let (major, minor) = second.split_at_checked(1)?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        }
+        _ => None,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version(u32, u32, u32);
+
+impl Version {
+    /// The three numbers that a version begins with; what a prerelease adds does not count.
+    fn parse(text: &str) -> Option<Self> {
+        let numbers = text.split(['-', '+']).next()?;
+        let mut numbers = numbers.split('.').map(|number| number.parse::<u32>().ok());
+        let version = Self(numbers.next()??, numbers.next()??, numbers.next()??);
+        numbers.next().is_none().then_some(version)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(major, minor, patch) = self;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn settings(spec: &Value, status: &Value) -> MachineConfiguration {
+        let object = json!({"metadata": {"name": "cluster"}, "spec": spec, "status": status});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn infrastructure(topology: &str, platform: &str) -> Infrastructure {
+        serde_json::from_value(json!({"metadata": {"name": "cluster"}, "status": {
+            "controlPlaneTopology": topology, "platformStatus": {"type": platform},
+        }}))
+        .unwrap()
+    }
+
+    fn by_release(version: &str) -> Value {
+        json!({"mode": "Manual", "manual": {"mode": "OCPVersion", "ocpVersion": version}})
+    }
+
+    #[test]
+    fn what_is_enforced_depends_on_the_user_then_on_the_cluster() {
+        let cloud = infrastructure("HighlyAvailable", "AWS");
+        let single = infrastructure("SingleReplica", "AWS");
+        let metal = infrastructure("HighlyAvailable", "BareMetal");
+        let all = json!({"managedBootImagesStatus": {"machineManagers": [
+            {"resource": "machinesets", "apiGroup": "machine.openshift.io", "selection": {"mode": "All"}},
+        ]}});
+        let some = json!({"managedBootImagesStatus": {"machineManagers": [
+            {"resource": "machinesets", "apiGroup": "machine.openshift.io", "selection": {"mode": "None"}},
+            {"resource": "controlplanemachinesets", "apiGroup": "machine.openshift.io", "selection": {"mode": "All"}},
+        ]}});
+        let mut recorded = all.clone();
+        recorded["bootImageSkewEnforcementStatus"] =
+            json!({"mode": "Automatic", "automatic": {"ocpVersion": "4.21.3"}});
+        let asks = |asked: Value| json!({"bootImageSkewEnforcement": asked});
+        let on = Surroundings {
+            gate: Gate::On,
+            infrastructure: Some(&cloud),
+            installed: Some("4.12.7"),
+        };
+        let off = Surroundings {
+            gate: Gate::Off,
+            ..on
+        };
+        let plain = Surroundings {
+            gate: Gate::Absent,
+            installed: None,
+            ..on
+        };
+        let at = |infrastructure| Surroundings {
+            infrastructure: Some(infrastructure),
+            ..on
+        };
+        let (nothing, automatic) = (
+            json!({}),
+            |version: &str| json!({"mode": "Automatic", "automatic": {"ocpVersion": version}}),
+        );
+        let cases: Vec<(&str, Value, &Value, Surroundings<'_>, Option<Value>)> = vec![
+            ("the gate is off", asks(by_release("4.1.0")), &nothing, off, None),
+            (
+                "the user asks",
+                asks(by_release("4.1.0")),
+                &all,
+                on,
+                Some(by_release("4.1.0")),
+            ),
+            (
+                "the user wants nothing",
+                asks(json!({"mode": "None"})),
+                &all,
+                on,
+                Some(json!({"mode": "None"})),
+            ),
+            ("a cluster without gates", json!({}), &all, plain, None),
+            (
+                "a user of such a cluster",
+                asks(by_release("4.1.0")),
+                &nothing,
+                plain,
+                Some(by_release("4.1.0")),
+            ),
+            (
+                "a single node",
+                json!({}),
+                &all,
+                at(&single),
+                Some(json!({"mode": "None"})),
+            ),
+            (
+                "bare metal",
+                json!({}),
+                &all,
+                at(&metal),
+                Some(json!({"mode": "None"})),
+            ),
+            (
+                "images are kept current",
+                json!({}),
+                &recorded,
+                on,
+                Some(automatic("4.21.3")),
+            ),
+            (
+                "images will be kept current",
+                json!({}),
+                &all,
+                on,
+                Some(automatic("4.12.7")),
+            ),
+            (
+                "not the images of workers",
+                json!({}),
+                &some,
+                on,
+                Some(by_release("4.12.7")),
+            ),
+            (
+                "images are left alone",
+                json!({}),
+                &nothing,
+                on,
+                Some(by_release("4.12.7")),
+            ),
+            (
+                "installed with a candidate",
+                json!({}),
+                &nothing,
+                Surroundings {
+                    installed: Some("4.20.0-rc.1"),
+                    ..on
+                },
+                Some(by_release("4.20.0")),
+            ),
+            (
+                "nobody knows",
+                json!({}),
+                &nothing,
+                Surroundings {
+                    installed: None,
+                    ..on
+                },
+                None,
+            ),
+            (
+                "nobody understands",
+                json!({}),
+                &nothing,
+                Surroundings {
+                    installed: Some("stream"),
+                    ..on
+                },
+                None,
+            ),
+        ];
+        for (name, spec, status, surroundings, expected) in cases {
+            let found = enforcement(&settings(&spec, status), &surroundings);
+            let expected = expected.map(|expected| serde_json::from_value(expected).unwrap());
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn boot_images_that_are_too_old_keep_a_cluster_from_upgrading() {
+        let by_os = |version: &str| json!({"mode": "Manual", "manual": {"mode": "RHCOSVersion", "rhcosVersion": version}});
+        let automatic = json!({"mode": "Automatic", "automatic": {"ocpVersion": "4.20.0"}});
+        let failing = "BootImageUpdateDegraded";
+        let release = |version: &str| {
+            format!(
+                "the cluster is using OCP boot image version {version}, which is below the minimum required version 4.13.0"
+            )
+        };
+        let cases: Vec<(&str, Value, &str, Option<String>)> = vec![
+            ("nothing is enforced", json!({"mode": "None"}), failing, None),
+            ("a mode of the future", json!({"mode": "Other"}), failing, None),
+            ("the oldest release", by_release("4.13.0"), "", None),
+            ("a newer one", by_release("5.0.0"), "", None),
+            ("an older one", by_release("4.12.99"), "", Some(release("4.12.99"))),
+            ("numbers, not letters", by_release("4.9.0"), "", Some(release("4.9.0"))),
+            ("no version", by_release("new"), "", None),
+            ("what the user says counts", by_release("4.13.0"), failing, None),
+            ("the oldest base", by_os("9.2.20230101-0"), "", None),
+            ("a newer base", by_os("10.0.20260101-0"), "", None),
+            (
+                "an older base",
+                by_os("9.0.20220101-0"),
+                "",
+                Some("the cluster is using RHCOS boot image version 9.0.20220101-0(RHEL version: 9.0), which is below the minimum required RHEL version 9.2".to_owned()),
+            ),
+            (
+                "a base in the old way",
+                by_os("48.84.202208021106-0"),
+                "",
+                Some("the cluster is using RHCOS boot image version 48.84.202208021106-0(RHEL version: 8.4), which is below the minimum required RHEL version 9.2".to_owned()),
+            ),
+            ("a newer base in the old way", by_os("414.92.202308032115-0"), "", None),
+            ("no date", by_os("9.0.1-0"), "", None),
+            ("images are kept current", automatic.clone(), "", None),
+            ("and may be on their way", automatic.clone(), "BootImageUpdateProgressing", None),
+            ("but fail", automatic, failing, Some("the boot images cannot be updated: no such image".to_owned())),
+            (
+                "the release decides",
+                json!({"mode": "Automatic", "automatic": {"ocpVersion": "4.13.0", "rhcosVersion": "48.84.202208021106-0"}}),
+                "",
+                None,
+            ),
+        ];
+        for (name, enforced, condition, expected) in cases {
+            let enforced = serde_json::from_value(enforced).unwrap();
+            let condition: Condition = serde_json::from_value(json!({
+                "type": condition, "status": "True", "reason": "R", "message": "no such image",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }))
+            .unwrap();
+            let found = obstacle(Some(&enforced), &[condition]);
+            let expected = expected.map(|why| {
+                format!("Upgrades have been disabled because {why}. To enable upgrades, please update your boot images, or disable boot image skew enforcement by setting spec.bootImageSkewEnforcement.mode of MachineConfiguration cluster to None")
+            });
+            assert_eq!(found, expected, "{name}");
+        }
+        assert_eq!(obstacle(None, &[]), None, "nothing was decided yet");
+    }
+
+    #[test]
+    fn nobody_watches_where_machines_come_and_go_and_nothing_is_enforced() {
+        let cloud = infrastructure("HighlyAvailable", "AWS");
+        let single = infrastructure("SingleReplica", "AWS");
+        let metal = infrastructure("HighlyAvailable", "BareMetal");
+        let none: BootImageSkewEnforcementStatus = serde_json::from_value(json!({"mode": "None"})).unwrap();
+        let manual = serde_json::from_value(by_release("4.1.0")).unwrap();
+        for (name, enforced, infrastructure, expected) in [
+            ("a cloud", Some(&none), Some(&cloud), true),
+            ("a cluster that says nothing", Some(&none), None, true),
+            ("a single node", Some(&none), Some(&single), false),
+            ("bare metal", Some(&none), Some(&metal), false),
+            ("something is enforced", Some(&manual), Some(&cloud), false),
+            ("nothing was decided", None, Some(&cloud), false),
+        ] {
+            assert_eq!(is_unwatched(enforced, infrastructure), expected, "{name}");
+        }
+    }
+}

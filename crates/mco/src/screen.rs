@@ -1,0 +1,186 @@
+//! Texts that are shown again and again, each in the place of the one before.
+//!
+//! Only a terminal gets escape codes; what is piped or kept in a file gets plain lines.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use terminal_size::{Height, Width, terminal_size_of};
+
+use crate::output;
+
+/// The whole of standard output, or below the text before if it is no terminal.
+#[derive(Debug)]
+pub struct Screen {
+    is_terminal: bool,
+    shown: String,
+}
+
+impl Screen {
+    pub fn new() -> Self {
+        Self {
+            is_terminal: io::stdout().is_terminal(),
+            shown: String::new(),
+        }
+    }
+
+    pub fn show(&mut self, text: String) -> anyhow::Result<()> {
+        if self.is_terminal {
+            let body = body(&text, size(io::stdout()));
+            return output::print(&format!("{HOME}{}{BELOW}", body.text));
+        }
+        if text == self.shown {
+            return Ok(());
+        }
+        let separator = if self.shown.is_empty() { "" } else { "\n" };
+        output::print(&format!("{separator}{text}"))?;
+        self.shown = text;
+        Ok(())
+    }
+}
+
+/// A few lines on standard error, where programs do not look. They stay when the last of them is written.
+#[derive(Debug)]
+pub struct Lines {
+    is_terminal: bool,
+    /// On a terminal, how many lines to write over.
+    height: usize,
+    /// Elsewhere, what was said.
+    said: Vec<String>,
+}
+
+impl Lines {
+    pub fn new() -> Self {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
+        Self {
+            is_terminal: io::stderr().is_terminal() && !is_dumb,
+            height: 0,
+            said: Vec::new(),
+        }
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Shows the lines as they are now. Nothing useful can be done when standard error itself is gone.
+    pub fn show(&mut self, lines: &[String]) {
+        let text = if self.is_terminal {
+            let body = body(&lines.join("\n"), size(io::stderr()));
+            let text = over(self.height, &body.text);
+            self.height = body.height;
+            text
+        } else {
+            news(&mut self.said, lines)
+        };
+        write(&text);
+    }
+
+    /// Sets what follows apart from the lines, which stay.
+    pub fn end(self) {
+        if self.is_terminal {
+            write("\n");
+        }
+    }
+}
+
+fn write(text: &str) {
+    let mut out = anstream::stderr().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+const HOME: &str = "\u{1b}[H";
+const REST_OF_LINE: &str = "\u{1b}[K";
+const BELOW: &str = "\u{1b}[J";
+
+fn size(of: impl std::os::fd::AsFd) -> (usize, usize) {
+    match terminal_size_of(of) {
+        Some((Width(width), Height(height))) => (usize::from(width), usize::from(height)),
+        None => (80, 24),
+    }
+}
+
+/// What is written over something older.
+struct Body {
+    text: String,
+    height: usize,
+}
+
+/// Line by line, so that nothing flickers and nothing of the older text stays; what does not fit is counted.
+fn body(text: &str, (width, height): (usize, usize)) -> Body {
+    let lines: Vec<&str> = text.lines().collect();
+    let room = height.saturating_sub(1).max(2);
+    let fits = lines.len() <= room;
+    let shown = if fits { lines.len() } else { room - 1 };
+    let mut body = String::new();
+    for line in lines.iter().take(shown) {
+        body.extend(line.chars().take(width));
+        let _ = writeln!(body, "{REST_OF_LINE}");
+    }
+    if !fits {
+        let _ = writeln!(body, "... and {} more lines{REST_OF_LINE}", lines.len() - shown);
+    }
+    Body {
+        text: body,
+        height: shown + usize::from(!fits),
+    }
+}
+
+/// Writes over the lines above.
+fn over(height: usize, text: &str) -> String {
+    match height {
+        0 => text.to_owned(),
+        height => format!("\u{1b}[{height}A{text}{BELOW}"),
+    }
+}
+
+/// The lines that have not been said yet.
+fn news(said: &mut Vec<String>, lines: &[String]) -> String {
+    let mut text = String::new();
+    for line in lines.iter().filter(|line| !said.contains(line)) {
+        let _ = writeln!(text, "{line}");
+    }
+    lines.clone_into(said);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_fits_the_terminal_and_leaves_nothing_of_the_one_before() {
+        let shown = |text: &str, size| {
+            let body = body(text, size);
+            assert_eq!(body.text.lines().count(), body.height);
+            body.text
+        };
+        assert_eq!(shown("one\ntwo\n", (80, 24)), "one\u{1b}[K\ntwo\u{1b}[K\n");
+        assert_eq!(
+            shown("1\n2\n3\n4\n5\n", (80, 4)),
+            "1\u{1b}[K\n2\u{1b}[K\n... and 3 more lines\u{1b}[K\n"
+        );
+        assert_eq!(shown("abcdef", (3, 24)), "abc\u{1b}[K\n");
+    }
+
+    #[test]
+    fn lines_are_written_over_the_ones_before() {
+        assert_eq!(over(0, "a\n"), "a\n");
+        assert_eq!(over(2, "a\n"), "\u{1b}[2Aa\n\u{1b}[J");
+    }
+
+    #[test]
+    fn a_line_is_said_once_and_again_only_after_it_was_different() {
+        let mut said = Vec::new();
+        let mut say = |lines: &[&str]| {
+            news(
+                &mut said,
+                &lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(say(&["a 0", "b 0"]), "a 0\nb 0\n");
+        assert_eq!(say(&["a 0", "b 1"]), "b 1\n");
+        assert_eq!(say(&["a 0", "b 1"]), "");
+        assert_eq!(say(&["a 0", "b 0"]), "b 0\n");
+    }
+}
