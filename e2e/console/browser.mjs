@@ -12,9 +12,7 @@ const { MCO, DRIVER, DATA, SIMULATED, ARTEFACTS } = process.env;
 const TAB = "\uE004";
 const LARGEST_PAGE = 200 * 1024;
 
-const example = readFileSync(new URL("../../examples/quickstart/50-worker-chrony.yaml", import.meta.url), "utf8");
-// kubectl turns YAML's octal numbers into decimal ones before it sends them.
-const CHRONY = example.replace("mode: 0644", "mode: 420");
+const CHRONY = readFileSync(new URL("../../examples/quickstart/50-worker-chrony.yaml", import.meta.url), "utf8");
 const HOSTILE = `
 apiVersion: machineconfiguration.openshift.io/v1
 kind: MachineConfig
@@ -253,6 +251,20 @@ async function withoutScript(browser) {
   await browser.chromium("Emulation.setScriptExecutionDisabled", { value: false });
 }
 
+/** How long a change takes from the cluster to the eyes, while a thousand nodes move. Told, not judged: machines differ. */
+async function latency(browser) {
+  const times = [];
+  for (let round = 0; round < 10; round++) {
+    const [verb, label] = round % 2 ? ["resume", "Pause updates"] : ["pause", "Resume updates"];
+    mco(SIMULATED, "rollout", verb, "worker");
+    const written = performance.now();
+    await browser.until(`the page says ${label}`, async () => (await browser.text("form.push button")) === label);
+    times.push(performance.now() - written);
+  }
+  times.sort((a, b) => a - b);
+  say(`a change is seen ${times[5].toFixed(0)} ms after it was written, ${times.at(-1).toFixed(0)} ms at most`);
+}
+
 async function large(browser) {
   await settled(browser, SIMULATED);
   await enter(browser, SIMULATED);
@@ -266,10 +278,12 @@ async function large(browser) {
   await browser.until("many nodes move", async () => (await browser.text("main")).match(/Updating\s+[1-9]/));
   await new Promise((resolve) => setTimeout(resolve, 8000));
   const seen = await browser.run(() => window.seen);
-  const pauses = seen.map((time, index) => time - (seen[index - 1] ?? seen[0]));
-  const took = await browser.run(() => performance.getEntriesByType("resource").filter((entry) => entry.initiatorType === "fetch").map((entry) => entry.duration));
-  say(`a thousand nodes: ${seen.length} changes seen, slowest page ${Math.max(...took).toFixed(0)} ms, longest pause ${Math.max(...pauses).toFixed(0)} ms`);
-  assert.ok(Math.max(...took) < 1000, `updates take ${took}`);
+  const pages = await browser.run(() => performance.getEntriesByType("resource").filter((entry) => entry.initiatorType === "fetch").map((entry) => [entry.duration, entry.decodedBodySize]));
+  const [slowest, largest] = [0, 1].map((part) => Math.max(...pages.map((page) => page[part])));
+  say(`a thousand nodes: ${seen.length} changes seen, slowest page ${slowest.toFixed(0)} ms, largest ${largest} bytes`);
+  assert.ok(seen.length > 0, "the rollout was seen while it went");
+  assert.ok(largest < LARGEST_PAGE, `an update has ${largest} bytes`);
+  await latency(browser);
   await check(browser, SIMULATED, "/pools/worker", "thousand");
   await check(browser, SIMULATED, "/", "thousand-overview");
 }

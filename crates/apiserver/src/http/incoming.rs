@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::negotiate::{self, BodyFormat, PatchFormat};
 use super::resources::Request;
+use super::yaml;
 use crate::apply;
 use crate::catalog::Definition;
 use crate::decode::{self, FieldValidation};
@@ -65,7 +66,7 @@ impl Request<'_> {
             PatchFormat::Merge => Patch::Merge(MergePatch::decode(body, validation)?),
             PatchFormat::Strategic => Patch::Strategic(StrategicPatch::decode(body, validation)?),
             PatchFormat::Apply => Patch::Apply {
-                object: from_yaml(body)?,
+                object: yaml::decode(body)?,
                 force: self.call.query.flag("force"),
             },
         };
@@ -118,7 +119,7 @@ impl Request<'_> {
         };
         Ok(match format {
             BodyFormat::Json => body.clone(),
-            BodyFormat::Yaml => Bytes::from(from_yaml(body)?.to_string()),
+            BodyFormat::Yaml => Bytes::from(yaml::decode(body)?.to_string()),
             BodyFormat::Protobuf => {
                 let value =
                     protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
@@ -204,24 +205,7 @@ fn not_an_object(value: &Value) -> String {
     )
 }
 
-fn parse_json(body: &[u8]) -> Result<Value, ApiError> {
+pub(super) fn parse_json(body: &[u8]) -> Result<Value, ApiError> {
     let decoded = decode::decode(body, None).map_err(|error| ApiError::bad_request(error.to_string()))?;
     Ok(decoded.value)
-}
-
-/// YAML, of which JSON is a part.
-fn from_yaml(body: &[u8]) -> Result<Value, ApiError> {
-    if body.trim_ascii_start().first() == Some(&b'{') {
-        return parse_json(body);
-    }
-    let text = std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    serde_saphyr::from_str(text).map_err(|error| {
-        // The first line without the position is what other YAML readers say too.
-        let text = error.to_string();
-        let line = text.lines().next().unwrap_or_default();
-        let why = line.rsplit_once(": ").map_or(line, |(_, why)| why);
-        ApiError::bad_request(format!(
-            "error decoding YAML: error converting YAML to JSON: yaml: {why}"
-        ))
-    })
 }

@@ -14,6 +14,7 @@ mod resources;
 mod respond;
 mod reviews;
 mod schemas;
+mod yaml;
 
 use std::convert::Infallible;
 use std::future::Future;
