@@ -108,7 +108,7 @@ async function logins(browser) {
   await check(browser, DATA, "/login", "login");
   await browser.type("#token", "not-a-token");
   await browser.click("main button");
-  assert.match(await browser.text("[role=alert]"), /not a token that the cluster accepts/);
+  await browser.until("the refusal is told", async () => /not a token that the cluster accepts/.test(await browser.text("[role=alert]")));
   // A page with status 403 is noted by the browser; nothing else may be.
   for (const complaint of await browser.complaints()) assert.match(complaint, /403/);
   const used = login(DATA);
@@ -177,6 +177,7 @@ async function planning(browser) {
   await browser.type("#yaml", CHRONY.replaceAll("2.pool.ntp.example", "3.pool.ntp.example"));
   await browser.click("input[name=contents]");
   await browser.click("form.stack button");
+  await browser.until("the plan is there", async () => /Cost: /.test(await browser.text("main")));
   const page = await browser.text("main");
   writeFileSync(join(ARTEFACTS, "changed.yaml"), CHRONY.replaceAll("2.pool.ntp.example", "3.pool.ntp.example"));
   let plan = "";
