@@ -13,6 +13,7 @@ use kube::{Api, Client, Resource};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::foreign::api_server::APIServer;
 use mco_api::foreign::cluster_version::ClusterVersion;
+use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::feature_gate::FeatureGate;
 use mco_api::foreign::image::Image;
 use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
@@ -74,6 +75,7 @@ pub(crate) struct Cluster {
     pub content_policies: Mirror<ImageContentSourcePolicy>,
     pub wide_image_policies: Mirror<ClusterImagePolicy>,
     pub image_policies: Mirror<ImagePolicy>,
+    pub credential_providers: Mirror<CRIOCredentialProviderConfig>,
     pub releases: Mirror<ClusterVersion>,
     pub feature_gates: Mirror<FeatureGate>,
     pub node_settings: Mirror<NodeSettings>,
@@ -90,6 +92,7 @@ pub(crate) struct Queues {
     pub kubelet: Arc<Queue<String>>,
     pub runtime: Arc<Queue<String>>,
     pub registries: Arc<Queue<String>>,
+    pub credential_providers: Arc<Queue<String>>,
     pub pinned_images: Arc<Queue<String>>,
     pub render: Arc<Queue<String>>,
     pub rollout: Arc<Queue<String>>,
@@ -130,6 +133,7 @@ impl Queues {
             kubelet: generate(),
             runtime: generate(),
             registries: generate(),
+            credential_providers: generate(),
             pinned_images: generate(),
             render: queue(render),
             rollout: queue(rollout),
@@ -189,6 +193,7 @@ impl Cluster {
                 content_policies: telling(this, trim::nothing, wiring::registries),
                 wide_image_policies: telling(this, trim::nothing, wiring::registries),
                 image_policies: telling(this, trim::nothing, wiring::registries),
+                credential_providers: telling(this, trim::nothing, wiring::credential_provider),
                 releases: telling(this, trim::nothing, wiring::registries),
                 feature_gates: telling(this, trim::nothing, wiring::foundations),
                 node_settings: telling(this, trim::nothing, wiring::node_settings),

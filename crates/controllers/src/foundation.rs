@@ -62,6 +62,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
             &cluster.queues.kubelet,
             &cluster.queues.runtime,
             &cluster.queues.registries,
+            &cluster.queues.credential_providers,
         ] {
             queue.wake(WHOLE);
         }

@@ -9,6 +9,7 @@ mod cluster;
 mod collector;
 mod contents;
 mod control_plane;
+mod credential_provider;
 mod disruption_policy;
 mod drain;
 mod error;

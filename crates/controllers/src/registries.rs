@@ -104,7 +104,7 @@ fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Vec<Generated>, Re
     Ok(configs)
 }
 
-fn is_built_in(pool: &MachineConfigPool) -> bool {
+pub(crate) fn is_built_in(pool: &MachineConfigPool) -> bool {
     let all = pool.metadata.labels.as_ref();
     all.is_some_and(|all| all.contains_key(labels::BUILT_IN))
 }

@@ -290,7 +290,7 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
         render,
         pinned_images: pinned_images
             .as_ref()
-            .map(|outcome| outcome.as_ref().map(|()| ()).map_err(String::as_str)),
+            .map(|outcome| outcome.as_ref().copied().map_err(String::as_str)),
     };
     let now = cluster.time();
     let Some(report) = known.view(|_, pool| pool_status::report(pool, &inputs, &now)) else {
@@ -315,6 +315,19 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
     {
         return Ok(Again::After(wait));
     }
+    write_status(cluster, pool, &status).await?;
+    for event in events {
+        cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
+    }
+    Ok(Again::OnChange)
+}
+
+async fn write_status(
+    cluster: &Cluster,
+    pool: &MachineConfigPool,
+    status: &MachineConfigPoolStatus,
+) -> Result<(), Error> {
+    let name = name_of(&pool.metadata);
     // The first report is written whole: a count of zero is a fact, and people's columns show it.
     let reported = pool
         .status
@@ -322,16 +335,16 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
         .filter(|status| status.observed_generation != 0);
     let patch = json!({
         "metadata": {"resourceVersion": pool.metadata.resource_version},
-        "status": patches::between(&reported, &status),
+        "status": patches::between(&reported, status),
     });
     let written = cluster
         .api::<MachineConfigPool>()
-        .patch_status(&known.name, &patches::by(MANAGER), &Patch::Merge(patch))
+        .patch_status(name, &patches::by(MANAGER), &Patch::Merge(patch))
         .await
-        .map_err(Error::api(format!("writing the status of pool {}", known.name)))?;
-    cluster.renders.wrote_status(&known.name);
+        .map_err(Error::api(format!("writing the status of pool {name}")))?;
+    cluster.renders.wrote_status(name);
     info!(
-        pool = known.name,
+        pool = name,
         machines = status.machine_count,
         updated = status.updated_machine_count,
         ready = status.ready_machine_count,
@@ -340,10 +353,7 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
         "progress"
     );
     cluster.pools.learn(written);
-    for event in events {
-        cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
-    }
-    Ok(Again::OnChange)
+    Ok(())
 }
 
 /// Whether any condition has another status or text, or the pool another config. Everything else is a count.

@@ -24,8 +24,8 @@ use crate::mirror::Mirror;
 use crate::options::Options;
 use crate::queue::{Again, Queue};
 use crate::{
-    collector, contents, control_plane, disruption_policy, drain, events, foundation, kubelet_config,
-    node_objects, owned, pinned_images, registries, render, rollout, runtime_config, worker,
+    collector, contents, control_plane, credential_provider, disruption_policy, drain, events, foundation,
+    kubelet_config, node_objects, owned, pinned_images, registries, render, rollout, runtime_config, worker,
 };
 
 /// Pools are few, and each look at one is short.
@@ -111,6 +111,7 @@ fn follow(cluster: &Arc<Cluster>, tasks: &mut JoinSet<&'static str>) {
         content_policies: all(),
         wide_image_policies: all(),
         image_policies: all(),
+        credential_providers: one(names::SINGLETON),
         releases: one(names::CLUSTER_VERSION),
         feature_gates: one(names::SINGLETON),
         node_settings: one(names::SINGLETON),
@@ -168,7 +169,7 @@ async fn everything_known(cluster: &Cluster) {
     wait! {
         pools nodes config_metadata machine_config_nodes controller_configs kubelet_configs runtime_configs
         machine_configurations os_configs os_builds os_streams pinned_image_sets images digest_mirrors tag_mirrors content_policies
-        wide_image_policies image_policies releases feature_gates node_settings api_servers schedulers pull_secrets
+        wide_image_policies image_policies credential_providers releases feature_gates node_settings api_servers schedulers pull_secrets
     }
 }
 
@@ -177,7 +178,7 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
     type Look = fn(Arc<Cluster>, String) -> BoxFuture<'static, Result<Again, Error>>;
     let queues = &cluster.queues;
     let drains = cluster.options.drain.at_once;
-    let reconcilers: [(&'static str, &Arc<Queue<String>>, usize, Look); 14] = [
+    let reconcilers: [(&'static str, &Arc<Queue<String>>, usize, Look); 15] = [
         ("contents", &queues.contents, OBJECTS_AT_ONCE, |c, n| {
             Box::pin(contents::fetch(c, n))
         }),
@@ -196,6 +197,12 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
         ("registries", &queues.registries, ONE, |c, _| {
             Box::pin(registries::reconcile(c))
         }),
+        (
+            "credential-provider",
+            &queues.credential_providers,
+            ONE,
+            |c, _| Box::pin(credential_provider::reconcile(c)),
+        ),
         (
             "pinned-image-set",
             &queues.pinned_images,

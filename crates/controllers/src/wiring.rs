@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use kube::Resource;
 use kube::api::PartialObjectMeta;
+use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
@@ -62,6 +63,7 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
             &cluster.queues.kubelet,
             &cluster.queues.runtime,
             &cluster.queues.registries,
+            &cluster.queues.credential_providers,
         ] {
             queue.wake(WHOLE);
         }
@@ -362,6 +364,12 @@ pub(crate) fn pinned_image_set(cluster: &Cluster, change: &Change<'_, PartialObj
 /// Whatever decides about registries.
 pub(crate) fn registries<K>(cluster: &Cluster, _: &Change<'_, K>) {
     cluster.queues.registries.wake(WHOLE);
+}
+
+pub(crate) fn credential_provider(cluster: &Cluster, change: &Change<'_, CRIOCredentialProviderConfig>) {
+    if is_worth_a_look(change) {
+        cluster.queues.credential_providers.wake(WHOLE);
+    }
 }
 
 /// Whatever the base of all roles is made from.

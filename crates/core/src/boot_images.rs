@@ -97,13 +97,10 @@ pub fn obstacle(
 ) -> Option<String> {
     let enforced = enforced?;
     let why = match enforced.mode.as_str() {
-        AUTOMATIC => match updates_failing(conditions) {
-            Some(failure) => Some(format!("the boot images cannot be updated: {failure}")),
-            None => {
-                let found = enforced.automatic.as_ref()?;
-                too_old(&found.ocp_version, &found.rhcos_version)
-            }
-        },
+        AUTOMATIC => updates_failing(conditions).or_else(|| {
+            let found = enforced.automatic.as_ref()?;
+            too_old(&found.ocp_version, &found.rhcos_version)
+        }),
         MANUAL => {
             let given = enforced.manual.as_ref()?;
             too_old(&given.ocp_version, &given.rhcos_version)
@@ -158,11 +155,11 @@ fn updates_all(managed: Option<&ManagedBootImages>) -> bool {
     })
 }
 
-fn updates_failing(conditions: &[Condition]) -> Option<&str> {
+fn updates_failing(conditions: &[Condition]) -> Option<String> {
     let mut all = conditions.iter();
     let failing =
         all.find(|one| one.type_ == condition::BOOT_IMAGE_UPDATE_DEGRADED && one.status == truth::TRUE)?;
-    Some(&failing.message)
+    Some(format!("the boot images cannot be updated: {}", failing.message))
 }
 
 /// Why an image is too old. Where both versions are known the release decides; what cannot be read is no reason.
@@ -222,6 +219,7 @@ impl fmt::Display for Version {
 }
 
 #[cfg(test)]
+#[expect(clippy::too_many_lines, reason = "tables of cases are long")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -92,6 +92,11 @@ impl FeatureGates {
         self.gates.iter().map(|(name, on)| (name.as_str(), *on))
     }
 
+    /// Whether the release knows the gate and has it off. A cluster without feature gates has none off.
+    pub fn is_disabled(&self, name: &str) -> bool {
+        self.gates.get(name) == Some(&false)
+    }
+
     /// A gate the release does not know is off.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.gates.get(name).copied().unwrap_or_default()

@@ -12,6 +12,7 @@ pub mod bootstrap;
 pub mod change_list;
 pub mod comparison;
 pub mod container_runtime;
+pub mod credential_provider;
 pub mod diff;
 pub mod disruption;
 pub mod drain;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
-use mco_api::MachineConfigPool;
 use mco_api::crd::CustomResourceDefinition;
+use mco_api::{MachineConfigPool, MachineConfiguration};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -208,19 +208,9 @@ impl Operator {
         self.watches.follow_kinds(known.kinds());
         let certificates = serving::config_server(cluster, &known, options, Timestamp::now());
         progress.run(Step::Certificates, certificates).await;
-        let mut settings = None;
-        let release = release_version(facts.as_ref(), options);
-        let work = async {
-            let found = settings.insert(machine_configuration::present(cluster).await?);
-            machine_configuration::boot_images(cluster, &known, &release, found).await
-        };
-        progress.run(Step::MachineConfiguration, work).await;
+        let settings = settings(&mut progress, cluster, options, facts.as_ref()).await;
         if let Some(settings) = &settings {
             self.boot_images = machine_configuration::obstacle(settings);
-            let levels = LogLevels::of(settings);
-            options
-                .log_levels
-                .send_if_modified(|told| std::mem::replace(told, levels) != levels);
         }
         let upgrade = settings
             .as_ref()
@@ -313,6 +303,30 @@ impl Operator {
         let found = self.cluster.find::<CustomResourceDefinition>(TELLTALE).await;
         found.ok().map(|found| found.is_none())
     }
+}
+
+/// What the user wants, and what follows from it for boot images and logs; none if it could not be read.
+async fn settings(
+    progress: &mut Progress,
+    cluster: &Cluster,
+    options: &Options,
+    facts: Option<&Facts>,
+) -> Option<MachineConfiguration> {
+    let mut settings = None;
+    let release = release_version(facts, options);
+    let known = facts.cloned().unwrap_or_default();
+    let work = async {
+        let found = settings.insert(machine_configuration::present(cluster).await?);
+        machine_configuration::boot_images(cluster, &known, &release, found).await
+    };
+    progress.run(Step::MachineConfiguration, work).await;
+    if let Some(settings) = &settings {
+        let levels = LogLevels::of(settings);
+        options
+            .log_levels
+            .send_if_modified(|told| std::mem::replace(told, levels) != levels);
+    }
+    settings
 }
 
 /// What the workloads are told: the API server's address as the ControllerConfig has it.

@@ -4,6 +4,7 @@
 pub mod api_server;
 pub mod cluster_operator;
 pub mod cluster_version;
+pub mod credential_provider;
 pub mod dns;
 pub mod feature_gate;
 pub mod image;

@@ -67,6 +67,9 @@ pub mod image_policy {
 /// On the credential provider configuration.
 pub mod credential_provider {
     pub const CONFIGURATION_PARTIALLY_APPLIED: &str = "ConfigurationPartiallyApplied";
+    pub const VALIDATION_FAILED: &str = "ValidationFailed";
+    pub const MACHINE_CONFIG_RENDERING_SUCCEEDED: &str = "MachineConfigRenderingSucceeded";
+    pub const MACHINE_CONFIG_RENDERING_FAILED: &str = "MachineConfigRenderingFailed";
 }
 
 /// On the InternalReleaseImage.

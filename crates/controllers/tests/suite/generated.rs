@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use kube::api::{DeleteParams, ListParams};
+use mco_api::crd::CustomResourceDefinition;
+use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::mirrors::ImageContentSourcePolicy;
 use mco_api::machine_configuration::MachineConfigurationSpec;
 use mco_api::{
@@ -462,5 +464,108 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
     assert!(
         kept.metadata.deletion_timestamp.is_some(),
         "it is marked, and stays while nodes use it"
+    );
+}
+
+/// As far as the API server needs it; a cluster with this kind brings the whole definition.
+async fn define_credential_providers(cluster: &Cluster) {
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": {"name": "criocredentialproviderconfigs.config.openshift.io"},
+        "spec": {
+            "group": "config.openshift.io",
+            "scope": "Cluster",
+            "names": {
+                "kind": "CRIOCredentialProviderConfig", "listKind": "CRIOCredentialProviderConfigList",
+                "plural": "criocredentialproviderconfigs", "singular": "criocredentialproviderconfig",
+            },
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    }))
+    .unwrap();
+    cluster.create(&definition).await;
+    eventually("the kind is served", || async {
+        let objects = cluster.api::<CRIOCredentialProviderConfig>();
+        objects.list(&ListParams::default()).await.ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credential_providers_follow_the_cluster_and_leave_without_a_trace() {
+    const NAME: &str = "97-worker-generated-credentialproviderconfig";
+    const FILE: &str = "/etc/kubernetes/credential-providers/generic-credential-provider.yaml";
+    let mut cluster = Cluster::prepare().await;
+    define_credential_providers(&cluster).await;
+    let asked = |images: &[&str]| -> CRIOCredentialProviderConfig {
+        serde_json::from_value(json!({"metadata": {"name": "cluster"}, "spec": {"matchImages": images}}))
+            .unwrap()
+    };
+    cluster.create(&asked(&["quay.io", "docker.io"])).await;
+    cluster.start_controllers();
+    let config = eventually("the MachineConfig", || async {
+        cluster.api::<MachineConfig>().get_opt(NAME).await.unwrap()
+    })
+    .await;
+    let owner = config.metadata.owner_references.unwrap().remove(0);
+    assert_eq!(
+        (owner.kind.as_str(), owner.name.as_str()),
+        ("CRIOCredentialProviderConfig", "cluster")
+    );
+    let text = file(&cluster, NAME, FILE).await;
+    assert!(
+        text.contains("  matchImages:\n  - docker.io\n  - quay.io\n  name: crio-credential-provider\n"),
+        "{text}"
+    );
+    let told = |type_: &'static str| {
+        let objects = cluster.api::<CRIOCredentialProviderConfig>();
+        async move {
+            let status = objects.get("cluster").await.unwrap().status?;
+            let condition = status.conditions.into_iter().find(|one| one.type_ == type_)?;
+            Some((condition.status, condition.reason))
+        }
+    };
+    let applied = ("True".to_owned(), "MachineConfigRenderingSucceeded".to_owned());
+    eventually("it is told", || async {
+        (told("MachineConfigRendered").await? == applied).then_some(())
+    })
+    .await;
+    let rendered = cluster
+        .pool_where("worker", "has a target", |pool| !pool.target_name().is_empty())
+        .await;
+    assert_eq!(
+        file(&cluster, rendered.target_name(), FILE).await,
+        text,
+        "the whole way into the rendered config"
+    );
+
+    let wrong = json!({"spec": {"matchImages": ["*"]}});
+    let _: CRIOCredentialProviderConfig = cluster.patch("cluster", wrong).await;
+    let refused = ("False".to_owned(), "ValidationFailed".to_owned());
+    eventually("what is wrong is told", || async {
+        (told("Validated").await? == refused).then_some(())
+    })
+    .await;
+    assert_eq!(file(&cluster, NAME, FILE).await, text, "what was in force stays");
+
+    let objects = cluster.api::<CRIOCredentialProviderConfig>();
+    objects.delete("cluster", &DeleteParams::default()).await.unwrap();
+    eventually("the MachineConfig is gone", || async {
+        let found = cluster.api::<MachineConfig>().get_opt(NAME).await.unwrap();
+        found.is_none().then_some(())
+    })
+    .await;
+    let with = rendered.target_name().to_owned();
+    let without = cluster.retargeted("worker", &with).await;
+    let config: MachineConfig = cluster.api().get(&without).await.unwrap();
+    assert!(
+        !config
+            .spec
+            .config
+            .unwrap()
+            .to_string()
+            .contains("generic-credential-provider")
     );
 }

@@ -11,14 +11,16 @@ pub enum Generator {
     Kubelet,
     ContainerRuntime,
     Registries,
+    CredentialProvider,
 }
 
 impl Generator {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Templates,
         Self::Kubelet,
         Self::ContainerRuntime,
         Self::Registries,
+        Self::CredentialProvider,
     ];
 }
 
@@ -45,6 +47,7 @@ pub fn keeper(metadata: &ObjectMeta) -> Option<Generator> {
         "99" if ends(unnumbered, "-generated-kubelet") => Some(Generator::Kubelet),
         "99" if ends(unnumbered, "-generated-containerruntime") => Some(Generator::ContainerRuntime),
         "99" if ends(rest, "-generated-registries") => Some(Generator::Registries),
+        "97" if ends(rest, "-generated-credentialproviderconfig") => Some(Generator::CredentialProvider),
         _ => None,
     }
 }
@@ -118,7 +121,11 @@ mod tests {
             ),
             ("99-worker-generated-registries", Some(Generator::Registries)),
             ("99-worker-generated-registries-1", None),
-            ("97-worker-generated-credentialproviderconfig", None),
+            (
+                "97-worker-generated-credentialproviderconfig",
+                Some(Generator::CredentialProvider),
+            ),
+            ("99-worker-generated-credentialproviderconfig", None),
             ("99-generated-kubelet", None),
             ("00-worker", None),
             ("rendered-worker-0123", None),

@@ -1,8 +1,8 @@
 //! What all generated MachineConfigs have in common: their metadata, how files are laid into them, and the record
 //! of what each part was made from.
 //!
-//! Nothing here decides *what* to generate; the modules `templates`, `kubelet`, `container_runtime` and `registries`
-//! do.
+//! Nothing here decides *what* to generate; the modules `templates`, `kubelet`, `container_runtime`, `registries`
+//! and `credential_provider` do.
 
 pub mod assign;
 pub mod condition;

@@ -16,7 +16,7 @@ const UNITS: [(&str, i128); 8] = [
 const SECOND: u64 = 1_000_000_000;
 
 /// Nanoseconds of a duration text; none if it is not one.
-pub(super) fn parse(text: &str) -> Option<i64> {
+pub(crate) fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
 }
 
 /// The text Go writes for a duration: `0s`, `1.5s`, `1m30s`, `4h0m0s`.
-pub(super) fn format(nanos: i64) -> String {
+pub(crate) fn format(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let absolute = nanos.unsigned_abs();
     if absolute == 0 {

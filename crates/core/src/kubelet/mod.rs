@@ -5,7 +5,7 @@
 //! by the caller with [`crate::generated::suffix`]; nothing here reads a cluster or writes a status.
 
 mod conf;
-mod duration;
+pub(crate) mod duration;
 mod error;
 mod node;
 mod schema;

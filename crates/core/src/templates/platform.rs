@@ -6,6 +6,7 @@ use mco_api::foreign::infrastructure::{CloudLoadBalancerAddresses, OnPremisesSta
 use mco_api::vocabulary::topology;
 
 use super::TemplateError;
+use crate::credential_provider;
 
 const KNOWN: [&str; 16] = [
     "AWS",
@@ -150,16 +151,9 @@ impl Platform {
 
     /// The kubelet's flags for pulling from the cloud's own registry.
     pub fn credential_provider_flags(&self) -> String {
-        let provider = match self.name.as_str() {
-            "AWS" => "ecr",
-            "Azure" => "acr",
-            "GCP" => "gcr",
-            _ => return String::new(),
-        };
-        format!(
-            "--image-credential-provider-bin-dir=/usr/libexec/kubelet-image-credential-provider-plugins \
-             --image-credential-provider-config=/etc/kubernetes/credential-providers/{provider}-credential-provider.yaml"
-        )
+        credential_provider::of_platform(&self.name)
+            .map(credential_provider::flags)
+            .unwrap_or_default()
     }
 
     pub fn on_premises_short_name(&self) -> &'static str {

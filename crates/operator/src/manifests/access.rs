@@ -287,6 +287,36 @@ fn controller_everywhere() -> Vec<Value> {
             &[&["delete"]],
         ),
         rule(
+            OPERATOR_GROUP,
+            &["machineconfigurations/status"],
+            &[&["update", "patch"]],
+        ),
+        rule(
+            CONFIG_GROUP,
+            &[
+                "imagepolicies/status",
+                "clusterimagepolicies/status",
+                "criocredentialproviderconfigs/status",
+            ],
+            &[&["update", "patch"]],
+        ),
+        rule("", &["nodes"], &[READ, &["update", "patch"]]),
+        rule("", &["pods"], &[&["get", "list", "delete"]]),
+        rule("", &["pods/eviction"], &[&["create"]]),
+        rule("apps", &["daemonsets"], &[&["get"]]),
+        rule("policy", &["poddisruptionbudgets"], &[&["get", "list"]]),
+        named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
+    ];
+    rules.extend(controller_reads());
+    // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
+    rules.extend(events());
+    rules
+}
+
+/// What configurations are made from.
+fn controller_reads() -> Vec<Value> {
+    vec![
+        rule(
             OWN_GROUP,
             &[
                 "controllerconfigs",
@@ -303,15 +333,11 @@ fn controller_everywhere() -> Vec<Value> {
             &[READ],
         ),
         rule(
-            OPERATOR_GROUP,
-            &["machineconfigurations/status"],
-            &[&["update", "patch"]],
-        ),
-        rule(
             CONFIG_GROUP,
             &[
                 "apiservers",
                 "clusterimagepolicies",
+                "criocredentialproviderconfigs",
                 "featuregates",
                 "imagedigestmirrorsets",
                 "imagepolicies",
@@ -324,21 +350,7 @@ fn controller_everywhere() -> Vec<Value> {
             ],
             &[READ],
         ),
-        rule(
-            CONFIG_GROUP,
-            &["imagepolicies/status", "clusterimagepolicies/status"],
-            &[&["update", "patch"]],
-        ),
-        rule("", &["nodes"], &[READ, &["update", "patch"]]),
-        rule("", &["pods"], &[&["get", "list", "delete"]]),
-        rule("", &["pods/eviction"], &[&["create"]]),
-        rule("apps", &["daemonsets"], &[&["get"]]),
-        rule("policy", &["poddisruptionbudgets"], &[&["get", "list"]]),
-        named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
-    ];
-    // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
-    rules.extend(events());
-    rules
+    ]
 }
 
 fn controller_at_home() -> Vec<Value> {
