@@ -14,6 +14,10 @@ pub fn former<'a>(
     events: &[Event],
 ) -> Option<&'a MachineConfig> {
     let target = pool.target_name();
+    // Whatever is there before the first target was not followed by any other.
+    if target.is_empty() {
+        return None;
+    }
     let named = |name: &str| {
         rendered
             .iter()
@@ -92,6 +96,7 @@ mod tests {
             ),
             ("arrived, and nobody tells", pool("c", "c"), vec![], Some("b")),
             ("the first one", pool("a", "a"), vec![], None),
+            ("not even the first one", pool("", ""), vec![], None),
             (
                 "events tell of what is gone",
                 pool("b", "b"),
