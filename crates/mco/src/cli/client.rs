@@ -7,6 +7,15 @@ use clap::{Args, Subcommand};
 use super::{Format, Output};
 use crate::connection::Connection;
 
+/// Which cluster is asked, and how its answer is printed.
+#[derive(Debug, Args)]
+pub struct Query {
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
 /// Show what every pool and node does, what it waits for, and how long it will take.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,9 +38,7 @@ pub struct Status {
     #[arg(short, long, conflicts_with = "output")]
     pub watch: bool,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub connection: Connection,
+    pub query: Query,
 }
 
 /// Wait until a pool's nodes all have its configuration.
@@ -68,9 +75,7 @@ pub struct Node {
     #[arg(value_name = "NODE")]
     pub name: String,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub connection: Connection,
+    pub query: Query,
 }
 
 /// Show which nodes are not what their config says: which file, what differs, since when, and who sets it.
@@ -90,9 +95,7 @@ pub struct Drift {
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub connection: Connection,
+    pub query: Query,
 }
 
 /// Gather what somebody needs who helps you: objects, events and logs, with the secrets removed.
@@ -112,9 +115,7 @@ pub struct Gather {
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub connection: Connection,
+    pub query: Query,
 }
 
 /// Steer a pool's rollout.

@@ -22,10 +22,10 @@ use crate::runtime;
 
 pub fn run(arguments: &cli::Drift) -> anyhow::Result<Outcome> {
     runtime::ask(async move {
-        let client = arguments.connection.client().await?;
+        let client = arguments.query.connection.client().await?;
         let mut report = read(&client, arguments.node.as_deref()).await?;
         report.drifted = with_sources(&client, report.drifted).await;
-        output::show(arguments.output.format, &report, || {
+        output::show(arguments.query.output.format, &report, || {
             text::describe(&report, Timestamp::now())
         })?;
         Ok(if report.drifted.is_empty() {

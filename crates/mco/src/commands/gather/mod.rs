@@ -52,9 +52,9 @@ pub fn run(arguments: &Gather) -> anyhow::Result<Outcome> {
         );
     }
     runtime::ask(async move {
-        let client = arguments.connection.client().await?;
+        let client = arguments.query.connection.client().await?;
         let gathered = gather(&client, &path, started).await?;
-        output::show(arguments.output.format, &gathered, || describe(&gathered))?;
+        output::show(arguments.query.output.format, &gathered, || describe(&gathered))?;
         Ok(Outcome::Done)
     })
 }

@@ -42,10 +42,12 @@ struct Trouble {
 
 pub fn run(arguments: &cli::Node) -> anyhow::Result<Outcome> {
     runtime::ask(async move {
-        let client = arguments.connection.client().await?;
+        let client = arguments.query.connection.client().await?;
         let now = Timestamp::now();
         let report = read(&client, &arguments.name, now).await?;
-        output::show(arguments.output.format, &report, || text::describe(&report, now))?;
+        output::show(arguments.query.output.format, &report, || {
+            text::describe(&report, now)
+        })?;
         Ok(Outcome::Done)
     })
 }

@@ -27,12 +27,12 @@ const REFRESH: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: Status) -> anyhow::Result<Outcome> {
     runtime::ask(async move {
-        let client = arguments.connection.client().await?;
+        let client = arguments.query.connection.client().await?;
         if arguments.watch {
             return watch(&client, &arguments).await;
         }
         let pools = selected(read(&client).await?, &arguments.pools)?;
-        output::show(arguments.output.format, &pools, || {
+        output::show(arguments.query.output.format, &pools, || {
             text::describe(&pools, arguments.nodes, Timestamp::now())
         })?;
         Ok(Outcome::Done)
