@@ -214,6 +214,37 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
 }
 
 #[test]
+fn a_machine_that_cannot_take_its_first_config_says_why_until_it_can() {
+    let scratch = tempfile::tempdir().unwrap();
+    let up = Up::start(scratch.path(), "127.0.0.1");
+    let root = scratch.path().join("lab-8");
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::write(root.join("etc/kubernetes"), "in the way\n").unwrap();
+    let _joined = logged(
+        join(&up.invitation(&[]), &root, &[]),
+        &scratch.path().join("join.log"),
+    );
+    let annotation = |name: &str| {
+        let annotations = up.node("lab-8")?.metadata.annotations?;
+        annotations
+            .get(&format!("machineconfiguration.openshift.io/{name}"))
+            .cloned()
+    };
+    eventually("the node says that it cannot", || {
+        (annotation("state")? == "Degraded").then_some(())
+    });
+    let reason = annotation("reason").unwrap();
+    assert!(reason.contains("/etc/kubernetes"), "{reason}");
+
+    fs::remove_file(root.join("etc/kubernetes")).unwrap();
+    eventually("it has its config when nothing is in the way", || {
+        up.is_updated_with(1)
+    });
+    assert_eq!(annotation("state").as_deref(), Some("Done"));
+    assert_eq!(annotation("reason").unwrap_or_default(), "");
+}
+
+#[test]
 #[expect(
     clippy::too_many_lines,
     reason = "one refusal after the other, against one mco up"

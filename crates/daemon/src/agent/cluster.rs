@@ -18,12 +18,12 @@ use crate::revert::WayBack;
 
 /// What the administrator has decided about changes.
 #[derive(Debug, Default)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     pub policy: Policy,
     pub overrides: Overrides,
 }
 
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     client: kube::Client,
     node: String,
 }

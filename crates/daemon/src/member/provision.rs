@@ -63,6 +63,8 @@ fn introduce(machine: &Machine, config: &str) -> Result<(), FsError> {
         annotations::node::CURRENT_CONFIG: config,
         annotations::node::DESIRED_CONFIG: config,
         annotations::node::STATE: node_state::DONE,
+        // An earlier attempt may have failed.
+        annotations::node::REASON: "",
     });
     let path = RootedPath::new(paths::NODE_ANNOTATIONS)?;
     if let Some(directory) = path.parent() {
