@@ -28,15 +28,15 @@ fn give_back_heap() {
     }
 }
 
-/// Lets go of the pages of our own program. They come back from the file when they are needed.
+/// Lets go of the pages of our own program. They come back from their files when they are needed.
 fn give_back_program() -> io::Result<()> {
     let program = fs::read_link("/proc/self/exe")?;
     let maps = fs::read_to_string("/proc/self/maps")?;
     for range in unchanged_mappings(&maps, &program) {
         let start = std::ptr::with_exposed_provenance_mut(range.start);
         #[expect(unsafe_code, reason = "giving pages back has no safe interface")]
-        // SAFETY: nobody has ever been able to write to these pages, so the file holds the same bytes, and the kernel
-        // does not let a running program be written to.
+        // SAFETY: nobody has ever been able to write to these pages, so their file holds the same bytes; the kernel does
+        // not let a running program be written to, and libraries are replaced, not changed.
         unsafe {
             madvise(start, range.len(), Advice::LinuxDontNeed)?;
         }
@@ -44,16 +44,17 @@ fn give_back_program() -> io::Result<()> {
     Ok(())
 }
 
-/// Where the file is mapped as it is: its code, and the constants at its beginning. Everything else that is read-only
-/// now was written to when the program was loaded.
+/// Where files are mapped as they are: code, of libraries as well, and the constants at the program's beginning.
+/// Everything else that is read-only now was written to when the program was loaded.
 fn unchanged_mappings(maps: &str, program: &Path) -> Vec<std::ops::Range<usize>> {
     let unchanged = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let (range, rights, offset) = (fields.next()?, fields.next()?, fields.next()?);
         let path = fields.nth(2)?;
-        let is_code = rights == "r-xp";
-        let is_beginning = rights == "r--p" && offset.bytes().all(|digit| digit == b'0');
-        if Path::new(path) != program || !(is_code || is_beginning) {
+        let path = Path::new(path);
+        let is_code = rights == "r-xp" && path.is_absolute();
+        let is_beginning = rights == "r--p" && path == program && offset.bytes().all(|digit| digit == b'0');
+        if !(is_code || is_beginning) {
             return None;
         }
         let (start, end) = range.split_once('-')?;
@@ -75,11 +76,13 @@ mod tests {
 7000-8000 r--p 00006000 fe:00 42 /usr/bin/mco
 8000-9000 rw-p 00007000 fe:00 42 /usr/bin/mco
 a000-b000 rw-p 00000000 00:00 0 [heap]
-c000-d000 r-xp 00000000 fe:00 43 /usr/lib/libc.so.6
+b000-c000 r--p 00000000 fe:00 43 /usr/lib/libc.so.6
+c000-d000 r-xp 00001000 fe:00 43 /usr/lib/libc.so.6
+e000-f000 r-xp 00000000 00:00 0 [vdso]
 ";
         assert_eq!(
             unchanged_mappings(maps, Path::new("/usr/bin/mco")),
-            [0x1000..0x3000, 0x3000..0x7000]
+            [0x1000..0x3000, 0x3000..0x7000, 0xc000..0xd000]
         );
     }
 
