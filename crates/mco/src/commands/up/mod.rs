@@ -193,6 +193,8 @@ impl Components {
     /// Waits for the order to stop, or for the first component that ends without one.
     async fn until_stopped(&mut self) -> anyhow::Result<()> {
         let early = tokio::select! {
+            // First: when all are told to stop, those that have already done so are not early.
+            biased;
             () = self.stop.cancelled() => return Ok(()),
             early = self.running.join_next() => early,
         };
@@ -202,5 +204,31 @@ impl Components {
             Some((name, Ok(()))) => anyhow::bail!("{name} ended unexpectedly"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_component_that_stops_when_told_is_no_error_and_one_that_stops_by_itself_is() {
+        // Either could be noticed first, so it is tried often.
+        for _ in 0..50 {
+            let mut components = Components::new(CancellationToken::new());
+            let stop = components.stop.clone();
+            components.start("a part", async move {
+                stop.cancelled().await;
+                Ok(())
+            });
+            components.stop.cancel();
+            tokio::task::yield_now().await;
+            components.until_stopped().await.unwrap();
+        }
+        let mut components = Components::new(CancellationToken::new());
+        components.start("a part", async { Ok(()) });
+        let error = components.until_stopped().await.unwrap_err();
+        assert_eq!(error.to_string(), "a part ended unexpectedly");
+        assert!(components.stop.is_cancelled(), "the others end with it");
     }
 }
