@@ -43,7 +43,7 @@ impl Scale {
             nodes: number("FLEET_NODES", 5_000),
             pools: number("FLEET_POOLS", 20),
             configs: number("FLEET_CONFIGS", 200),
-            each: Duration::from_secs(number("FLEET_SECONDS", 60) as u64),
+            each: Duration::from_secs(number("FLEET_SECONDS", 20) as u64),
         }
     }
 

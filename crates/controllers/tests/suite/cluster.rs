@@ -217,6 +217,17 @@ impl Cluster {
         .await
     }
 
+    /// Waits until the controllers have written nothing for a while: whoever writes again and again never rests.
+    pub async fn at_rest(&self) {
+        const A_WHILE: Duration = Duration::from_millis(1_500);
+        eventually("the controllers write nothing more", || async {
+            let before = self.writes.snapshot();
+            tokio::time::sleep(A_WHILE).await;
+            (self.writes.snapshot() == before).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until a pool has another target than this one.
     pub async fn retargeted(&self, name: &str, from: &str) -> String {
         let pool = self
