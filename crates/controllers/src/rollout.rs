@@ -246,6 +246,9 @@ fn tell(pool: &str, actions: &[&Action]) {
 /// A MachineOSConfig may name a build that is gone or was for another config. Plans do not follow it there, so it is
 /// tidied up if we may and left if not.
 async fn forget_stale_build(cluster: &Cluster, known: &Known) {
+    if known.os_configs.is_empty() {
+        return;
+    }
     let stale = known.view(|_, pool| {
         let config = pool.layering.config.filter(|_| pool.layering.names_stale_build)?;
         config.metadata.name.clone()

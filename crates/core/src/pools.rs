@@ -1,6 +1,6 @@
 //! Which pool a node belongs to, and which MachineConfigs a pool selects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use mco_api::MachineConfigPool;
@@ -50,6 +50,11 @@ pub enum Membership<'a> {
 #[derive(Debug, Clone)]
 pub struct NodePools {
     readable: Vec<(String, Selector)>,
+    /// Of `readable`, those that select no node without this label. A node has few labels and a cluster may have many
+    /// pools, so only the pools that a node's labels lead to are asked.
+    by_label: HashMap<String, Vec<usize>>,
+    /// Of `readable`, those that any node may satisfy.
+    without_label: Vec<usize>,
     unreadable: Vec<(String, SelectorError)>,
 }
 
@@ -67,7 +72,20 @@ impl NodePools {
                 Some(Err(error)) => unreadable.push((name, error)),
             }
         }
-        Self { readable, unreadable }
+        let mut by_label: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut without_label = Vec::new();
+        for (index, (_, selector)) in readable.iter().enumerate() {
+            match selector.needed_label() {
+                Some(label) => by_label.entry(label.to_owned()).or_default().push(index),
+                None => without_label.push(index),
+            }
+        }
+        Self {
+            readable,
+            by_label,
+            without_label,
+            unreadable,
+        }
     }
 
     pub fn unreadable(&self) -> &[(String, SelectorError)] {
@@ -81,12 +99,7 @@ impl NodePools {
         {
             return Membership::Unmanaged;
         }
-        let wanting: Vec<&str> = self
-            .readable
-            .iter()
-            .filter(|(_, selector)| selector.matches(labels))
-            .map(|(name, _)| name.as_str())
-            .collect();
+        let wanting = self.wanting(labels);
         let custom: Vec<&str> = wanting
             .iter()
             .copied()
@@ -106,6 +119,24 @@ impl NodePools {
             },
             ([], None, None) => Membership::Unmanaged,
         }
+    }
+
+    /// The pools that select a node with these labels, in the order they were given.
+    fn wanting(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<&str> {
+        let named = labels.into_iter().flat_map(BTreeMap::keys);
+        let mut candidates: Vec<usize> = named
+            .filter_map(|label| self.by_label.get(label))
+            .chain([&self.without_label])
+            .flatten()
+            .copied()
+            .collect();
+        candidates.sort_unstable();
+        candidates
+            .into_iter()
+            .filter_map(|index| self.readable.get(index))
+            .filter(|(_, selector)| selector.matches(labels))
+            .map(|(name, _)| name.as_str())
+            .collect()
     }
 }
 
@@ -249,5 +280,43 @@ mod tests {
             }
         );
         assert_eq!(pools.unreadable().len(), 1);
+    }
+
+    #[test]
+    fn whatever_a_selector_asks_for_no_pool_is_overlooked() {
+        let selectors = [
+            json!({"matchLabels": {"a": "1"}}),
+            json!({"matchLabels": {"a": "1", "b": "2"}}),
+            json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}),
+            json!({"matchExpressions": [{"key": "b", "operator": "Exists"}]}),
+            json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}),
+            json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}, {"key": "b", "operator": "Exists"}]}),
+            json!({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}),
+        ];
+        let pools: Vec<MachineConfigPool> = selectors
+            .iter()
+            .enumerate()
+            .map(|(index, selector)| MachineConfigPool {
+                spec: serde_json::from_value(json!({"nodeSelector": selector})).unwrap(),
+                ..pool(&format!("pool-{index}"))
+            })
+            .collect();
+        let index = NodePools::new(&pools);
+        let values = [None, Some("1"), Some("2")];
+        for (a, b) in values.iter().flat_map(|a| values.map(|b| (*a, b))) {
+            let labels = [("a", a), ("b", b)]
+                .into_iter()
+                .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+            let labels: BTreeMap<String, String> = labels.collect();
+            let each_asked: Vec<String> = pools
+                .iter()
+                .filter(|pool| {
+                    let selector = pool.spec.node_selector.as_ref().unwrap();
+                    Selector::parse(selector).unwrap().matches(Some(&labels))
+                })
+                .map(|pool| pool.metadata.name.clone().unwrap())
+                .collect();
+            assert_eq!(index.wanting(Some(&labels)), each_asked, "{labels:?}");
+        }
     }
 }

@@ -65,6 +65,15 @@ impl Selector {
         self.requirements.is_empty()
     }
 
+    /// A label that whatever is selected has, if there is one.
+    pub fn needed_label(&self) -> Option<&str> {
+        let needed = self
+            .requirements
+            .iter()
+            .find(|requirement| matches!(requirement.test, Test::In(_) | Test::Exists));
+        needed.map(|requirement| requirement.key.as_str())
+    }
+
     pub fn matches(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
         let value_of = |key: &str| labels.and_then(|labels| labels.get(key));
         self.requirements.iter().all(|requirement| {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 
 use super::node::NodeView;
@@ -69,7 +70,7 @@ impl<'a> View<'a> {
             }
         }
         for pool in &mut pools {
-            pool.members.sort_by(in_turn);
+            pool.members.sort_by_cached_key(turn);
         }
         contested.sort_by(|a, b| a.node.cmp(&b.node));
         ignored_wishes.sort();
@@ -160,12 +161,8 @@ impl<'a> PoolView<'a> {
 
 /// Zone by zone, so that a bad config hurts one failure domain first; the name decides between nodes of one age, so
 /// that the same cluster always gives the same order.
-fn in_turn(a: &NodeView<'_>, b: &NodeView<'_>) -> std::cmp::Ordering {
-    let age = |node: &NodeView<'_>| node.created().map(|time| time.0);
-    a.zone()
-        .is_none()
-        .cmp(&b.zone().is_none())
-        .then_with(|| a.zone().cmp(&b.zone()))
-        .then_with(|| age(a).cmp(&age(b)))
-        .then_with(|| a.name.cmp(b.name))
+fn turn<'a>(node: &NodeView<'a>) -> (bool, Option<&'a str>, Option<Timestamp>, &'a str) {
+    let zone = node.zone();
+    let age = node.created().map(|time| time.0);
+    (zone.is_none(), zone, age, node.name)
 }
