@@ -59,7 +59,7 @@ impl Replay {
         self.keep_out_of_reach(&mut object, subresource);
         self.schema.normalise(&mut object).expect("well-formed");
         if step["op"] != "apply" {
-            fields.update(self.live.as_ref(), &mut object, manager, now);
+            fields.update(self.live.clone().as_mut(), &mut object, manager, now);
         }
         object["metadata"]["uid"] = json!("u");
         Ok(object)

@@ -90,21 +90,29 @@ impl Conflict {
 }
 
 impl FieldManager<'_> {
-    /// Brings the record up to date after a create, update or patch; `live` is what the object was.
+    /// Brings the record up to date after a create, update or patch; `live` is what the object was. Its own record is
+    /// put aside meanwhile, and is back in the end.
     ///
     /// `now` is the time of the write in RFC 3339.
-    pub fn update(&self, live: Option<&Value>, new: &mut Value, manager: &str, now: &str) {
-        let mut managers = self.record_for_update(live, new);
+    pub fn update(&self, live: Option<&mut Value>, new: &mut Value, manager: &str, now: &str) {
+        let mut managers = self.record_for_update(live.as_deref(), new);
         take_record(new);
-        let existed = live.is_some_and(|live| live.pointer("/metadata/uid").is_some());
+        let existed = live
+            .as_ref()
+            .is_some_and(|live| live.pointer("/metadata/uid").is_some());
         // An object without a record keeps none until someone applies to it.
         if managers.is_empty() && existed {
             return;
         }
-        let live = without_record(live);
+        let mut nothing = Value::Object(Map::new());
+        let live = live.unwrap_or(&mut nothing);
+        let record = take_record(live);
         let id = ManagerId::new(manager, Operation::Update, self.api_version, self.subresource);
-        self.record_update(&live, new, &mut managers, &id, now);
+        self.record_update(live, new, &mut managers, &id, now);
         managers.encode_into(new);
+        if let (Some(record), Some(metadata)) = (record, managers::metadata_mut(live)) {
+            metadata.insert("managedFields".to_owned(), record);
+        }
     }
 
     /// Merges a configuration into an object and decides who owns what afterwards.
@@ -366,10 +374,9 @@ fn without_record(object: Option<&Value>) -> Value {
     object
 }
 
-fn take_record(object: &mut Value) {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
+fn take_record(object: &mut Value) -> Option<Value> {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut)?;
+    metadata.remove("managedFields")
 }
 
 /// An object of the same type with nothing in it.

@@ -122,7 +122,7 @@ fn records_of_versions_that_are_not_served_any_more_are_forgotten() {
         {"manager": "new", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:x": {}}}}]);
     let mut new = live.clone();
     new["data"]["y"] = json!("2");
-    fields.update(Some(&live), &mut new, "carl", NOW);
+    fields.update(Some(&mut live), &mut new, "carl", NOW);
     let names: Vec<_> = new["metadata"]["managedFields"]
         .as_array()
         .expect("a record")
@@ -143,7 +143,7 @@ fn the_record_of_updates_cannot_grow_without_end() {
         let mut new = live.clone();
         new["data"][format!("k{index}")] = json!("v");
         fields.update(
-            Some(&live),
+            Some(&mut live),
             &mut new,
             &format!("m{index:02}"),
             &format!("2026-01-01T00:00:{index:02}Z"),

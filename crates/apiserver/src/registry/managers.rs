@@ -24,31 +24,35 @@ impl Registry {
         &self,
         target: &Target,
         context: &WriteContext,
-        old: Option<&Object>,
+        old: Option<&mut Object>,
         new: &mut Object,
     ) {
         if context.record == Record::Done {
             return;
         }
-        // A typed object that is created existed before as an empty one: fields it cannot be without are not news.
-        let unset = if old.is_none() {
-            strategy::unset(&target.definition)
-        } else {
-            None
-        };
-        let live = old.or(unset.as_ref()).map(|old| shown(target, old));
-        let mut changed = shown(target, new);
+        let definition = &target.definition;
         let now = rfc3339(self.clock.now());
         self.with_manager(target, |manager| {
-            manager.update(live.as_ref(), &mut changed, &context.field_manager, &now);
+            let update = |live: Option<&mut Value>, new: &mut Object| {
+                as_requested(definition, new, |new| {
+                    manager.update(live, new, &context.field_manager, &now);
+                    if target.subresource == "scale" {
+                        forget_times(new);
+                    }
+                });
+            };
+            match old {
+                // Its other form leaves something out, and the old object is compared with the new one later.
+                Some(old) if definition.is_event_alias() => update(Some(&mut shown(target, old)), new),
+                Some(old) => as_requested(definition, old, |old| update(Some(old), new)),
+                None => {
+                    // A typed object that is created existed before as an empty one: fields it cannot be without are
+                    // not news.
+                    let mut unset = strategy::unset(definition).map(|unset| shown(target, &unset));
+                    update(unset.as_mut(), new);
+                }
+            }
         });
-        if target.subresource == "scale" {
-            forget_times(&mut changed);
-        }
-        if let Value::Object(mut changed) = changed {
-            strategy::to_storage(&target.definition, &mut changed);
-            *new = changed;
-        }
     }
 
     /// What an object becomes when a configuration is applied to it.
@@ -118,6 +122,17 @@ fn forget_times(object: &mut Value) {
         if let Some(entry) = entry.as_object_mut() {
             entry.remove("time");
         }
+    }
+}
+
+/// Works on an object in the version of the request, in place.
+fn as_requested(definition: &Definition, object: &mut Object, work: impl FnOnce(&mut Value)) {
+    strategy::from_storage(definition, object);
+    let mut value = Value::Object(std::mem::take(object));
+    work(&mut value);
+    if let Value::Object(worked_on) = value {
+        *object = worked_on;
+        strategy::to_storage(definition, object);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base64::Engine as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Target;
 use crate::catalog::{Definition, Source};
@@ -359,14 +359,15 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
         _ => {}
     }
     normalise_metadata(new);
-    let old_metadata = meta::metadata(old).cloned().unwrap_or_default();
+    let none = Object::new();
+    let old_metadata = meta::metadata(old).unwrap_or(&none);
     let metadata = meta::metadata_mut(new);
     for kept in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        meta::copy_field(&old_metadata, metadata, kept);
+        meta::copy_field(old_metadata, metadata, kept);
     }
     for kept in ["uid", "creationTimestamp", "namespace", "name"] {
         if !metadata.contains_key(kept) {
-            meta::copy_field(&old_metadata, metadata, kept);
+            meta::copy_field(old_metadata, metadata, kept);
         }
     }
     metadata.remove("selfLink");
@@ -381,19 +382,29 @@ pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
 fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) {
     let status = new.remove("status");
     let metadata = new.remove("metadata");
-    new.clone_from(old);
-    match status {
-        Some(status) => new.insert("status".to_owned(), status),
-        None => new.remove("status"),
-    };
-    let Some(Value::Object(metadata)) = metadata else {
-        return;
-    };
-    if definition.is_custom() {
+    let kept = old
+        .iter()
+        .filter(|(field, _)| !matches!(field.as_str(), "status" | "metadata"));
+    *new = kept
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
+    new.extend(status.map(|status| ("status".to_owned(), status)));
+    match metadata {
         // A custom resource's status write leaves its metadata alone, but for the record of managers.
-        meta::copy_field(&metadata, meta::metadata_mut(new), "managedFields");
-    } else {
-        new.insert("metadata".to_owned(), Value::Object(metadata));
+        Some(Value::Object(mut metadata)) if definition.is_custom() => {
+            let managers = metadata.remove("managedFields");
+            let metadata = meta::metadata_mut(new);
+            let old = meta::metadata(old).into_iter().flatten();
+            metadata.extend(
+                old.filter(|(field, _)| *field != "managedFields")
+                    .map(|(field, value)| (field.clone(), value.clone())),
+            );
+            metadata.extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
+        }
+        Some(Value::Object(metadata)) => {
+            new.insert("metadata".to_owned(), Value::Object(metadata));
+        }
+        _ => meta::copy_field(old, new, "metadata"),
     }
 }
 
@@ -418,7 +429,7 @@ fn keep_all_but_namespace_finalizers(old: &Object, new: &mut Object) {
 
 fn specification_changed(definition: &Definition, old: &Object, new: &Object) -> bool {
     if definition.is_custom() {
-        return without_common(old, definition.has_status()) != without_common(new, definition.has_status());
+        return !same_but_for_common(old, new, definition.has_status());
     }
     // A deployment passes its annotations on, so they count too.
     let annotations = |object: &Object| {
@@ -430,18 +441,17 @@ fn specification_changed(definition: &Definition, old: &Object, new: &Object) ->
         return true;
     }
     match (old.get("spec"), new.get("spec")) {
-        (None, None) => without_common(old, true) != without_common(new, true),
+        (None, None) => !same_but_for_common(old, new, true),
         (before, after) => before != after,
     }
 }
 
-fn without_common(object: &Object, has_status: bool) -> Map<String, Value> {
-    let skipped = |field: &str| {
-        matches!(field, "metadata" | "apiVersion" | "kind") || (has_status && field == "status")
+fn same_but_for_common(old: &Object, new: &Object, has_status: bool) -> bool {
+    let counts = |field: &str| {
+        !matches!(field, "metadata" | "apiVersion" | "kind") && !(has_status && field == "status")
     };
-    let kept = object.iter().filter(|(field, _)| !skipped(field));
-    kept.map(|(field, value)| (field.clone(), value.clone()))
-        .collect()
+    let old = old.iter().filter(|(field, _)| counts(field));
+    old.eq(new.iter().filter(|(field, _)| counts(field)))
 }
 
 /// Built-in objects are kept the way Go's encoder would write them; custom ones as they are.

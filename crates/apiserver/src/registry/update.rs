@@ -152,12 +152,12 @@ impl Registry {
         current: &Arc<Stored>,
         change: &Change<'_>,
     ) -> Result<Written, Collision> {
-        let old = current.value().map_err(ApiError::from)?;
+        let mut old = current.value().map_err(ApiError::from)?;
         let mut new = change(Some(&old))?;
         require_version(target, current, &new)?;
         strategy::default_fields(target, &mut new);
         strategy::as_encoded(&target.definition, &mut new);
-        self.record_managers(target, context, Some(&old), &mut new);
+        self.record_managers(target, context, Some(&mut old), &mut new);
         strategy::prepare_update(target, &old, &mut new);
         strategy::complete(target, Some(&old), &mut new);
         strategy::as_encoded(&target.definition, &mut new);
@@ -166,7 +166,7 @@ impl Registry {
             .ok_or_else(|| ApiError::internal("an admission hook lost the object"))?;
         let mut new = new;
         meta::set_meta(&mut new, "resourceVersion", current.revision.to_string());
-        let (new, warnings) = validate::changed_object(target, &old, new)?;
+        let validate::Changed { old, new, warnings } = validate::changed_object(target, old, new)?;
         let written = |stored| Written { stored, warnings };
         if removes_last_hold(target, &old, &new) {
             let shown = strategy::unstored(target.key(), current.revision, new)?;
@@ -290,22 +290,24 @@ fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
 
 /// Whether the only news is the time stamps of managers: such a write changes nothing and is not made.
 fn only_times_differ(old: &Object, new: &Object) -> bool {
-    let without_times = |object: &Object| {
-        let mut object = object.clone();
-        let managers = meta::metadata_mut(&mut object)
-            .get_mut("managedFields")
-            .and_then(Value::as_array_mut);
-        for manager in managers.into_iter().flatten() {
-            if let Some(manager) = manager.as_object_mut() {
-                manager.remove("time");
-            }
-        }
-        object
+    fn but_for<'a>(object: &'a Object, skipped: &'static str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        object.iter().filter(move |(field, _)| *field != skipped)
+    }
+    let (Some(old_metadata), Some(new_metadata)) = (meta::metadata(old), meta::metadata(new)) else {
+        return false;
     };
-    let managers = |object: &Object| {
-        meta::metadata(object)
-            .and_then(|metadata| metadata.get("managedFields"))
-            .is_some()
+    if !but_for(old, "metadata").eq(but_for(new, "metadata"))
+        || !but_for(old_metadata, "managedFields").eq(but_for(new_metadata, "managedFields"))
+    {
+        return false;
+    }
+    let managers = [old_metadata, new_metadata].map(|metadata| metadata.get("managedFields"));
+    let [Some(Value::Array(before)), Some(Value::Array(after))] = managers else {
+        return false;
     };
-    managers(old) && managers(new) && without_times(old) == without_times(new)
+    let same = |(before, after): (&Value, &Value)| match (before, after) {
+        (Value::Object(before), Value::Object(after)) => but_for(before, "time").eq(but_for(after, "time")),
+        (before, after) => before == after,
+    };
+    before.len() == after.len() && before.iter().zip(after).all(same)
 }

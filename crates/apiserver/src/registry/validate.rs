@@ -78,14 +78,18 @@ pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec
     into_object(value).map(|object| (object, warnings))
 }
 
+/// An object before and after a change that was found good. Both are handed through, because copying them is most of
+/// what a small change costs.
+pub(super) struct Changed {
+    pub old: Object,
+    pub new: Object,
+    pub warnings: Vec<String>,
+}
+
 /// Checks an object that is about to replace another.
-pub(super) fn changed_object(
-    target: &Target,
-    old: &Object,
-    object: Object,
-) -> Result<(Object, Vec<String>), ApiError> {
+pub(super) fn changed_object(target: &Target, old: Object, new: Object) -> Result<Changed, ApiError> {
     let definition = &target.definition;
-    let (old, value) = (Value::Object(old.clone()), Value::Object(object));
+    let (old, value) = (Value::Object(old), Value::Object(new));
     let mut errors = object_meta::validate_update(&value, &old);
     errors.extend(kind_errors(definition, &value, Some(&old)));
     if let Source::Custom(version) = &definition.source {
@@ -96,7 +100,11 @@ pub(super) fn changed_object(
     }
     refuse(target, &errors)?;
     let warnings = warnings(definition, &value);
-    into_object(value).map(|object| (object, warnings))
+    Ok(Changed {
+        old: into_object(old)?,
+        new: into_object(value)?,
+        warnings,
+    })
 }
 
 fn into_object(value: Value) -> Result<Object, ApiError> {

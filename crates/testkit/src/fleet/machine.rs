@@ -87,7 +87,7 @@ impl Machine {
             return Ok(());
         }
         if !same {
-            self.apply(seen, &target).await?;
+            self.apply(seen).await?;
         }
         self.finish(seen, &target).await
     }
@@ -130,14 +130,12 @@ impl Machine {
             changes[annotation::DESIRED_DRAIN] = json!(request);
         }
         self.annotate(changes).await;
-        self.steps(&[
-            Phase::NeedsUpdate,
-            Phase::Prepared {
-                post_actions: Vec::new(),
-                drain_required: drains,
-            },
-        ])
-        .await;
+        let prepared = Phase::Prepared {
+            post_actions: Vec::new(),
+            drain_required: drains,
+        };
+        self.steps(view.current_config, &[Phase::NeedsUpdate, prepared])
+            .await;
         if drains {
             wait_for(seen, |node| {
                 let view = NodeView::new(node);
@@ -150,18 +148,22 @@ impl Machine {
     }
 
     /// Puts the config in place and reboots, if that is what this fleet does. Nothing stops it once it has begun.
-    async fn apply(&self, seen: &mut Seen, _target: &str) -> Result<(), Gone> {
-        self.steps(&[Phase::Applying(Applied::FilesAndOs)]).await;
+    async fn apply(&self, seen: &mut Seen) -> Result<(), Gone> {
+        let node = current(seen)?;
+        let before = NodeView::new(&node).current_config;
+        self.steps(before, &[Phase::Applying(Applied::FilesAndOs)]).await;
         tokio::time::sleep(self.behaviour.apply).await;
-        self.steps(&[Phase::Applied(Applied::FilesAndOs)]).await;
-        if let Some(away) = self.behaviour.reboot {
-            self.steps(&[Phase::RebootPending]).await;
-            self.set_ready(false).await;
-            tokio::time::sleep(away).await;
-            self.set_ready(true).await;
-            wait_for(seen, |node| NodeView::new(node).kubelet_is_well()).await?;
-            self.steps(&[Phase::Rebooted]).await;
-        }
+        let applied = Phase::Applied(Applied::FilesAndOs);
+        let Some(away) = self.behaviour.reboot else {
+            self.steps(before, &[applied]).await;
+            return Ok(());
+        };
+        self.steps(before, &[applied, Phase::RebootPending]).await;
+        self.set_ready(false).await;
+        tokio::time::sleep(away).await;
+        self.set_ready(true).await;
+        wait_for(seen, |node| NodeView::new(node).kubelet_is_well()).await?;
+        self.steps(before, &[Phase::Rebooted]).await;
         Ok(())
     }
 
@@ -184,7 +186,7 @@ impl Machine {
             annotation::REASON: "",
         }))
         .await;
-        self.steps(&[Phase::Succeeded, Phase::Resumed, Phase::Updated])
+        self.steps(target, &[Phase::Succeeded, Phase::Resumed, Phase::Updated])
             .await;
         wait_for(seen, |node| {
             let view = NodeView::new(node);
@@ -199,10 +201,10 @@ impl Machine {
         if view.state != node_state::DEGRADED || view.reason != why {
             self.annotate(json!({annotation::STATE: node_state::DEGRADED, annotation::REASON: why}))
                 .await;
-            self.steps(&[Phase::Failed {
+            let failed = Phase::Failed {
                 error: why.to_owned(),
-            }])
-            .await;
+            };
+            self.steps(view.current_config, &[failed]).await;
         }
         let target = view.desired_config.to_owned();
         tokio::select! {
@@ -242,8 +244,8 @@ impl Machine {
         }
     }
 
-    /// Shows steps in the MachineConfigNode, in one write, if it exists.
-    async fn steps(&self, phases: &[Phase]) {
+    /// Shows steps in the MachineConfigNode, in one write, if it exists. `current` is the config that is on disk.
+    async fn steps(&self, current: &str, phases: &[Phase]) {
         if !self.behaviour.report_steps {
             return;
         }
@@ -261,12 +263,7 @@ impl Machine {
                     conditions = after;
                 }
             }
-            let nodes: Api<Node> = Api::all(self.client.clone());
-            let Ok(node) = nodes.get(&self.name).await else {
-                return;
-            };
-            let current = NodeView::new(&node).current_config.to_owned();
-            let version = node_progress::config_version(&current, desired, &conditions);
+            let version = node_progress::config_version(current, desired, &conditions);
             let observed =
                 node_progress::observed_generation(status.observed_generation, object.metadata.generation);
             let patch = json!({
