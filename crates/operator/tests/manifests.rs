@@ -220,13 +220,14 @@ fn every_alert_refers_to_metrics_that_exist() {
         .iter()
         .flat_map(|group| group["rules"].as_array().unwrap())
         .collect();
-    assert!(rules.len() >= 16);
+    assert!(rules.len() >= 17);
     for name in [
         "MCCDrainError",
         "MCCPoolAlert",
         "MCCBootImageSkewEnforcementNone",
         "MCDRebootError",
         "MCDPivotError",
+        "KubeletHealthState",
         "SystemMemoryExceedsReservation",
         "HighOverallControlPlaneMemory",
         "ExtremelyHighIndividualControlPlaneMemory",

@@ -23,6 +23,7 @@ use super::error::AgentError;
 use super::events::Events;
 use super::health::{self, Health};
 use super::images::{Keeper, NodeFacts};
+use super::kubelet;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::progress::Progress;
@@ -54,6 +55,10 @@ pub async fn run(
         Some(address) => Some(health::listen(address, Arc::clone(&agent.health), helpers.clone()).await?),
         None => None,
     };
+    if let Some(check) = options.kubelet_check() {
+        let watch = kubelet::watch(check.clone(), Arc::clone(&agent.health), helpers.clone());
+        tokio::spawn(watch);
+    }
     let keeper = Keeper::new(
         keeper_client,
         Arc::clone(&agent.machine),
