@@ -95,6 +95,8 @@ pub(super) struct Agent {
     pub finalization: Option<String>,
     /// What this process has compared and applied; nothing is taken on trust from the one before.
     pub verified: Option<Version>,
+    /// The version of which it was told what only a new machine would have.
+    pub compared_with_installation: Option<Version>,
     pub monitor: Option<Monitor>,
     pub heals: HealBudget,
     pub started: Instant,
@@ -155,6 +157,7 @@ impl Agent {
             recovered: false,
             finalization: None,
             verified: None,
+            compared_with_installation: None,
             monitor: None,
             heals: HealBudget::default(),
             started: Instant::now(),
