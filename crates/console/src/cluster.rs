@@ -10,10 +10,10 @@ use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration};
 use mco_core::comparison::Entry;
-use mco_core::disruption::Policy;
 use mco_core::forecast::{Edit, Refusal};
 use mco_core::manifest::{Manifest, Origin};
 use mco_core::problem::{InvalidObject, Problem};
+use mco_core::rules::Rules;
 use serde_json::Value;
 
 /// Who asks, when the server is asked whether it would accept an object.
@@ -110,7 +110,7 @@ pub struct Found {
     pub nodes: Vec<Node>,
     pub pods: Vec<Pod>,
     pub budgets: Vec<PodDisruptionBudget>,
-    pub policy: Policy,
+    pub rules: Rules,
 }
 
 /// Reads everything.
@@ -122,7 +122,7 @@ pub async fn read(client: &Client) -> Result<Found, ReadError> {
         nodes: list(client, "list the nodes").await?,
         pods: list(client, "list the pods").await?,
         budgets: list(client, "list the disruption budgets").await?,
-        policy: policy(client).await?,
+        rules: rules(client).await?,
     })
 }
 
@@ -175,19 +175,14 @@ pub fn is_rendered(config: &MachineConfig) -> bool {
     owners.iter().any(|owner| owner.kind == "MachineConfigPool")
 }
 
-/// The cluster's disruption policies.
-pub async fn policy(client: &Client) -> Result<Policy, ReadError> {
+/// The cluster's rules about changes.
+pub async fn rules(client: &Client) -> Result<Rules, ReadError> {
     let api: Api<MachineConfiguration> = Api::all(client.clone());
     let found = explained(
         api.get_opt(names::SINGLETON).await,
         "read the disruption policies",
     )?;
-    let policies = found
-        .and_then(|found| found.status)
-        .and_then(|status| status.node_disruption_policy_status);
-    Ok(policies.map_or_else(Policy::default, |policies| {
-        Policy::default().with_cluster_policies(&policies.cluster_policies)
-    }))
+    Ok(found.as_ref().map(Rules::in_force).unwrap_or_default())
 }
 
 async fn list<K>(client: &Client, attempt: &str) -> Result<Vec<K>, ReadError>

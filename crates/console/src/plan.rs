@@ -62,14 +62,14 @@ pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) 
     let accepted: Vec<Edit> = edits.iter().filter(is_accepted).cloned().collect();
     let (after, _) = forecast::edited(&found.objects, &accepted);
     // A MachineConfiguration among the edits says what the other edits cost.
-    let policy = forecast::policy(&after)?.unwrap_or(found.policy);
+    let rules = forecast::rules(&after, found.rules)?;
     let after = forecast::in_cluster(&found.objects, after, settings).map_err(PlanError::Unusable)?;
     let situation = Situation {
         current: found.current,
         nodes: &found.nodes,
         pods: &found.pods,
         budgets: &found.budgets,
-        policy,
+        rules,
     };
     let identity = Identity {
         controller_version: settings.controller_version,

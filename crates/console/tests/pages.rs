@@ -16,11 +16,11 @@ use mco_console::views::search::{Explained, Question, search};
 use mco_console::views::{Message, Show, Text, html};
 use mco_core::bootstrap;
 use mco_core::comparison::{Entry, compare};
-use mco_core::disruption::Policy;
 use mco_core::explain::explain;
 use mco_core::forecast::{self, Edit, Situation};
 use mco_core::manifest::{Manifest, Origin};
 use mco_core::render::Identity;
+use mco_core::rules::Rules;
 use serde_json::{Value, json};
 
 const LARGEST_PAGE: usize = 200 << 10;
@@ -55,7 +55,7 @@ fn hostile_names_and_texts_are_harmless_on_every_page() {
     let node_name = snapshot.pools[0].nodes[0].name.clone();
     let old = Entry::new(machine_config(HOSTILE, "/etc/hostile", "before\n")).unwrap();
     let new = Entry::new(machine_config(HOSTILE, "/etc/hostile", HOSTILE)).unwrap();
-    let comparison = compare(&old, &new, &Policy::default());
+    let comparison = compare(&old, &new, &Rules::default());
     let message = Message {
         frame: frame(),
         headline: HOSTILE.into(),

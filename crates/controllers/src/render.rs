@@ -169,8 +169,8 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     sources.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     let settings = cluster.machine_configurations.get(names::SINGLETON);
     let overrides = settings
-        .as_ref()
-        .and_then(|settings| settings.spec.irreconcilable_validation_overrides.as_ref());
+        .map(|settings| Overrides::of(&settings))
+        .unwrap_or_default();
     let stream = cluster.os_streams.get(names::SINGLETON);
     Ok(Gathered::Inputs(Box::new(Inputs {
         pool: Arc::clone(pool),
@@ -179,7 +179,7 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
         sources,
         streams: Streams::of(stream.as_deref(), &foundation.feature_gates),
         current: current(cluster, pool).await?,
-        overrides: overrides.map(Overrides::from).unwrap_or_default(),
+        overrides: overrides.under(&foundation.feature_gates),
         version: cluster.options.source_version.clone(),
     })))
 }

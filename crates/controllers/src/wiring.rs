@@ -300,7 +300,14 @@ fn is_worth_a_look<K: Resource>(change: &Change<'_, K>) -> bool {
     change.old.map(shape) != change.new.map(shape)
 }
 
-pub(crate) fn machine_configuration(cluster: &Cluster, _: &Change<'_, MachineConfiguration>) {
+pub(crate) fn machine_configuration(cluster: &Cluster, change: &Change<'_, MachineConfiguration>) {
+    let overrides = |settings: Option<&Arc<MachineConfiguration>>| {
+        settings.and_then(|settings| settings.spec.irreconcilable_validation_overrides.clone())
+    };
+    if overrides(change.old) != overrides(change.new) {
+        // What no machine could follow may be rendered now.
+        cluster.wake_all_renders();
+    }
     cluster.queues.policies.wake(WHOLE);
     tell_about_boot_images(cluster);
 }

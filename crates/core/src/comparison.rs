@@ -5,10 +5,11 @@ use mco_ignition::Config;
 use serde::Serialize;
 
 use crate::diff::{self, ConfigDiff, Kind, Side};
-use crate::disruption::{self, Cost, Level, Policy, REGISTRIES_CONF, RegistriesChange};
+use crate::disruption::{self, Cost, Level, REGISTRIES_CONF, RegistriesChange};
 use crate::problem::{InvalidObject, Problem};
-use crate::reconcilable::{self, Overrides};
+use crate::reconcilable;
 use crate::render::Rendered;
+use crate::rules::Rules;
 use crate::validate;
 
 const READABLE_BY_ALL: i64 = 0o004;
@@ -101,14 +102,14 @@ pub struct Comparison {
     pub obstacles: Vec<Problem>,
 }
 
-/// Compares two sides under a cluster's policy.
-pub fn compare(old: &Entry, new: &Entry, policy: &Policy) -> Comparison {
+/// Compares two sides under a cluster's rules.
+pub fn compare(old: &Entry, new: &Entry, rules: &Rules) -> Comparison {
     let changes = diff::diff(old.side(), new.side());
-    let cost = disruption::cost(&changes, policy, &registries(old, new));
+    let cost = disruption::cost(&changes, &rules.policy, &registries(old, new));
     let obstacles = if old.is_nothing() || new.is_nothing() {
         Vec::new()
     } else {
-        reconcilable::obstacles(old.reconcilable(), new.reconcilable(), Overrides::default())
+        reconcilable::obstacles(old.reconcilable(), new.reconcilable(), rules.overrides)
     };
     let name = |entry: &Entry| (!entry.is_nothing()).then(|| entry.name.clone());
     Comparison {

@@ -7,21 +7,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
-use mco_api::vocabulary::annotations;
-use mco_api::{MachineConfig, MachineConfiguration};
+use mco_api::vocabulary::{annotations, names};
+use mco_api::{ControllerConfig, MachineConfig, MachineConfiguration};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::admission;
 use crate::bootstrap::{self, BootstrapError, Cluster, Settings};
 use crate::comparison::{self, Comparison, Entry};
-use crate::disruption::{Drain, Policy};
+use crate::disruption::Drain;
 use crate::drain::{self, Blocker, Budgets, Eviction};
 use crate::explain::{self, Explanation};
+use crate::feature_gates::FeatureGates;
 use crate::manifest::{Manifest, ManifestError};
 use crate::problem::Problem;
 use crate::render::{Identity, Rendered};
 use crate::rollout::{PoolWaves, View, waves};
+use crate::rules::Rules;
 
 /// A change that somebody has in mind.
 #[derive(Debug, Clone)]
@@ -47,7 +51,7 @@ pub struct Situation<'a> {
     pub nodes: &'a [Node],
     pub pods: &'a [Pod],
     pub budgets: &'a [PodDisruptionBudget],
-    pub policy: Policy,
+    pub rules: Rules,
 }
 
 /// What becomes of one pool.
@@ -209,20 +213,33 @@ fn generated(cluster: Cluster) -> BTreeMap<String, MachineConfig> {
         .collect()
 }
 
-/// The rules about what changes cost that these objects hold, if one of them is the cluster's MachineConfiguration. Its
-/// status would hold the same a moment after it was written.
-pub fn policy(objects: &[Manifest]) -> Result<Option<Policy>, ManifestError> {
-    let is_settings = |object: &&Manifest| {
-        object.kind == "MachineConfiguration" && object.name == MACHINE_CONFIGURATION_NAME
-    };
-    let Some(settings) = objects.iter().find(is_settings) else {
-        return Ok(None);
-    };
-    let settings: MachineConfiguration = settings.decode()?;
-    let own = settings.spec.node_disruption_policy;
-    Ok(Some(own.map_or_else(Policy::default, |own| {
-        Policy::default().with_cluster_policies(&own)
-    })))
+/// The rules about changes when these objects are a cluster's. Those that hold without a MachineConfiguration among the
+/// objects are given.
+pub fn rules(objects: &[Manifest], otherwise: Rules) -> Result<Rules, ManifestError> {
+    let settings: Option<MachineConfiguration> =
+        decoded(objects, "MachineConfiguration", MACHINE_CONFIGURATION_NAME)?;
+    let controller_config: Option<ControllerConfig> =
+        decoded(objects, "ControllerConfig", CONTROLLER_CONFIG_NAME)?;
+    let feature_gate = decoded(objects, "FeatureGate", names::SINGLETON)?;
+    // Gates of a release that nobody knows switch nothing off.
+    let gates = FeatureGates::in_force(
+        feature_gate.as_ref(),
+        &controller_config.unwrap_or_default(),
+        None,
+    );
+    let rules = settings.map_or(otherwise, |settings| Rules::written(&settings));
+    Ok(rules.under(&gates.unwrap_or_default()))
+}
+
+fn decoded<T: DeserializeOwned>(
+    objects: &[Manifest],
+    kind: &str,
+    name: &str,
+) -> Result<Option<T>, ManifestError> {
+    let found = objects
+        .iter()
+        .find(|object| object.kind == kind && object.name == name);
+    found.map(Manifest::decode).transpose()
 }
 
 /// What becomes of every pool.
@@ -267,7 +284,7 @@ fn of_pool(
             return PoolForecast {
                 pool,
                 error: Some(error),
-                comparison: comparison::compare(old, old, &now.policy),
+                comparison: comparison::compare(old, old, &now.rules),
                 overrides: Vec::new(),
                 rollout: None,
                 blocked: Vec::new(),
@@ -278,7 +295,7 @@ fn of_pool(
     let mut explanations = explain::explain(&rendered);
     explain::add_origins(&mut explanations, &after.origins);
     let next = Entry::from(rendered);
-    let comparison = comparison::compare(old, &next, &now.policy);
+    let comparison = comparison::compare(old, &next, &now.rules);
     let changed: BTreeSet<&str> = comparison.changes.names().collect();
     explanations.retain(|one| !one.overridden.is_empty() && changed.contains(one.name.as_str()));
     let moves = comparison.old != comparison.new;

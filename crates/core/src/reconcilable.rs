@@ -157,6 +157,10 @@ fn sections(old: &Config, new: &Config, overrides: Overrides, problems: &mut Vec
     for (path, name, _) in checks.into_iter().filter(|(_, _, changed)| *changed) {
         let hint = match name {
             "kargs" => "use the MachineConfig's own spec.kernelArguments, which running nodes can change",
+            "disks" | "filesystems" | "raid" => {
+                "this section takes effect at first boot only; put it back as it was, or let only new machines follow by naming \
+                 it in spec.irreconcilableValidationOverrides.storage of MachineConfiguration cluster"
+            }
             _ => "this section takes effect at first boot only; put it back as it was",
         };
         problems.push(

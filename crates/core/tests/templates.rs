@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 use mco_api::ControllerConfig;
 use mco_core::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
@@ -618,6 +619,70 @@ fn a_proxy_file_has_only_what_is_set() {
     let proxy = templates::base_file(&configs, "worker", "/etc/mco/proxy.env").unwrap();
     let lines: Vec<&str> = proxy.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(lines, ["HTTP_PROXY=http://proxy:3128", "NO_PROXY=.local,%20"]);
+}
+
+/// What the script that runs before a kubelet writes for it, with the description of credential providers elsewhere.
+fn environment_of_kubelet(configs: &[TemplateConfig], description: &Path) -> String {
+    let script = templates::base_file(configs, "worker", "/usr/local/sbin/kubelet-runtime-endpoint.sh");
+    let script = script
+        .unwrap()
+        .replace("/run/kubelet-runtime.env", "/dev/stdout")
+        .replace(
+            "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml",
+            description.to_str().unwrap(),
+        );
+    let ran = Command::new("sh").arg("-c").arg(script).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn a_kubelet_uses_credential_providers_that_are_described_on_its_machine() {
+    let variable = "KUBELET_CRIO_IMAGE_CREDENTIAL_PROVIDER_FLAGS";
+    let described = mco_testkit::repository_root().join("Cargo.toml");
+    let missing = mco_testkit::repository_root().join("no such file");
+    for (platform, description, is_told) in [
+        (json!({"type": "None"}), &described, false),
+        (json!({"type": "AWS", "aws": {"region": "x"}}), &missing, false),
+        (json!({"type": "AWS", "aws": {"region": "x"}}), &described, true),
+    ] {
+        let config = controller_config(&platform, "HighlyAvailableArbiter");
+        let configs = render(&config, &TemplateTree::embedded()).unwrap();
+        let environment = environment_of_kubelet(&configs, description);
+        assert!(
+            environment.starts_with("KUBELET_RUNTIME_ENDPOINT=unix:///run/"),
+            "{environment}"
+        );
+        let told = format!(
+            "\n{variable}=--image-credential-provider-bin-dir=/usr/libexec/kubelet-image-credential-provider-plugins \
+             --image-credential-provider-config={}\n",
+            description.display()
+        );
+        assert_eq!(environment.ends_with(&told), is_told, "{platform}: {environment}");
+        assert_eq!(
+            environment.contains(variable),
+            is_told,
+            "{platform}: {environment}"
+        );
+        let mut kubelets = 0;
+        for config in &configs {
+            let spec = serde_json::to_value(&config.generated.config.spec).unwrap();
+            let units = spec.pointer("/config/systemd/units").and_then(Value::as_array);
+            for unit in units.into_iter().flatten() {
+                if unit["name"] == "kubelet.service" {
+                    let contents = unit["contents"].as_str().unwrap();
+                    // A variable without braces becomes as many arguments as it has words, or none.
+                    assert!(
+                        contents.contains(&format!("\n    ${variable} \\\n")),
+                        "{contents}"
+                    );
+                    assert!(!contents.contains("--image-credential-provider"), "{contents}");
+                    kubelets += 1;
+                }
+            }
+        }
+        assert_eq!(kubelets, 3, "of the control plane, workers and arbiters");
+    }
 }
 
 #[test]

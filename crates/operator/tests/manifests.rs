@@ -1,4 +1,4 @@
-//! The generated `manifests/install.yaml` and `manifests/alerts.yaml` are those that the code makes.
+//! The generated `install.yaml`, `alerts.yaml` and `dashboard.yaml` of `manifests` are those that the code makes.
 //! `MCO_UPDATE_MANIFESTS=1 cargo test -p mco-operator` writes them anew.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -29,6 +29,11 @@ fn generated_manifests_are_current() {
             "mco install --without-crds",
         ),
         ("alerts.yaml", manifests::alerts(), "part of mco install --alerts"),
+        (
+            "dashboard.yaml",
+            vec![manifests::dashboard()],
+            "part of mco install --dashboard",
+        ),
     ] {
         let text = format!("{head}{command}\n{}", manifests::to_yaml(&objects).unwrap());
         let path = mco_testkit::repository_root().join("manifests").join(file);
@@ -220,13 +225,14 @@ fn every_alert_refers_to_metrics_that_exist() {
         .iter()
         .flat_map(|group| group["rules"].as_array().unwrap())
         .collect();
-    assert!(rules.len() >= 16);
+    assert!(rules.len() >= 17);
     for name in [
         "MCCDrainError",
         "MCCPoolAlert",
         "MCCBootImageSkewEnforcementNone",
         "MCDRebootError",
         "MCDPivotError",
+        "KubeletHealthState",
         "SystemMemoryExceedsReservation",
         "HighOverallControlPlaneMemory",
         "ExtremelyHighIndividualControlPlaneMemory",
@@ -242,5 +248,46 @@ fn every_alert_refers_to_metrics_that_exist() {
             let exists = registered.contains(&metric) || FOREIGN.contains(&metric.as_str());
             assert!(exists, "{metric} in {expression}");
         }
+    }
+}
+
+#[test]
+fn the_consoles_dashboard_shows_metrics_that_exist() {
+    let registered = registered_metrics();
+    let object = manifests::dashboard();
+    assert_eq!(text(&object, "/metadata/namespace"), "openshift-config-managed");
+    assert_eq!(
+        object["metadata"]["labels"]["console.openshift.io/dashboard"],
+        "true"
+    );
+    let files = object["data"].as_object().unwrap();
+    assert_eq!(files.len(), 1);
+    let mut ids = BTreeSet::new();
+    let mut shown = BTreeSet::new();
+    for (name, file) in files {
+        assert_eq!(name, "machine-config.json");
+        let dashboard: Value = serde_json::from_str(file.as_str().unwrap()).unwrap();
+        for row in dashboard["rows"].as_array().unwrap() {
+            for panel in row["panels"].as_array().unwrap() {
+                assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+                assert!(!text(panel, "/title").is_empty(), "{panel}");
+                let targets = panel["targets"].as_array().unwrap();
+                assert!(!targets.is_empty(), "{panel}");
+                for target in targets {
+                    shown.extend(metrics_of(text(target, "/expr")));
+                }
+            }
+        }
+    }
+    assert!(shown.len() > 10, "{shown:?}");
+    for metric in &shown {
+        assert!(registered.contains(metric), "{metric}");
+    }
+    for metric in [
+        "mcd_kubelet_state",
+        "mcd_config_drift",
+        "mco_degraded_machine_count",
+    ] {
+        assert!(shown.contains(metric), "{metric}");
     }
 }

@@ -90,7 +90,7 @@ impl App {
         } else {
             match (hub.rendered(current).await, hub.rendered(desired).await) {
                 (Ok(Some(old)), Ok(Some(new))) => {
-                    let comparison = comparison::compare(&old, &new, &hub.policy().await);
+                    let comparison = comparison::compare(&old, &new, &hub.rules().await);
                     page(&Between::Configs(&comparison, &old, &new))
                 }
                 (Err(error), _) | (_, Err(error)) => page(&Between::Unknown(error.to_string())),

@@ -18,7 +18,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::comparison::Entry;
-use mco_core::disruption::Policy;
+use mco_core::rules::Rules;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -41,7 +41,7 @@ pub struct Hub {
     pub may_steer: bool,
     mirror: Mirror,
     sources: Mutex<Option<(Instant, Arc<Sources>)>>,
-    policy: Mutex<Option<(Instant, Policy)>>,
+    rules: Mutex<Option<(Instant, Rules)>>,
     configs: Mutex<VecDeque<(String, Arc<Entry>)>>,
 }
 
@@ -64,7 +64,7 @@ impl Hub {
             user,
             may_steer,
             sources: Mutex::default(),
-            policy: Mutex::default(),
+            rules: Mutex::default(),
             configs: Mutex::default(),
         })
     }
@@ -100,17 +100,17 @@ impl Hub {
         Ok(sources)
     }
 
-    /// Disruption policies, or the default ones for people who may not see them.
-    pub async fn policy(&self) -> Policy {
-        let mut kept = self.policy.lock().await;
-        if let Some((at, policy)) = kept.as_ref()
+    /// The rules about changes, or the default ones for people who may not see them.
+    pub async fn rules(&self) -> Rules {
+        let mut kept = self.rules.lock().await;
+        if let Some((at, rules)) = kept.as_ref()
             && at.elapsed() < FRESH
         {
-            return policy.clone();
+            return rules.clone();
         }
-        let policy = cluster::policy(&self.client).await.unwrap_or_default();
-        *kept = Some((Instant::now(), policy.clone()));
-        policy
+        let rules = cluster::rules(&self.client).await.unwrap_or_default();
+        *kept = Some((Instant::now(), rules.clone()));
+        rules
     }
 
     /// A rendered config, whose name stands for its content.

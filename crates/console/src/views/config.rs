@@ -3,8 +3,8 @@
 use askama::Template;
 use jiff::Timestamp;
 use mco_core::comparison::{self, Entry};
-use mco_core::disruption::Policy;
 use mco_core::explain::{Explanation, Part};
+use mco_core::rules::Rules;
 use mco_core::words::{ago, count};
 
 use super::changes::{self, Changes, Fate};
@@ -60,7 +60,7 @@ pub struct InPool {
 pub fn config(frame: Frame, subject: &Subject<'_>, show: Show, now: Timestamp) -> ConfigPage {
     let name = &subject.entry.name;
     let nothing = Entry::default();
-    let whole = comparison::compare(&nothing, subject.entry, &Policy::default());
+    let whole = comparison::compare(&nothing, subject.entry, &Rules::default());
     let mut changes = changes::changes(&whole, &nothing, subject.entry, show);
     changes.obstacles.clear();
     let (origin, in_pools, users) = match &subject.kind {

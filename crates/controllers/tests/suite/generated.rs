@@ -320,6 +320,38 @@ async fn one_bad_config_degrades_its_pool_and_no_other_and_its_deletion_heals() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_for_new_machines_only_is_rendered_as_soon_as_it_is_accepted() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let disk = json!({
+        "metadata": {"name": "99-worker-disk", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {
+            "ignition": {"version": "3.4.0"},
+            "storage": {"disks": [{"device": "/dev/sdb", "wipeTable": true}]},
+        }},
+    });
+    cluster.create_config(disk).await;
+    let refused = cluster
+        .pool_where("worker", "refuses the change", |pool| {
+            holds(pool, "RenderDegraded")
+        })
+        .await;
+    let why = message(&refused, "RenderDegraded");
+    assert!(why.contains("ignition disks section contains changes"), "{why}");
+    assert_eq!(target(&refused), before);
+    let accepting: MachineConfigurationSpec = serde_json::from_value(json!({
+        "irreconcilableValidationOverrides": {"storage": ["Disks"]},
+    }))
+    .unwrap();
+    cluster
+        .create(&MachineConfiguration::new("cluster", accepting))
+        .await;
+    cluster.retargeted("worker", &before).await;
+    let pool = cluster.updated("worker").await;
+    assert!(!holds(&pool, "RenderDegraded"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_controllers_render_is_what_the_command_line_renders() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let config = cluster.controller_config().await;

@@ -15,9 +15,9 @@ use thiserror::Error;
 
 use crate::bootstrap::Cluster;
 use crate::comparison::{self, Entry};
-use crate::disruption::Policy;
 use crate::merge::is_user_provided;
 use crate::render::{Identity, Rendered};
+use crate::rules::Rules;
 pub use choice::former;
 use draft::{Drafts, Images};
 
@@ -119,7 +119,7 @@ fn attempt(
         .collect();
     edits.extend(drafts.into_edits());
     let result = render(&edited(cluster, &edits), pool, identity)?;
-    let comparison = comparison::compare(former.config, &result.clone().into(), &Policy::default());
+    let comparison = comparison::compare(former.config, &result.clone().into(), &Rules::default());
     if !comparison.changes.is_empty() {
         return Err(UndoError::NotTheSame {
             config: former.config.name.clone(),

@@ -230,7 +230,7 @@ proptest! {
         match undone(&before, &after) {
             Ok(undo) => {
                 let result = render(&edited(&cluster(&after), &undo.edits), "worker", IDENTITY).unwrap();
-                let changes = comparison::compare(&former, &result.into(), &Policy::default()).changes;
+                let changes = comparison::compare(&former, &result.into(), &Rules::default()).changes;
                 prop_assert!(changes.is_empty(), "{changes:?}");
             }
             Err(UndoError::NothingToUndo { .. }) => prop_assert_eq!(&rendered(&after).name, &former.name),

@@ -7,21 +7,13 @@ use kube::api::{Api, Patch, PatchParams};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
-use mco_core::disruption::Policy;
-use mco_core::reconcilable::Overrides;
+use mco_core::rules::Rules;
 use serde_json::json;
 
 use super::error::AgentError;
 use super::report::Report;
 use crate::drift::DriftPolicy;
 use crate::revert::WayBack;
-
-/// What the administrator has decided about changes.
-#[derive(Debug, Default)]
-pub(crate) struct Rules {
-    pub policy: Policy,
-    pub overrides: Overrides,
-}
 
 pub(crate) struct Cluster {
     client: kube::Client,
@@ -61,20 +53,14 @@ impl Cluster {
         let Some(found) = found.map_err(failed("read the disruption policies".to_owned()))? else {
             return Ok(Rules::default());
         };
-        let status = found.status.unwrap_or_default();
         let generation = found.metadata.generation.unwrap_or_default();
-        let policy = match status.node_disruption_policy_status {
-            Some(_) if status.observed_generation != generation => {
-                return Err(AgentError::PolicyNotReady { generation });
-            }
-            Some(policies) => Policy::default().with_cluster_policies(&policies.cluster_policies),
-            None => Policy::default(),
-        };
-        let overrides = found.spec.irreconcilable_validation_overrides;
-        Ok(Rules {
-            policy,
-            overrides: overrides.as_ref().map(Overrides::from).unwrap_or_default(),
-        })
+        let is_stale = found.status.as_ref().is_some_and(|status| {
+            status.node_disruption_policy_status.is_some() && status.observed_generation != generation
+        });
+        if is_stale {
+            return Err(AgentError::PolicyNotReady { generation });
+        }
+        Ok(Rules::in_force(&found))
     }
 
     /// What the way back from a built image needs to know. A cluster without a ControllerConfig has no image of ours.

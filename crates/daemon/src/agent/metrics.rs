@@ -36,6 +36,7 @@ pub(super) struct Metrics {
     state: Family<State, Seconds>,
     update: Family<Update, Seconds>,
     drift: Seconds,
+    kubelet: Gauge,
     system_errors: Gauge,
     failed_reboots: Counter,
 }
@@ -54,6 +55,7 @@ impl Metrics {
             state: Family::default(),
             update: Family::default(),
             drift: Seconds::default(),
+            kubelet: Gauge::default(),
             system_errors: Gauge::default(),
             failed_reboots: Counter::default(),
         };
@@ -72,6 +74,11 @@ impl Metrics {
             "mcd_config_drift",
             "When drift was found; 0 without drift",
             metrics.drift.clone(),
+        );
+        registry.register(
+            "mcd_kubelet_state",
+            "How often in a row the kubelet was asked how it is and did not say well",
+            metrics.kubelet.clone(),
         );
         registry.register(
             "mcd_pivot_errors_total",
@@ -110,6 +117,10 @@ impl Metrics {
 
     pub fn no_drift(&self) {
         self.drift.set(0.0);
+    }
+
+    pub fn kubelet_failures(&self, in_a_row: i64) {
+        self.kubelet.set(in_a_row);
     }
 
     pub fn system_failed(&self) {
@@ -156,6 +167,7 @@ mod tests {
             "mcd_state{state=\"Degraded\",reason=\"disk full\"} ",
             "mcd_update_state{config=\"rendered-worker-1\",err=\"\"} ",
             "mcd_config_drift 0",
+            "mcd_kubelet_state 0",
             "mcd_pivot_errors_total 0",
             "mcd_reboots_failed_total 1",
         ] {

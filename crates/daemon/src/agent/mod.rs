@@ -3,7 +3,7 @@
 //! Decisions are pure functions over what can be observed, so that a daemon that was restarted goes on exactly where
 //! the one before it stopped. [`run`] is the thin shell around them: it watches its own Node and the one
 //! ControllerConfig, fetches single objects by name when it needs them, and makes no choices. Beside it, `images` keeps
-//! what PinnedImageSets ask for.
+//! what PinnedImageSets ask for, and `kubelet` counts how often the kubelet is not well.
 
 mod activity;
 mod cluster;
@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod health;
 mod images;
+mod kubelet;
 mod metrics;
 mod options;
 mod progress;
@@ -28,6 +29,7 @@ pub use decide::{
     DecisionError, DrainStep, Observation, Pending, Step, Version, drain_step, next, retry_delay,
 };
 pub use error::AgentError;
+pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};
 pub use options::Options;
 pub use report::{Failure, Report, degraded, done, introduction, request_drain, request_uncordon, working};
 pub use run::run;

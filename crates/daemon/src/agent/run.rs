@@ -23,6 +23,7 @@ use super::error::AgentError;
 use super::events::Events;
 use super::health::{self, Health};
 use super::images::{Keeper, NodeFacts};
+use super::kubelet;
 use super::metrics::Metrics;
 use super::options::Options;
 use super::progress::Progress;
@@ -54,6 +55,10 @@ pub async fn run(
         Some(address) => Some(health::listen(address, Arc::clone(&agent.health), helpers.clone()).await?),
         None => None,
     };
+    if let Some(check) = options.kubelet_check() {
+        let watch = kubelet::watch(check.clone(), Arc::clone(&agent.health), helpers.clone());
+        tokio::spawn(watch);
+    }
     let keeper = Keeper::new(
         keeper_client,
         Arc::clone(&agent.machine),
@@ -90,6 +95,8 @@ pub(super) struct Agent {
     pub finalization: Option<String>,
     /// What this process has compared and applied; nothing is taken on trust from the one before.
     pub verified: Option<Version>,
+    /// The version of which it was told what only a new machine would have.
+    pub compared_with_installation: Option<Version>,
     pub monitor: Option<Monitor>,
     pub heals: HealBudget,
     pub started: Instant,
@@ -150,6 +157,7 @@ impl Agent {
             recovered: false,
             finalization: None,
             verified: None,
+            compared_with_installation: None,
             monitor: None,
             heals: HealBudget::default(),
             started: Instant::now(),

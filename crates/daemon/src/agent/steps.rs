@@ -10,9 +10,9 @@ use mco_api::vocabulary::annotations::node::drain;
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::disruption::Action;
 use mco_core::node_progress::Phase;
+use mco_core::rules::Rules;
 use mco_host::Reboot;
 
-use super::cluster::Rules;
 use super::decide::{Observation, Pending, Step, Version, next, retry_delay};
 use super::error::AgentError;
 use super::report::{self, Failure, Report};
@@ -341,14 +341,34 @@ impl Agent {
                 {
                     self.preflight(&config).await?;
                 }
-                self.verified = Some(version);
+                self.verified = Some(version.clone());
             }
             self.watch_over_disk().await;
+            self.tell_irreconcilable(version).await;
         }
         self.tell(&Phase::Updated).await;
         self.teller
             .succeeded(&self.machine.root, "nothing; the node has what it shall have");
         Ok(After::Wait(Pause::UntilNews))
+    }
+
+    /// Tells what of its config the machine would have only if it were installed anew. Nothing depends on it, so a
+    /// failure is for the next time.
+    async fn tell_irreconcilable(&mut self, version: Version) {
+        if self.compared_with_installation.as_ref() == Some(&version) {
+            return;
+        }
+        let is_told = match self.blocking(work::irreconcilable).await {
+            Ok(Some(changes)) => self.progress.tell_irreconcilable(&changes).await,
+            Ok(None) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the config was not compared with the one of the installation");
+                true
+            }
+        };
+        if is_told {
+            self.compared_with_installation = Some(version);
+        }
     }
 
     pub(super) fn stop_watching(&mut self) {

@@ -1,12 +1,14 @@
 //! What the agent does on its machine. Everything here blocks and is called away from the event loop.
 
 use mco_api::MachineConfig;
+use mco_api::machine_config_node::IrreconcilableChange;
 use mco_core::disruption::{Action, Cost, Drain, Policy};
+use mco_core::irreconcilable;
 use mco_core::node_progress::{Applied, Phase as Progress};
 use mco_core::reconcilable::Overrides;
+use mco_core::rules::Rules;
 use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 
-use super::cluster::Rules;
 use super::decide::{DrainStep, Observation, Pending, Version, drain_step};
 use super::error::AgentError;
 use super::report;
@@ -80,6 +82,16 @@ pub(super) fn on_disk(machine: &Machine, name: &str) -> Result<Option<MachineCon
     Ok(config
         .filter(|config| config.name() == name)
         .map(|config| config.object))
+}
+
+/// What of its config the machine would have only if it were installed anew. None where nobody remembers how it was.
+pub(super) fn irreconcilable(machine: &Machine) -> Result<Option<Vec<IrreconcilableChange>>, AgentError> {
+    let Some(installed) = disk::machine_config(&machine.root, paths::INSTALLED_CONFIG)? else {
+        return Ok(None);
+    };
+    let installed = checked(installed)?;
+    let current = disk::current_config(&machine.root)?;
+    Ok(current.map(|current| irreconcilable::changes(&installed.ignition, &current.ignition)))
 }
 
 /// What a new node was installed with, if it is the config with this name.

@@ -1,12 +1,12 @@
 //! Updates that cannot be done, and what repairs them.
 
 use kube::api::{Patch, PatchParams};
-use mco_api::MachineConfiguration;
 use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::{MachineConfigNode, MachineConfiguration};
 use serde_json::json;
 
 use crate::support::{config, file, files};
-use crate::world::{World, has};
+use crate::world::{NODE, World, has};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_config_without_a_way_is_unreconcilable_and_another_target_repairs_it() {
@@ -25,6 +25,68 @@ async fn a_config_without_a_way_is_unreconcilable_and_another_target_repairs_it(
     assert_eq!(progress["UpdatePrepared"].0, "Unknown");
     world.target(&first).await;
     world.until_done(&first).await;
+    world.stop_daemon().await;
+}
+
+async fn irreconcilable_changes(world: &World) -> Vec<(String, String)> {
+    let node = world.all::<MachineConfigNode>().get(NODE).await.unwrap();
+    let changes = node.status.unwrap_or_default().irreconcilable_changes;
+    changes
+        .into_iter()
+        .map(|change| (change.field_path, change.diff))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_new_machines_get_is_refused_until_it_is_accepted_and_told_from_then_on() {
+    let with_disk = |device: &str, text: &str| {
+        let mut body = files(&[file("/etc/a", text)]);
+        body["storage"]["disks"] = json!([{"device": device, "wipeTable": true}]);
+        body
+    };
+    let first = config("rendered-worker-1", &with_disk("/dev/sda", "1\n"));
+    let second = config("rendered-worker-2", &with_disk("/dev/sdb", "2\n"));
+    let third = config("rendered-worker-3", &with_disk("/dev/sda", "3\n"));
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.until_idle().await;
+    assert_eq!(irreconcilable_changes(&world).await, []);
+    world.publish_and_target(&second).await;
+    world
+        .until_failing("Unreconcilable", "ignition disks section contains changes")
+        .await;
+    assert_eq!(world.read("/etc/a"), "1\n");
+
+    world
+        .create_value::<MachineConfiguration>(json!({
+            "metadata": {"name": "cluster"},
+            "spec": {"irreconcilableValidationOverrides": {"storage": ["Disks"]}},
+        }))
+        .await;
+    world.until_done(&second).await;
+    assert_eq!(world.read("/etc/a"), "2\n", "the rest of the config is followed");
+    let told = [(
+        "spec.config.storage.disks[0].device".to_owned(),
+        "- \"/dev/sda\"\n+ \"/dev/sdb\"".to_owned(),
+    )];
+    world
+        .eventually("the difference is told", async |world: &World| {
+            irreconcilable_changes(world).await == told
+        })
+        .await;
+    world.stop_daemon().await;
+    world.start_daemon();
+    world.until_idle().await;
+    assert_eq!(irreconcilable_changes(&world).await, told, "also after a restart");
+
+    world.publish_and_target(&third).await;
+    world.until_done(&third).await;
+    world
+        .eventually("nothing is left to tell", async |world: &World| {
+            irreconcilable_changes(world).await.is_empty()
+        })
+        .await;
     world.stop_daemon().await;
 }
 

@@ -12,6 +12,7 @@ mod drains;
 mod drift;
 mod failures;
 mod images;
+mod kubelet;
 mod lifecycle;
 mod observability;
 mod revert;

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::{config, file, files};
 use crate::world::World;
 
-async fn get(address: SocketAddr, path: &str) -> String {
+pub async fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -18,13 +18,17 @@ async fn get(address: SocketAddr, path: &str) -> String {
     text
 }
 
+/// An address that nobody listens on.
+pub async fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_tell_of_life_readiness_and_state() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::installed(&first).await;
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let address = free_address().await;
     world.start_daemon_with(Options {
         listen: Some(address),
         ..Options::default()

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use mco_daemon::agent::HealthEndpoint;
 use mco_daemon::member::Fingerprint;
 
 use super::Format;
@@ -48,6 +49,19 @@ pub struct DaemonStart {
     /// Serve /metrics, /livez and /readyz over plain HTTP here.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
+    /// Where the kubelet of this machine tells how it is.
+    #[arg(long, value_name = "URL", default_value = "http://localhost:10248/healthz")]
+    pub kubelet_healthz_endpoint: HealthEndpoint,
+    /// Ask the kubelet every 30 seconds how it is, for the metric mcd_kubelet_state; not without --metrics-listen, and by
+    /// default not where a directory plays a machine.
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub kubelet_healthz_enabled: Option<bool>,
     #[command(flatten)]
     pub machine: MachineOptions,
 }

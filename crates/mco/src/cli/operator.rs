@@ -82,7 +82,8 @@ Examples:
 
 The definitions come first, then the namespace, accounts with no more rights than they need, network policies, and what runs:
 the operator and the controller on the control plane, the servers beside it, a daemon on every machine. The operator puts
-right what is changed later. Alerts need the Prometheus operator's definitions, so they are printed only when asked for.")]
+right what is changed later. Alerts need the Prometheus operator's definitions and the dashboard
+OpenShift's console, so they are printed only when asked for.")]
 pub struct Install {
     /// The image with this program.
     #[arg(long, value_name = "IMAGE", default_value = concat!("localhost/mco:", env!("CARGO_PKG_VERSION")))]
@@ -93,6 +94,9 @@ pub struct Install {
     /// Print alerts as well, as PrometheusRule and ServiceMonitors.
     #[arg(long)]
     pub alerts: bool,
+    /// Print a dashboard for OpenShift's console as well, as a ConfigMap in namespace openshift-config-managed.
+    #[arg(long)]
+    pub dashboard: bool,
     /// Leave the CustomResourceDefinitions out.
     #[arg(long)]
     pub without_crds: bool,

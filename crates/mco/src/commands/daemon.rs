@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use mco_core::manifest::LARGEST_FILE;
-use mco_daemon::agent::{self, Options};
+use mco_daemon::agent::{self, KubeletCheck, Options};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};
 use mco_daemon::member::{self, Membership};
@@ -60,13 +60,22 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
         return keep(machine, membership, arguments.metrics_listen);
     };
     let kubeconfig = arguments.kubeconfig.clone();
+    let kubelet = kubelet_check(arguments);
     serve(arguments.metrics_listen, |options, stop| async move {
+        let options = Options { kubelet, ..options };
         let client = client(kubeconfig.as_deref()).await?;
         Ok(agent::run(client, machine, node, options, stop).await?)
     })
 }
 
-/// The daemon of a machine that has joined an `mco up`.
+fn kubelet_check(arguments: &DaemonStart) -> Option<KubeletCheck> {
+    let is_asked = arguments
+        .kubelet_healthz_enabled
+        .unwrap_or_else(|| runs(&arguments.machine));
+    is_asked.then(|| KubeletCheck::new(arguments.kubelet_healthz_endpoint.clone()))
+}
+
+/// The daemon of a machine that has joined an `mco up`, where there is no kubelet.
 pub fn keep(
     machine: Arc<Machine>,
     membership: Membership,
@@ -108,6 +117,7 @@ where
         });
         let options = Options {
             listen,
+            kubelet: None,
             notify_socket: std::env::var_os("NOTIFY_SOCKET"),
             grace: GRACE,
             alone: true,
@@ -129,6 +139,11 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
             .context("cannot find out how to reach the cluster")?,
     };
     Ok(kube::Client::try_from(config)?)
+}
+
+/// Whether it is a machine, and not a directory that plays one.
+fn runs(options: &MachineOptions) -> bool {
+    options.root == Path::new("/") || Machine::runs_at(&options.root)
 }
 
 pub fn machine(options: &MachineOptions) -> anyhow::Result<Machine> {

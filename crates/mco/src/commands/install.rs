@@ -17,6 +17,9 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
     if arguments.alerts {
         objects.extend(manifests::alerts());
     }
+    if arguments.dashboard {
+        objects.push(manifests::dashboard());
+    }
     if let Some(format) = arguments.output {
         output::print_as(format, &list(arguments, objects)?)?;
         return Ok(Outcome::Done);

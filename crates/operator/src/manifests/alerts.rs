@@ -15,6 +15,13 @@ pub fn alerts() -> Vec<Value> {
         component::SERVER,
     ];
     let mut all: Vec<Value> = scraped.map(monitor).into();
+    for monitor in &mut all {
+        if monitor["metadata"]["name"] == component::DAEMON {
+            // A daemon does not say in each metric which node it is of.
+            monitor["spec"]["endpoints"][0]["relabelings"] =
+                json!([{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]);
+        }
+    }
     all.push(json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -163,6 +170,15 @@ fn daemon() -> Vec<Value> {
             severity: "warning",
             summary: "An operating system image cannot be applied.",
             description: "Node {{ $labels.node }} cannot switch to its new operating system image.",
+        }
+        .into(),
+        Alert {
+            name: "KubeletHealthState",
+            expression: "mcd_kubelet_state > 2",
+            lasts: "0s",
+            severity: "warning",
+            summary: "A kubelet is not well.",
+            description: "The kubelet of node {{ $labels.node }} gave no good answer about its health for {{ $value }} times in a row, half a minute apart. See `journalctl -u kubelet` there.",
         }
         .into(),
         Alert {

@@ -3,6 +3,7 @@
 
 mod access;
 mod alerts;
+mod dashboard;
 mod guards;
 mod network;
 mod workloads;
@@ -16,6 +17,7 @@ use thiserror::Error;
 
 pub use access::{access, operands_access};
 pub use alerts::alerts;
+pub use dashboard::dashboard;
 pub use guards::{Endpoint, guards, webhook_configuration};
 pub use network::network_policies;
 pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server};
@@ -39,7 +41,7 @@ pub struct PrintError {
     pub source: serde_saphyr::SerializeError,
 }
 
-/// Everything but the definitions and the alerts.
+/// Everything but the definitions, the alerts and the dashboard.
 pub fn installation(settings: &Settings) -> Vec<Value> {
     let mut all = vec![namespace()];
     all.extend(access());

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use mco_core::comparison::{self, Comparison, Entry};
-use mco_core::disruption::Policy;
 use mco_core::render::Identity;
+use mco_core::rules::Rules;
 use serde::Serialize;
 
 use super::VERSION;
@@ -42,7 +42,7 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
             old.get(pool).unwrap_or(&nothing),
             new.get(pool).unwrap_or(&nothing),
         );
-        let comparison = comparison::compare(old, new, &Policy::default());
+        let comparison = comparison::compare(old, new, &Rules::default());
         let texts = if arguments.show_contents {
             text::unified(&comparison, old, new)
         } else {

@@ -17,6 +17,7 @@ use mco_core::forecast::{self, Edit, Situation};
 use mco_core::manifest::Manifest;
 use mco_core::overview::PoolOverview;
 use mco_core::render::Identity;
+use mco_core::rules::Rules;
 
 use super::VERSION;
 use crate::cli::{Base, Plan};
@@ -105,7 +106,7 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
     let nodes: Vec<Node> = of_kind(&after, "v1", "Node")?;
     let pods: Vec<Pod> = of_kind(&after, "v1", "Pod")?;
     let budgets: Vec<PodDisruptionBudget> = of_kind(&after, "policy/v1", "PodDisruptionBudget")?;
-    let policy = forecast::policy(&after)?.unwrap_or_default();
+    let rules = forecast::rules(&after, Rules::default())?;
     let before = assembled(bootstrap::assemble(objects, &settings))?;
     let after = assembled(bootstrap::assemble(after, &settings))?;
     let current = before
@@ -118,7 +119,7 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
         nodes: &nodes,
         pods: &pods,
         budgets: &budgets,
-        policy,
+        rules,
     };
     Ok(Report {
         refused,

@@ -1,0 +1,227 @@
+//! Asks the kubelet of the machine from time to time how it is, and counts how often in a row there was no good answer.
+//!
+//! It tells monitoring and nobody else: a kubelet that is not well makes its Node NotReady by itself, and no
+//! configuration is better or worse for it. One connection is kept, so that a question costs an idle daemon next to
+//! nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::health::Health;
+
+/// Three failures are an alert, so a minute and a half without a kubelet is one.
+const INTERVAL: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A kubelet that is not well lists what it has checked.
+const LARGEST_ANSWER: usize = 64 << 10;
+const WELL: &[u8] = b"ok";
+const HTTP: u16 = 80;
+
+/// Whom to ask, and how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeletCheck {
+    pub endpoint: HealthEndpoint,
+    pub every: Duration,
+}
+
+impl KubeletCheck {
+    pub fn new(endpoint: HealthEndpoint) -> Self {
+        Self {
+            endpoint,
+            every: INTERVAL,
+        }
+    }
+}
+
+/// Where a kubelet tells how it is: an address of this machine, for which no name has to be looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthEndpoint {
+    addresses: Vec<SocketAddr>,
+    host: String,
+    path: String,
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "{0:?} is not where a kubelet tells how it is; that looks like http://localhost:10248/healthz, with localhost or an IP address"
+)]
+pub struct EndpointError(String);
+
+impl FromStr for HealthEndpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text).ok_or_else(|| EndpointError(text.to_owned()))
+    }
+}
+
+impl HealthEndpoint {
+    fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.parse().ok()?;
+        if uri.scheme_str() != Some("http") {
+            return None;
+        }
+        let (host, authority) = (uri.host()?, uri.authority()?.as_str());
+        let addresses: Vec<IpAddr> = match host {
+            "localhost" => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            literal => vec![literal.trim_matches(['[', ']']).parse().ok()?],
+        };
+        let port = match uri.port_u16() {
+            Some(port) => port,
+            None if authority == host => HTTP,
+            // A port that cannot be one, or somebody's name and password.
+            None => return None,
+        };
+        Some(Self {
+            addresses: addresses
+                .into_iter()
+                .map(|address| SocketAddr::new(address, port))
+                .collect(),
+            host: authority.to_owned(),
+            path: uri.path_and_query()?.to_string(),
+        })
+    }
+}
+
+/// Why there was no good answer.
+#[derive(Debug, Error)]
+enum Unwell {
+    #[error("it cannot be reached: {0}")]
+    Unreachable(#[from] std::io::Error),
+    #[error("it did not answer properly: {0}")]
+    Answer(#[from] hyper::Error),
+    #[error("it did not answer properly: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    #[error("it cannot be asked: {0}")]
+    Question(#[from] http::Error),
+    #[error("it did not answer for {} s", PATIENCE.as_secs())]
+    Silent,
+    #[error("it answered {0}, and not with ok")]
+    Complains(StatusCode),
+}
+
+/// Asks until told to stop.
+pub(super) async fn watch(check: KubeletCheck, health: Arc<Health>, stop: CancellationToken) {
+    let mut kubelet = Kubelet {
+        endpoint: check.endpoint,
+        connection: None,
+    };
+    let mut failures = 0;
+    loop {
+        let answer = tokio::select! {
+            () = stop.cancelled() => return,
+            answer = async {
+                tokio::time::sleep(check.every).await;
+                kubelet.ask().await
+            } => answer,
+        };
+        match answer {
+            Ok(()) if failures == 0 => continue,
+            Ok(()) => {
+                info!("the kubelet is well again");
+                failures = 0;
+            }
+            Err(why) => {
+                if failures == 0 {
+                    warn!("the kubelet is not well: {why}");
+                }
+                failures += 1;
+            }
+        }
+        health.metrics.kubelet_failures(failures);
+    }
+}
+
+struct Kubelet {
+    endpoint: HealthEndpoint,
+    connection: Option<SendRequest<Empty<Bytes>>>,
+}
+
+impl Kubelet {
+    async fn ask(&mut self) -> Result<(), Unwell> {
+        // Whatever goes wrong, the next question gets a connection of its own.
+        let kept = self
+            .connection
+            .take()
+            .filter(|connection| !connection.is_closed());
+        let asked = async {
+            let connection = match kept {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            self.ask_over(connection).await
+        };
+        let connection = tokio::time::timeout(PATIENCE, asked)
+            .await
+            .unwrap_or(Err(Unwell::Silent))?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, Unwell> {
+        let stream = TcpStream::connect(self.endpoint.addresses.as_slice()).await?;
+        let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
+        // It ends with the connection, and whoever asks over that is told how.
+        tokio::spawn(driver);
+        Ok(sender)
+    }
+
+    async fn ask_over(
+        &self,
+        mut connection: SendRequest<Empty<Bytes>>,
+    ) -> Result<SendRequest<Empty<Bytes>>, Unwell> {
+        let question = Request::get(&self.endpoint.path)
+            .header(HOST, &self.endpoint.host)
+            .body(Empty::new())?;
+        let answer = connection.send_request(question).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
+        let body = body.map_err(Unwell::Body)?.to_bytes();
+        if status != StatusCode::OK || body.trim_ascii() != WELL {
+            return Err(Unwell::Complains(status));
+        }
+        Ok(connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_addresses_of_machines_and_not_names() {
+        let endpoint: HealthEndpoint = "http://localhost:10248/healthz".parse().unwrap();
+        let expected = ["127.0.0.1:10248", "[::1]:10248"].map(|address| address.parse().unwrap());
+        assert_eq!(endpoint.addresses, expected);
+        assert_eq!(endpoint.host, "localhost:10248");
+        assert_eq!(endpoint.path, "/healthz");
+        let endpoint: HealthEndpoint = "http://[fd00::1]?verbose".parse().unwrap();
+        assert_eq!(endpoint.addresses, ["[fd00::1]:80".parse().unwrap()]);
+        assert_eq!(endpoint.host, "[fd00::1]");
+        assert_eq!(endpoint.path, "/?verbose");
+        for wrong in [
+            "",
+            "localhost:10248",
+            "/healthz",
+            "https://localhost:10248/healthz",
+            "http://kubelet.example.com:10248/healthz",
+            "http://localhost:100248/healthz",
+        ] {
+            let refused = wrong.parse::<HealthEndpoint>().unwrap_err().to_string();
+            assert!(refused.contains(&format!("{wrong:?}")), "{refused}");
+        }
+    }
+}
