@@ -29,7 +29,7 @@ const KINDS: &[(&str, &str, &str)] = &[
         "ContainerRuntimeConfig",
     ),
     ("machineconfiguration.openshift.io", "v1", "MachineOSConfig"),
-    ("machineconfiguration.openshift.io", "v1alpha1", "OSImageStream"),
+    ("machineconfiguration.openshift.io", "v1", "OSImageStream"),
     ("config.openshift.io", "v1", "Image"),
     ("config.openshift.io", "v1", "ImageDigestMirrorSet"),
     ("config.openshift.io", "v1", "ImageTagMirrorSet"),

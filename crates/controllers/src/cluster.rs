@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PartialObjectMeta;
@@ -68,6 +68,8 @@ pub(crate) struct Cluster {
     pub os_configs: Mirror<MachineOSConfig>,
     pub os_builds: Mirror<MachineOSBuild>,
     pub os_streams: Mirror<OSImageStream>,
+    /// What the release says about its operating systems.
+    pub os_images: Mirror<ConfigMap>,
     pub pinned_image_sets: Mirror<PartialObjectMeta<PinnedImageSet>>,
     pub images: Mirror<Image>,
     pub digest_mirrors: Mirror<ImageDigestMirrorSet>,
@@ -92,6 +94,7 @@ pub(crate) struct Queues {
     pub kubelet: Arc<Queue<String>>,
     pub runtime: Arc<Queue<String>>,
     pub registries: Arc<Queue<String>>,
+    pub os_streams: Arc<Queue<String>>,
     pub credential_providers: Arc<Queue<String>>,
     pub pinned_images: Arc<Queue<String>>,
     pub render: Arc<Queue<String>>,
@@ -133,6 +136,7 @@ impl Queues {
             kubelet: generate(),
             runtime: generate(),
             registries: generate(),
+            os_streams: generate(),
             credential_providers: generate(),
             pinned_images: generate(),
             render: queue(render),
@@ -186,6 +190,7 @@ impl Cluster {
                 os_configs: telling(this, trim::nothing, wiring::os_config),
                 os_builds: telling(this, trim::nothing, wiring::os_build),
                 os_streams: telling(this, trim::nothing, wiring::os_stream),
+                os_images: telling(this, trim::nothing, wiring::os_images),
                 pinned_image_sets: telling(this, trim::nothing, wiring::pinned_image_set),
                 images: telling(this, trim::nothing, wiring::registries),
                 digest_mirrors: telling(this, trim::nothing, wiring::registries),
@@ -194,7 +199,7 @@ impl Cluster {
                 wide_image_policies: telling(this, trim::nothing, wiring::registries),
                 image_policies: telling(this, trim::nothing, wiring::registries),
                 credential_providers: telling(this, trim::nothing, wiring::credential_provider),
-                releases: telling(this, trim::nothing, wiring::registries),
+                releases: telling(this, trim::nothing, wiring::release),
                 feature_gates: telling(this, trim::nothing, wiring::foundations),
                 node_settings: telling(this, trim::nothing, wiring::node_settings),
                 api_servers: telling(this, trim::nothing, wiring::foundations),

@@ -63,6 +63,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
             &cluster.queues.runtime,
             &cluster.queues.registries,
             &cluster.queues.credential_providers,
+            &cluster.queues.os_streams,
         ] {
             queue.wake(WHOLE);
         }

@@ -21,6 +21,7 @@ mod metrics;
 mod mirror;
 mod node_objects;
 mod options;
+mod os_streams;
 mod owned;
 mod patches;
 mod pinned_images;

@@ -8,6 +8,7 @@ use kube::api::{Patch, PostParams};
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::{annotations, events, finalizers, names};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
+use mco_core::feature_gates::FeatureGates;
 use mco_core::os_images;
 use mco_core::os_streams::Streams;
 use mco_core::pools::{self, SelectError};
@@ -16,7 +17,7 @@ use mco_core::reconcilable::Overrides;
 use mco_core::render::{self, Identity, Rendered, Size};
 use mco_core::rollout::Event;
 use mco_core::runtime_check;
-use mco_core::skew;
+use mco_core::skew::{self, SkewError};
 use mco_core::transition;
 use mco_core::validate::{self, CheckedConfig};
 use serde_json::json;
@@ -161,27 +162,38 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     if let Some(problem) = unreadable {
         return Ok(Gathered::Failed(problem));
     }
-    for config in &sources {
-        if let Err(other_version) = skew::check_machine_config(config, versions) {
-            return wait(&other_version);
-        }
-    }
+    let ours = sources
+        .iter()
+        .try_for_each(|config| skew::check_machine_config(config, versions));
+    let streams = match ours.and_then(|()| streams(cluster, &foundation.feature_gates)) {
+        Ok(streams) => streams,
+        Err(other_version) => return wait(&other_version),
+    };
     sources.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     let settings = cluster.machine_configurations.get(names::SINGLETON);
     let overrides = settings
         .map(|settings| Overrides::of(&settings))
         .unwrap_or_default();
-    let stream = cluster.os_streams.get(names::SINGLETON);
     Ok(Gathered::Inputs(Box::new(Inputs {
         pool: Arc::clone(pool),
         worker: cluster.pools.get(names::pool::WORKER),
         controller_config,
         sources,
-        streams: Streams::of(stream.as_deref(), &foundation.feature_gates),
+        streams,
         current: current(cluster, pool).await?,
         overrides: overrides.under(&foundation.feature_gates),
         version: cluster.options.source_version.clone(),
     })))
+}
+
+/// The streams of images, once this version of us has looked at them.
+fn streams(cluster: &Cluster, gates: &FeatureGates) -> Result<Streams, SkewError> {
+    let published = cluster.os_streams.get(names::SINGLETON);
+    let streams = Streams::of(published.as_deref(), gates);
+    if let Some(published) = published.filter(|_| streams.are_published()) {
+        skew::check_os_image_stream(&published, cluster.options.versions())?;
+    }
+    Ok(streams)
 }
 
 /// The config that the pool's machines go to now; none before the first render and when it was deleted.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::Stream;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
@@ -25,7 +25,8 @@ use crate::options::Options;
 use crate::queue::{Again, Queue};
 use crate::{
     collector, contents, control_plane, credential_provider, disruption_policy, drain, events, foundation,
-    kubelet_config, node_objects, owned, pinned_images, registries, render, rollout, runtime_config, worker,
+    kubelet_config, node_objects, os_streams, owned, pinned_images, registries, render, rollout,
+    runtime_config, worker,
 };
 
 /// Pools are few, and each look at one is short.
@@ -130,6 +131,13 @@ fn follow(cluster: &Arc<Cluster>, tasks: &mut JoinSet<&'static str>) {
         |cluster| &cluster.pinned_image_sets,
         sets,
     ));
+    let os_images: Api<ConfigMap> = Api::namespaced(client(), names::NAMESPACE);
+    let os_images = watcher(os_images, one(names::config_map::OS_IMAGE_URL));
+    tasks.spawn(mirrored(
+        Arc::clone(cluster),
+        |cluster| &cluster.os_images,
+        os_images,
+    ));
     let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client(), names::CONFIG_NAMESPACE);
     let secrets = watcher(secrets, one(names::secret::PULL_SECRET));
     tasks.spawn(mirrored(
@@ -168,7 +176,7 @@ async fn everything_known(cluster: &Cluster) {
     }
     wait! {
         pools nodes config_metadata machine_config_nodes controller_configs kubelet_configs runtime_configs
-        machine_configurations os_configs os_builds os_streams pinned_image_sets images digest_mirrors tag_mirrors content_policies
+        machine_configurations os_configs os_builds os_streams os_images pinned_image_sets images digest_mirrors tag_mirrors content_policies
         wide_image_policies image_policies credential_providers releases feature_gates node_settings api_servers schedulers pull_secrets
     }
 }
@@ -178,7 +186,7 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
     type Look = fn(Arc<Cluster>, String) -> BoxFuture<'static, Result<Again, Error>>;
     let queues = &cluster.queues;
     let drains = cluster.options.drain.at_once;
-    let reconcilers: [(&'static str, &Arc<Queue<String>>, usize, Look); 15] = [
+    let reconcilers: [(&'static str, &Arc<Queue<String>>, usize, Look); 16] = [
         ("contents", &queues.contents, OBJECTS_AT_ONCE, |c, n| {
             Box::pin(contents::fetch(c, n))
         }),
@@ -196,6 +204,9 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
         }),
         ("registries", &queues.registries, ONE, |c, _| {
             Box::pin(registries::reconcile(c))
+        }),
+        ("os-image-stream", &queues.os_streams, ONE, |c, _| {
+            Box::pin(os_streams::reconcile(c))
         }),
         (
             "credential-provider",

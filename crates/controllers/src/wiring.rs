@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::Resource;
 use kube::api::PartialObjectMeta;
+use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
@@ -349,7 +350,18 @@ pub(crate) fn os_build(cluster: &Cluster, change: &Change<'_, MachineOSBuild>) {
     }
 }
 
+/// A release decides about registries, and whether what is known of its streams is up to date.
+pub(crate) fn release(cluster: &Cluster, _: &Change<'_, ClusterVersion>) {
+    cluster.queues.registries.wake(WHOLE);
+    cluster.queues.os_streams.wake(WHOLE);
+}
+
+pub(crate) fn os_images(cluster: &Cluster, _: &Change<'_, ConfigMap>) {
+    cluster.queues.os_streams.wake(WHOLE);
+}
+
 pub(crate) fn os_stream(cluster: &Cluster, _: &Change<'_, OSImageStream>) {
+    cluster.queues.os_streams.wake(WHOLE);
     cluster.wake_all_renders();
     cluster.wake_all_rollouts();
 }

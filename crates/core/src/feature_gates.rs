@@ -92,6 +92,11 @@ impl FeatureGates {
         self.gates.iter().map(|(name, on)| (name.as_str(), *on))
     }
 
+    /// Whether nothing is known of any gate, as on a cluster that has none.
+    pub fn is_empty(&self) -> bool {
+        self.gates.is_empty()
+    }
+
     /// Whether the release knows the gate and has it off. A cluster without feature gates has none off.
     pub fn is_disabled(&self, name: &str) -> bool {
         self.gates.get(name) == Some(&false)

@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::manifest::{Manifest, ManifestError, Origin};
 use crate::merge::DefaultImages;
 use crate::os_images;
-use crate::os_images::UnknownStream;
+use crate::os_images::StreamError;
 use crate::pools::{self, SelectError};
 use crate::problem::InvalidObject;
 use crate::render::{self, Identity, RenderError, Rendered};
@@ -74,7 +74,7 @@ pub enum PoolError {
     #[error(transparent)]
     Render(#[from] RenderError),
     #[error(transparent)]
-    Stream(#[from] UnknownStream),
+    Stream(#[from] StreamError),
     #[error("{0}")]
     Runtime(String),
 }

@@ -20,12 +20,38 @@ pub struct Streams<'a> {
     pub default: &'a str,
 }
 
+/// Why a pool cannot have the stream that it should follow.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("MachineConfigPool {pool:?}: OS image stream {stream:?} not found; available are {available}")]
-pub struct UnknownStream {
-    pub pool: String,
-    pub stream: String,
-    pub available: String,
+pub enum StreamError {
+    #[error(
+        "MachineConfigPool {pool:?}: OS image stream {stream:?}, {}, not found; available are {available}",
+        by(.pool, .chosen_by.as_deref())
+    )]
+    Unknown {
+        pool: String,
+        stream: String,
+        /// The pool that chose it; none if it is the default.
+        chosen_by: Option<String>,
+        available: String,
+    },
+    #[error(
+        "MachineConfigPool {pool:?}: OS image stream {stream:?}, {}, not found; this cluster offers no streams. Remove \
+         spec.osImageStream, or say which images the release has (ConfigMap machine-config-osimageurl, key image-references)",
+        by(.pool, Some(.chosen_by.as_str()))
+    )]
+    NoneOffered {
+        pool: String,
+        stream: String,
+        chosen_by: String,
+    },
+}
+
+fn by(pool: &str, chosen_by: Option<&str>) -> String {
+    match chosen_by {
+        None => "the default of OSImageStream \"cluster\"".to_owned(),
+        Some(chooser) if chooser == pool => "chosen in spec.osImageStream".to_owned(),
+        Some(chooser) => format!("chosen in spec.osImageStream of pool {chooser:?}"),
+    }
 }
 
 /// The images of a pool on a cluster without streams.
@@ -41,7 +67,7 @@ pub fn from_streams<'a>(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
     streams: &Streams<'a>,
-) -> Result<DefaultImages<'a>, UnknownStream> {
+) -> Result<DefaultImages<'a>, StreamError> {
     stream_of(pool, worker, streams).map(|stream| stream.images)
 }
 
@@ -50,27 +76,17 @@ pub fn stream_of<'a>(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
     streams: &Streams<'a>,
-) -> Result<Stream<'a>, UnknownStream> {
-    let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let choice_of = |pool: &MachineConfigPool| {
-        pool.spec
-            .os_image_stream
-            .as_ref()
-            .map(|stream| stream.name.clone())
-    };
-    let inherited = || worker.filter(|_| !pools::is_built_in(name)).and_then(choice_of);
-    let chosen = choice_of(pool)
-        .or_else(inherited)
-        .filter(|stream| !stream.is_empty());
-    let stream = chosen.unwrap_or_else(|| streams.default.to_owned());
-    streams
-        .available
-        .iter()
+) -> Result<Stream<'a>, StreamError> {
+    let choice = choice(pool, worker);
+    let stream = choice.map_or(streams.default, |choice| choice.stream);
+    let mut available = streams.available.iter();
+    available
         .find(|one| one.name == stream)
         .copied()
-        .ok_or_else(|| UnknownStream {
-            pool: name.to_owned(),
-            stream,
+        .ok_or_else(|| StreamError::Unknown {
+            pool: name_of(pool).to_owned(),
+            stream: stream.to_owned(),
+            chosen_by: choice.map(|choice| choice.by.to_owned()),
             available: streams
                 .available
                 .iter()
@@ -78,6 +94,41 @@ pub fn stream_of<'a>(
                 .collect::<Vec<_>>()
                 .join(", "),
         })
+}
+
+/// On a cluster without streams: refuses a pool that should follow one, instead of giving its machines another image.
+pub fn refuse_choice(
+    pool: &MachineConfigPool,
+    worker: Option<&MachineConfigPool>,
+) -> Result<(), StreamError> {
+    choice(pool, worker).map_or(Ok(()), |choice| {
+        Err(StreamError::NoneOffered {
+            pool: name_of(pool).to_owned(),
+            stream: choice.stream.to_owned(),
+            chosen_by: choice.by.to_owned(),
+        })
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Choice<'p> {
+    stream: &'p str,
+    /// The pool that made it.
+    by: &'p str,
+}
+
+fn choice<'p>(pool: &'p MachineConfigPool, worker: Option<&'p MachineConfigPool>) -> Option<Choice<'p>> {
+    let of = |pool: &'p MachineConfigPool| {
+        let stream = pool.spec.os_image_stream.as_ref()?.name.as_str();
+        let by = name_of(pool);
+        (!stream.is_empty()).then_some(Choice { stream, by })
+    };
+    let inherited = || worker.filter(|_| !pools::is_built_in(name_of(pool))).and_then(of);
+    of(pool).or_else(inherited)
+}
+
+fn name_of(pool: &MachineConfigPool) -> &str {
+    pool.metadata.name.as_deref().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -142,6 +193,38 @@ mod tests {
                 "{name}"
             );
         }
-        assert!(from_streams(&pool("infra", &json!({"name": "suse"})), None, &streams).is_err());
+    }
+
+    #[test]
+    fn a_refusal_says_who_chose_and_what_there_is() {
+        let streams = Streams {
+            available: vec![Stream {
+                name: "rhel-9",
+                images: DefaultImages::default(),
+            }],
+            default: "rhel-10",
+        };
+        let (unset, suse) = (json!(null), json!({"name": "suse"}));
+        let worker = pool("worker", &suse);
+        let cases = [
+            (pool("infra", &suse), "chosen in spec.osImageStream, not found"),
+            (
+                pool("infra", &unset),
+                "chosen in spec.osImageStream of pool \"worker\", not found",
+            ),
+            (
+                pool("master", &unset),
+                "the default of OSImageStream \"cluster\", not found; available are rhel-9",
+            ),
+        ];
+        for (pool, expected) in cases {
+            let refusal = from_streams(&pool, Some(&worker), &streams)
+                .unwrap_err()
+                .to_string();
+            assert!(refusal.contains(expected), "{refusal}");
+        }
+        let refusal = refuse_choice(&pool("infra", &unset), Some(&worker)).unwrap_err();
+        assert!(refusal.to_string().contains("offers no streams"), "{refusal}");
+        assert_eq!(refuse_choice(&pool("master", &unset), Some(&worker)), Ok(()));
     }
 }

@@ -4,7 +4,7 @@
 //! roll every machine to a config that the finished upgrade replaces at once, so both sides wait instead.
 
 use mco_api::vocabulary::annotations;
-use mco_api::{ControllerConfig, MachineConfig};
+use mco_api::{ControllerConfig, MachineConfig, OSImageStream};
 use thiserror::Error;
 
 /// The two identities of a controller. They differ: one is the build, the other its source.
@@ -31,6 +31,13 @@ pub enum SkewError {
         found: String,
         mine: String,
     },
+    #[error("ignoring OSImageStream with version {found} (my version: {mine})")]
+    OsImageStream { found: String, mine: String },
+    #[error(
+        "ignoring OSImageStream without {} annotation (my version: {mine})",
+        annotations::RELEASE_IMAGE_VERSION
+    )]
+    OsImageStreamUnversioned { mine: String },
 }
 
 /// Whether this controller may use the ControllerConfig.
@@ -66,6 +73,25 @@ pub fn check_machine_config(config: &MachineConfig, versions: Versions<'_>) -> R
             mine: versions.hash.to_owned(),
         }),
         _ => Ok(()),
+    }
+}
+
+/// Whether this controller may take images from the OSImageStream: its own version must have looked at it.
+pub fn check_os_image_stream(stream: &OSImageStream, versions: Versions<'_>) -> Result<(), SkewError> {
+    let published_by = stream
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(annotations::RELEASE_IMAGE_VERSION));
+    match published_by {
+        Some(found) if found == versions.hash => Ok(()),
+        Some(found) => Err(SkewError::OsImageStream {
+            found: found.clone(),
+            mine: versions.hash.to_owned(),
+        }),
+        None => Err(SkewError::OsImageStreamUnversioned {
+            mine: versions.hash.to_owned(),
+        }),
     }
 }
 
@@ -125,6 +151,33 @@ mod tests {
                 serde_json::from_value(json!({"metadata": {"name": "x", "annotations": annotations}}))
                     .unwrap();
             assert_eq!(check_machine_config(&config, MINE).is_ok(), accepted, "{name}");
+        }
+    }
+    #[test]
+    fn streams_count_once_our_own_version_has_looked_at_them() {
+        let key = annotations::RELEASE_IMAGE_VERSION;
+        for (name, annotations, expected) in [
+            ("ours", json!({key: "bbb"}), None),
+            (
+                "another version's",
+                json!({key: "aaa"}),
+                Some("ignoring OSImageStream with version aaa (my version: bbb)"),
+            ),
+            (
+                "nobody's",
+                json!({}),
+                Some(
+                    "ignoring OSImageStream without machineconfiguration.openshift.io/release-image-version annotation \
+                     (my version: bbb)",
+                ),
+            ),
+        ] {
+            let stream: OSImageStream =
+                serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap();
+            let refusal = check_os_image_stream(&stream, MINE)
+                .err()
+                .map(|error| error.to_string());
+            assert_eq!(refusal.as_deref(), expected, "{name}");
         }
     }
 }

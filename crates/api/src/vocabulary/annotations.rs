@@ -15,6 +15,10 @@ pub const RELEASE_IMAGE_VERSION: &str = "machineconfiguration.openshift.io/relea
 /// On an OSImageStream: the release's image that it was made from.
 pub const RELEASE_PAYLOAD_IMAGE: &str = "machineconfiguration.openshift.io/release-payload-image";
 
+/// On an OSImageStream that no cluster has, but whoever asked for it from a release's files.
+pub const GENERATED_BY_STREAM_QUERY: &str =
+    "machineconfiguration.openshift.io/generated-by-machine-config-osimagestream";
+
 /// On a rendered MachineConfig: "true" when its operating system image is not the default one.
 pub const OS_IMAGE_URL_OVERRIDDEN: &str = "machineconfiguration.openshift.io/os-image-url-overridden";
 

@@ -60,6 +60,9 @@ pub mod config_map {
     pub const SERVER_CA: &str = "machine-config-server-ca";
     pub const OS_IMAGE_URL: &str = "machine-config-osimageurl";
     pub const BOOT_IMAGES: &str = "coreos-bootimages";
+    /// The images that a release is made of.
+    pub const IMAGES: &str = "machine-config-operator-images";
+    pub const INITIAL_KUBE_API_SERVER_CA: &str = "initial-kube-apiserver-server-ca";
     pub const KUBECONFIG_DATA: &str = "kubeconfig-data";
     pub const KUBE_API_SERVER_CA: &str = "kube-apiserver-server-ca";
     pub const MERGED_TRUSTED_IMAGE_REGISTRY_CA: &str = "merged-trusted-image-registry-ca";

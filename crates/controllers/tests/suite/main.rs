@@ -6,6 +6,7 @@ mod cluster;
 mod drains;
 mod generated;
 mod observer;
+mod os_streams;
 mod pinned_images;
 mod rollout;
 mod scrape;

@@ -7,6 +7,7 @@ use crate::container_runtime::ContainerRuntimeError;
 use crate::feature_gates::FeatureGateError;
 use crate::kubelet::KubeletError;
 use crate::offline::InventoryError;
+use crate::os_streams::published::PublishError;
 use crate::registries::RegistryError;
 use crate::selector::SelectorError;
 use crate::templates::TemplateError;
@@ -43,6 +44,8 @@ pub enum BootstrapError {
         first: String,
         second: String,
     },
+    #[error("OSImageStream: {0}")]
+    Streams(#[from] PublishError),
     #[error("MachineOSConfig {name:?}: {message}")]
     PreBuiltImage { name: String, message: String },
 }

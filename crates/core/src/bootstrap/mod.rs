@@ -10,6 +10,8 @@
 //! - Without a Node or APIServer of `config.openshift.io`: cgroups version 2, the base's kubelet timing, the
 //!   Intermediate TLS profile.
 //! - Without any pool: `master` and `worker`.
+//! - With a release's list of images (an ImageStream): an OSImageStream that offers nothing yet offers the release's
+//!   streams.
 //! - A directory with nothing but MachineConfigs and pools, and no templates given, is rendered from those alone: the
 //!   base configuration is added only when something refers to it (a ControllerConfig, given templates, or an object
 //!   that the base is changed by).
@@ -29,7 +31,7 @@ use crate::feature_gates::FeatureGates;
 use crate::generated::Origins;
 use crate::manifest::Manifest;
 use crate::offline::{Inventory, PoolError, PoolOutcome};
-use crate::os_streams::Streams;
+use crate::os_streams::{self, Streams};
 use crate::pools;
 use crate::render::{Identity, Rendered};
 use crate::runtime_check;
@@ -37,6 +39,7 @@ use crate::templates::TemplateTree;
 
 pub use defaults::controller_config as default_controller_config;
 pub use error::BootstrapError;
+pub use objects::is_rendered_from;
 pub use pull_secret::{PullSecretError, pull_secret};
 
 /// What a render is told beside the manifests.
@@ -76,6 +79,7 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
     };
     let wants_base =
         settings.templates.is_some() || inventory.controller_config.is_some() || objects.refer_to_base();
+    let mut gates = FeatureGates::default();
     if wants_base {
         let controller_config = inventory
             .controller_config
@@ -96,9 +100,26 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
             inventory.configs.push(generated.config);
         }
         cluster.warnings = generation.warnings;
-        cluster.streams = Streams::of(objects.os_image_stream.as_ref(), &generation.feature_gates);
-        inventory.controller_config = Some(controller_config.clone());
-        cluster.controller_config = Some(controller_config);
+        gates = generation.feature_gates;
+        inventory.controller_config = Some(controller_config);
+    }
+    if os_streams::are_on(&gates) {
+        let published = objects.published_streams(settings.controller_version);
+        let published = published.map_err(|error| vec![error.into()])?;
+        cluster.streams = Streams::of(published.as_ref(), &gates);
+    }
+    if let (Some(config), Some(default)) =
+        (&mut inventory.controller_config, cluster.streams.default_stream())
+    {
+        default
+            .images
+            .os
+            .clone_into(&mut config.spec.base_os_container_image);
+        let extensions = &mut config.spec.base_os_extensions_container_image;
+        default.images.extensions.clone_into(extensions);
+    }
+    if wants_base {
+        cluster.controller_config.clone_from(&inventory.controller_config);
     }
     cluster.inventory = inventory;
     Ok(cluster)
@@ -107,8 +128,8 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
 /// Reads the objects of a running cluster, in which everything has been generated already.
 pub fn adopt(manifests: Vec<Manifest>) -> Result<Cluster, Vec<BootstrapError>> {
     let (objects, inventory) = objects::gather(manifests)?;
-    let gates = objects.feature_gate.as_ref();
-    let gates = gates.and_then(FeatureGates::of_only_version).unwrap_or_default();
+    let config = inventory.controller_config.clone().unwrap_or_default();
+    let gates = FeatureGates::in_force(objects.feature_gate.as_ref(), &config, None).unwrap_or_default();
     Ok(Cluster {
         api_server: objects.api_server.clone(),
         controller_config: inventory.controller_config.clone(),

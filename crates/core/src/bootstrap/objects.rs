@@ -14,6 +14,8 @@ use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfigPool, MachineO
 use super::error::BootstrapError;
 use crate::manifest::{Manifest, ManifestError};
 use crate::offline::{self, Inventory, InventoryError};
+use crate::os_streams::published::{self, Decision, PublishError, Release, Sources};
+use crate::os_streams::release::ReleaseImages;
 
 /// Everything beside MachineConfigs, pools and the ControllerConfig that has a part in rendering.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +33,8 @@ pub(super) struct Objects {
     pub node: Option<Node>,
     pub api_server: Option<APIServer>,
     pub os_image_stream: Option<OSImageStream>,
+    /// What the release consists of.
+    pub release: Option<ReleaseImages>,
 }
 
 impl Objects {
@@ -50,6 +54,25 @@ impl Objects {
             || self.api_server.is_some()
     }
 
+    /// The OSImageStream with the streams it offers. One that offers none yet, as installers write it, gets those of the
+    /// release.
+    pub fn published_streams(&self, version: &str) -> Result<Option<OSImageStream>, PublishError> {
+        let existing = self.os_image_stream.as_ref();
+        let is_published = existing.is_some_and(|object| object.status.is_some());
+        let Some(images) = self.release.as_ref().filter(|_| !is_published) else {
+            return Ok(existing.cloned());
+        };
+        let release = Release {
+            installed: Some(&images.version),
+            ..Release::default()
+        };
+        let decision = published::decide(existing, &Sources::of_release(images), release, version)?;
+        Ok(match decision {
+            Decision::Publish(object) => Some(*object),
+            Decision::Nothing | Decision::Wait(_) => existing.cloned(),
+        })
+    }
+
     /// Takes the manifest if its kind belongs here.
     fn add(&mut self, manifest: &Manifest) -> Result<bool, ManifestError> {
         let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
@@ -67,6 +90,10 @@ impl Objects {
             ("machineconfiguration.openshift.io", "OSImageStream") => {
                 self.os_image_stream = Some(manifest.decode()?);
             }
+            ("image.openshift.io", "ImageStream") => match ReleaseImages::read(&manifest.value) {
+                Ok(images) if images.is_release() => self.release = Some(images),
+                _ => return Ok(false),
+            },
             ("config.openshift.io", "ImageDigestMirrorSet") => self.digest_mirrors.push(manifest.decode()?),
             ("config.openshift.io", "ImageTagMirrorSet") => self.tag_mirrors.push(manifest.decode()?),
             ("config.openshift.io", "ClusterImagePolicy") => self.cluster_policies.push(manifest.decode()?),
@@ -86,6 +113,19 @@ impl Objects {
     }
 }
 
+/// Whether configs are rendered from objects of this kind.
+pub fn is_rendered_from(manifest: &Manifest) -> bool {
+    let is_own = manifest
+        .api_version
+        .starts_with("machineconfiguration.openshift.io/");
+    let has_part = matches!(
+        manifest.kind.as_str(),
+        "MachineConfig" | "MachineConfigPool" | "ControllerConfig"
+    );
+    // One that cannot be understood is told about by whoever renders.
+    (is_own && has_part) || Objects::default().add(manifest).unwrap_or(true)
+}
+
 /// Sorts manifests. Everything that is wrong is reported, not just the first.
 pub(super) fn gather(manifests: Vec<Manifest>) -> Result<(Objects, Inventory), Vec<BootstrapError>> {
     let mut objects = Objects::default();
@@ -94,6 +134,8 @@ pub(super) fn gather(manifests: Vec<Manifest>) -> Result<(Objects, Inventory), V
     let mut seen = BTreeMap::new();
     for manifest in manifests {
         match objects.add(&manifest) {
+            // A release is the same wherever it is described.
+            Ok(true) if manifest.kind == "ImageStream" => {}
             Ok(true) => {
                 let namespace = manifest.value.pointer("/metadata/namespace").cloned();
                 let key = (

@@ -96,3 +96,64 @@ fn pools_that_come_twice_and_pre_built_images() {
         "{error}"
     );
 }
+
+#[test]
+fn a_release_beside_an_installers_streams_says_which_images_they_have() {
+    let image = |digit: &str| format!("quay.example.com/release/os@sha256:{}", digit.repeat(64));
+    let tag = |name: &str, digit: &str| json!({"name": name, "from": {"kind": "DockerImage", "name": image(digit)}});
+    let release = json!({
+        "apiVersion": "image.openshift.io/v1", "kind": "ImageStream", "metadata": {"name": "4.21.0"},
+        "spec": {"tags": [
+            tag("machine-config-operator", "0"),
+            tag("rhel-coreos-9", "1"), tag("rhel-coreos-9-extensions", "2"),
+            tag("rhel-coreos-10", "3"), tag("rhel-coreos-10-extensions", "4"),
+        ]},
+    });
+    let streams = |default: &str| {
+        json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "OSImageStream",
+               "metadata": {"name": "cluster"}, "spec": {"defaultStream": default}})
+    };
+    let gate = |state: &str| {
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "FeatureGate", "metadata": {"name": "cluster"},
+               "status": {"featureGates": [{"version": "4.21.0", state: [{"name": "OSStreams"}]}]}})
+    };
+    let mut infra = pool("infra");
+    infra["spec"]["osImageStream"] = json!({"name": "rhel-10"});
+    let images = |objects: &[serde_json::Value]| {
+        let cluster = assemble(objects, None)?;
+        let outcomes = cluster.render(Identity {
+            controller_version: "test",
+            release_version: "",
+        });
+        let mut images = std::collections::BTreeMap::new();
+        for outcome in outcomes {
+            let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
+            images.insert(
+                outcome.name().to_owned(),
+                rendered.config.spec.os_image_url.clone(),
+            );
+        }
+        let config = cluster.controller_config.unwrap_or_default().spec;
+        Ok::<_, String>((images, config.base_os_container_image))
+    };
+
+    let (found, default) =
+        images(&[release.clone(), streams("rhel-9"), gate("enabled"), infra.clone()]).unwrap();
+    assert_eq!((&found["worker"], &found["infra"]), (&image("1"), &image("3")));
+    assert_eq!(default, image("1"));
+    let (found, _) = images(&[
+        release.clone(),
+        streams("rhel-9"),
+        gate("disabled"),
+        infra.clone(),
+    ])
+    .unwrap();
+    assert_eq!((found["worker"].as_str(), found["infra"].as_str()), ("", ""));
+    let error = images(&[gate("enabled"), infra]).unwrap_err();
+    assert!(error.contains("this cluster offers no streams"), "{error}");
+    let error = images(&[release, streams("suse"), gate("enabled")]).unwrap_err();
+    assert!(
+        error.contains("could not find the requested suse default stream"),
+        "{error}"
+    );
+}

@@ -213,7 +213,7 @@ fn operator_reads() -> Vec<Value> {
                 "cluster-info",
                 "extension-apiserver-authentication",
                 "image-registry-ca",
-                "initial-kube-apiserver-server-ca",
+                names::config_map::INITIAL_KUBE_API_SERVER_CA,
                 "kube-apiserver-client-ca",
                 names::config_map::KUBE_API_SERVER_CA,
                 "kube-cloud-config",
@@ -278,6 +278,8 @@ fn controller_everywhere() -> Vec<Value> {
                 "containerruntimeconfigs",
                 "containerruntimeconfigs/status",
                 "containerruntimeconfigs/finalizers",
+                "osimagestreams",
+                "osimagestreams/status",
             ],
             &[READ, WRITE],
         ),
@@ -322,7 +324,6 @@ fn controller_reads() -> Vec<Value> {
                 "controllerconfigs",
                 "machineosconfigs",
                 "machineosbuilds",
-                "osimagestreams",
                 "pinnedimagesets",
             ],
             &[READ],
@@ -354,7 +355,10 @@ fn controller_reads() -> Vec<Value> {
 }
 
 fn controller_at_home() -> Vec<Value> {
-    let mut rules = vec![rule("", &["configmaps", "secrets"], &[&["get"]])];
+    let mut rules = vec![
+        rule("", &["configmaps", "secrets"], &[&["get"]]),
+        named("", &["configmaps"], &[names::config_map::OS_IMAGE_URL], &[READ]),
+    ];
     rules.extend(lease());
     rules.extend(events());
     rules
@@ -442,16 +446,21 @@ fn user_data_access() -> Vec<Value> {
     ]
 }
 
+/// Lets new machines ask for a certificate.
+pub fn bootstrapper_binding() -> Value {
+    json!({
+        "apiVersion": RBAC,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "system-bootstrap-node-bootstrapper"},
+        "roleRef": role_ref("ClusterRole", "system:node-bootstrapper"),
+        "subjects": [account(BOOTSTRAPPER)],
+    })
+}
+
 /// New machines ask for a certificate with this account's token.
 fn bootstrapper() -> Vec<Value> {
     vec![
-        json!({
-            "apiVersion": RBAC,
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system-bootstrap-node-bootstrapper"},
-            "roleRef": role_ref("ClusterRole", "system:node-bootstrapper"),
-            "subjects": [account(BOOTSTRAPPER)],
-        }),
+        bootstrapper_binding(),
         json!({
             "apiVersion": "v1",
             "kind": "Secret",

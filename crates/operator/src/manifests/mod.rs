@@ -15,7 +15,7 @@ use mco_api::vocabulary::{labels, names};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-pub use access::{access, operands_access};
+pub use access::{access, bootstrapper_binding, operands_access};
 pub use alerts::alerts;
 pub use dashboard::dashboard;
 pub use guards::{Endpoint, guards, webhook_configuration};

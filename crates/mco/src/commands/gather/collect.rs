@@ -60,7 +60,7 @@ pub const WANTED: &[Wanted] = &[
     all(GROUP, "v1", "MachineOSConfig"),
     all(GROUP, "v1", "MachineOSBuild"),
     all(GROUP, "v1", "PinnedImageSet"),
-    all(GROUP, "v1alpha1", "OSImageStream"),
+    all(GROUP, "v1", "OSImageStream"),
     all("operator.openshift.io", "v1", "MachineConfiguration"),
     all("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy"),
     all("config.openshift.io", "v1", "ClusterOperator"),

@@ -1,0 +1,277 @@
+//! From images to streams: which of a release's images are operating systems, which are the extensions that go with
+//! them, and which stream each belongs to.
+//!
+//! An image's labels decide. Where nobody has written them down, the release's own words about the image do: the name it
+//! gives it and the version of the operating system in it.
+
+use std::collections::BTreeMap;
+
+use mco_api::os_image_stream::OSImageStreamImages;
+
+use super::labels::{ImageLabels, Labels};
+use super::release::{ReleaseImages, Tag};
+
+const STREAM: &str = "io.openshift.os.streamclass";
+const OPERATING_SYSTEM: &str = "containers.bootc";
+const EXTENSIONS: &str = "io.openshift.os.extensions";
+/// The versions of what an image contains, as `name=version,name=version`.
+const VERSIONS: &str = "io.openshift.build.versions";
+const OPERATING_SYSTEM_VERSION: &str = "machine-os";
+/// Where an image's source is, and the repository that operating systems come from.
+const SOURCE: &str = "io.openshift.build.source-location";
+const OPERATING_SYSTEM_SOURCE: &str = "github.com/openshift/os";
+
+/// Versions of the operating system once began with that of the release, such as 418 for 4.18.
+const SMALLEST_RELEASE_PREFIX: u32 = 40;
+
+/// The streams that were found, by name, and what was not taken into account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Discovered {
+    pub streams: Vec<OSImageStreamImages>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Something that could have been part of a stream, and why it is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// An image by its name in the release or its pullspec, or a stream.
+    pub what: String,
+    pub why: &'static str,
+}
+
+/// An operating system and its extensions, named outside a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair<'a> {
+    pub os: &'a str,
+    pub extensions: &'a str,
+}
+
+/// The streams of single images and of a release. Where both have a stream, the release's counts.
+pub fn discover(pairs: &[Pair<'_>], release: Option<&ReleaseImages>, labels: &ImageLabels) -> Discovered {
+    let mut streams = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for pair in pairs {
+        streams.extend(of_pair(*pair, labels, &mut left_out));
+    }
+    if let Some(release) = release {
+        let mut images = Vec::new();
+        for tag in release.tags.iter().filter(|tag| is_candidate(tag)) {
+            match classify_tag(tag, release, labels) {
+                Ok(class) => images.push((class, tag.image.as_str())),
+                Err(why) => left_out.push(LeftOut {
+                    what: tag.name.clone(),
+                    why,
+                }),
+            }
+        }
+        streams.extend(group(images, &mut left_out));
+    }
+    Discovered {
+        streams: streams.into_values().collect(),
+        left_out,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    OperatingSystem,
+    Extensions,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Class {
+    stream: String,
+    part: Part,
+}
+
+const NO_STREAM: &str = "its labels name no stream";
+const NO_PART: &str =
+    "its labels say neither that it is an operating system nor that it has extensions for one";
+const UNKNOWN: &str =
+    "nothing tells its stream: neither labels nor the version of the operating system in it";
+const NOT_BY_DIGEST: &str = "it is not named as host/name@sha256:<digest>";
+const INCOMPLETE: &str = "it has only one of the two images it needs, an operating system and its extensions";
+const BAD_NAME: &str = "a stream is named like a DNS subdomain";
+
+fn of_pair(
+    pair: Pair<'_>,
+    labels: &ImageLabels,
+    left_out: &mut Vec<LeftOut>,
+) -> BTreeMap<String, OSImageStreamImages> {
+    let mut images = Vec::new();
+    for image in [pair.os, pair.extensions] {
+        let class = labels.of(image).ok_or(UNKNOWN).and_then(classify);
+        match class {
+            Ok(class) => images.push((class, image)),
+            Err(why) => left_out.push(LeftOut {
+                what: image.to_owned(),
+                why,
+            }),
+        }
+    }
+    group(images, left_out)
+}
+
+/// Puts what belongs together side by side. Of several images for one place the last counts.
+fn group(images: Vec<(Class, &str)>, left_out: &mut Vec<LeftOut>) -> BTreeMap<String, OSImageStreamImages> {
+    let mut streams: BTreeMap<String, OSImageStreamImages> = BTreeMap::new();
+    let mut leave_out = |what: &str, why| {
+        left_out.push(LeftOut {
+            what: what.to_owned(),
+            why,
+        });
+    };
+    for (Class { stream, part }, image) in images {
+        if !is_stream_name(&stream) {
+            leave_out(&stream, BAD_NAME);
+            continue;
+        }
+        if !is_by_digest(image) {
+            leave_out(image, NOT_BY_DIGEST);
+            continue;
+        }
+        let entry = streams.entry(stream.clone()).or_default();
+        entry.name = stream;
+        match part {
+            Part::OperatingSystem => image.clone_into(&mut entry.os_image),
+            Part::Extensions => image.clone_into(&mut entry.os_extensions_image),
+        }
+    }
+    streams.retain(|name, stream| {
+        let complete = !stream.os_image.is_empty() && !stream.os_extensions_image.is_empty();
+        if !complete {
+            leave_out(name, INCOMPLETE);
+        }
+        complete
+    });
+    streams
+}
+
+/// What an image's labels make of it.
+fn classify(labels: &Labels) -> Result<Class, &'static str> {
+    let stream = labels
+        .get(STREAM)
+        .filter(|name| !name.is_empty())
+        .ok_or(NO_STREAM)?;
+    Ok(Class {
+        stream: stream.clone(),
+        part: part(labels).ok_or(NO_PART)?,
+    })
+}
+
+fn part(labels: &Labels) -> Option<Part> {
+    let is = |key: &str, values: &[&str]| {
+        let found = labels.get(key);
+        found.is_some_and(|found| values.iter().any(|value| found.eq_ignore_ascii_case(value)))
+    };
+    if is(OPERATING_SYSTEM, &["true", "1"]) {
+        Some(Part::OperatingSystem)
+    } else if is(EXTENSIONS, &["true"]) {
+        Some(Part::Extensions)
+    } else {
+        None
+    }
+}
+
+/// Whether a release's words about an image let expect an operating system or its extensions.
+fn is_candidate(tag: &Tag) -> bool {
+    let from_source = tag
+        .annotations
+        .get(SOURCE)
+        .is_some_and(|source| source.contains(OPERATING_SYSTEM_SOURCE));
+    let plain = |name: &str| {
+        name.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
+    };
+    let named = ["rhel", "stream"].iter().any(|family| {
+        let rest = tag.name.strip_prefix(family);
+        rest.is_some_and(|rest| rest.contains("-coreos"))
+    });
+    from_source || (named && plain(&tag.name))
+}
+
+fn classify_tag(tag: &Tag, release: &ReleaseImages, labels: &ImageLabels) -> Result<Class, &'static str> {
+    if let Some(labels) = labels.of(&tag.image) {
+        return classify(labels);
+    }
+    let (part, base) = match tag.name.split_once("-extensions") {
+        Some((base, _)) => (Part::Extensions, base),
+        None => (Part::OperatingSystem, tag.name.as_str()),
+    };
+    // A release may repeat an image's labels beside its name.
+    if let Some(stream) = tag.annotations.get(STREAM) {
+        return Ok(Class {
+            stream: stream.clone(),
+            part: self::part(&tag.annotations).unwrap_or(part),
+        });
+    }
+    // Extensions are for the operating system of the same name.
+    let versioned = [Some(tag), release.find(base)].into_iter().flatten();
+    let major = versioned
+        .filter_map(|tag| tag.annotations.get(VERSIONS))
+        .find_map(|versions| major_version(versions))
+        .or_else(|| base.rsplit_once("-coreos-")?.1.parse().ok())
+        .ok_or(UNKNOWN)?;
+    let family = if base.starts_with("stream") {
+        "centos"
+    } else {
+        "rhel"
+    };
+    Ok(Class {
+        stream: format!("{family}-{major}"),
+        part,
+    })
+}
+
+/// The major version of the operating system in an image: 9 for `9.6.20250514-0` as for the older `418.94.202501071621-0`.
+fn major_version(versions: &str) -> Option<u32> {
+    let mut versions = versions.split(',').filter_map(|entry| entry.split_once('='));
+    let (_, version) = versions.find(|(name, _)| name.trim() == OPERATING_SYSTEM_VERSION)?;
+    let mut fields = version.trim().split('.');
+    let first: u32 = fields.next()?.parse().ok()?;
+    if first < SMALLEST_RELEASE_PREFIX {
+        return Some(first);
+    }
+    let second: u32 = fields.next()?.parse().ok()?;
+    Some(second / 10)
+}
+
+fn is_stream_name(name: &str) -> bool {
+    const LONGEST: usize = 253;
+    let is_label = |label: &str| {
+        let inside = label
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        inside && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
+    };
+    name.len() <= LONGEST && name.split('.').all(is_label)
+}
+
+/// As an OSImageStream's definition asks for it.
+fn is_by_digest(image: &str) -> bool {
+    const LONGEST: usize = 447;
+    const DIGITS: usize = 64;
+    let Some((name, digest)) = image.split_once("@sha256:") else {
+        return false;
+    };
+    let is_digest = digest.len() == DIGITS
+        && digest
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let mut parts = name.split('/');
+    let host = parts.next().unwrap_or_default();
+    let host_is_qualified = host.split(':').next().is_some_and(|host| host.contains('.'));
+    let path: Vec<&str> = parts.collect();
+    let is_word = |word: &&str| {
+        word.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    is_digest
+        && image.len() <= LONGEST
+        && host_is_qualified
+        && matches!(path.len(), 1 | 2)
+        && path.iter().all(is_word)
+}
+
+#[cfg(test)]
+mod tests;
