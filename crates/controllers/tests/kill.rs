@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config};
+use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_apiserver::Server;
 use mco_controllers::Options;
@@ -90,11 +91,24 @@ struct Witness {
     most_away: BTreeMap<String, String>,
     reboots: BTreeMap<String, u32>,
     lifted: bool,
+    /// What controllers last wrote to a node: where to go, the answer to its drain, its cordon.
+    written: BTreeMap<String, [String; 3]>,
+    /// How often that changed.
+    writes: usize,
 }
 
 impl Witness {
     fn see(&mut self, node: &Node, person: &str) {
         let view = NodeView::new(node);
+        let written = [
+            view.desired_config.to_owned(),
+            view.annotation(annotation::LAST_APPLIED_DRAIN)
+                .unwrap_or_default()
+                .to_owned(),
+            view.is_unschedulable().to_string(),
+        ];
+        let before = self.written.insert(view.name.to_owned(), written.clone());
+        self.writes += usize::from(before.is_some_and(|before| before != written));
         let well = view.kubelet_is_well();
         let was_well = self.well.insert(view.name.to_owned(), well).unwrap_or(true);
         if was_well && !well {
@@ -191,17 +205,25 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
     .unwrap();
     let configs: Api<MachineConfig> = Api::all(client.clone());
     configs.create(&PostParams::default(), &config).await.unwrap();
-    // A generator of our own, so that a failure can be played again.
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    for kill in 0..scale.kills {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        tokio::time::sleep(Duration::from_millis(100 + seed % 700)).await;
+    for kill in Kills::new(scale) {
+        // However long a controller takes to begin, it is killed at work.
+        let seen = witness.lock().writes;
+        while witness.lock().writes < seen + kill.after_writes {
+            assert!(start.elapsed() < DEADLINE, "{} kills, {seen} writes", kill.number);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        tokio::time::sleep(kill.and_then).await;
         controllers.start_kill().unwrap();
         controllers.wait().await.unwrap();
+        let to_do = not_sent_from(&nodes, &target).await;
+        // Besides the one that a person keeps back.
+        assert!(
+            (2..scale.nodes).contains(&to_do),
+            "kill {} is during the rollout, but {to_do} nodes of {} are still to be sent",
+            kill.number,
+            scale.nodes
+        );
         controllers = spawn(kubeconfig);
-        assert!(start.elapsed() < DEADLINE, "after {kill} kills");
     }
     let new = wait_for_update(&pools, &target, scale.nodes - 1, start).await;
     check(&nodes, &new, person, scale).await;
@@ -229,6 +251,69 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
     stop.cancel();
     controllers.start_kill().unwrap();
     controllers.wait().await.unwrap();
+}
+
+/// When a controller dies.
+struct Kill {
+    number: usize,
+    /// After it has written so often.
+    after_writes: usize,
+    and_then: Duration,
+}
+
+/// Moments at random, from a generator of our own, so that a failure can be played again.
+struct Kills {
+    done: usize,
+    all: usize,
+    most_writes: usize,
+    seed: u64,
+}
+
+impl Kills {
+    fn new(scale: &Scale) -> Self {
+        // A node is written four times. On average half of them come between kills, and the rest after the last.
+        let most_writes = (4 * scale.nodes / scale.kills).max(1);
+        Self {
+            done: 0,
+            all: scale.kills,
+            most_writes,
+            seed: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed % limit
+    }
+}
+
+impl Iterator for Kills {
+    type Item = Kill;
+
+    fn next(&mut self) -> Option<Kill> {
+        if self.done == self.all {
+            return None;
+        }
+        self.done += 1;
+        let most = u64::try_from(self.most_writes).unwrap();
+        Some(Kill {
+            number: self.done,
+            after_writes: usize::try_from(1 + self.below(most)).unwrap(),
+            and_then: Duration::from_millis(self.below(20)),
+        })
+    }
+}
+
+/// How many nodes shall still have this config.
+async fn not_sent_from(nodes: &Api<Node>, old: &str) -> usize {
+    let nodes = nodes.list(&ListParams::default()).await.unwrap();
+    let waiting = nodes
+        .items
+        .iter()
+        .filter(|node| NodeView::new(node).desired_config == old);
+    waiting.count()
 }
 
 fn observe(nodes: Api<Node>, person: &'static str) -> Arc<Mutex<Witness>> {
@@ -272,7 +357,7 @@ async fn wait_for_update(
 }
 
 async fn check(nodes: &Api<Node>, target: &str, person: &str, scale: &Scale) {
-    let all = nodes.list(&kube::api::ListParams::default()).await.unwrap();
+    let all = nodes.list(&ListParams::default()).await.unwrap();
     let ours = all
         .items
         .iter()
