@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::admission::InUse;
 use crate::admission::webhook::{self, Certificate};
 use crate::cluster::{Cluster, ClusterError};
-use crate::cluster_operator;
+use crate::cluster_operator::{self, Release};
 use crate::controller_config::release_version;
 use crate::facts::{self, Facts};
 use crate::log_levels::LogLevels;
@@ -293,7 +293,14 @@ impl Operator {
             found = pools::all(&self.cluster)
                 .await
                 .map_err(|error| error.to_string())?;
-            cluster_operator::required(&found)
+            let reported = pools::reported(&self.cluster, &found)
+                .await
+                .map_err(|error| error.to_string())?;
+            let release = Release {
+                controller: &self.options.version,
+                version: &release_version(self.facts.as_ref(), &self.options),
+            };
+            cluster_operator::required(&found, &reported, release)
         };
         self.progress.settle(Step::RequiredPools, work).await;
         found

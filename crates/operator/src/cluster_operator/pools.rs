@@ -1,29 +1,58 @@
 //! How the pools are, in the words of the ClusterOperator.
 
+use std::collections::BTreeMap;
+
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPoolStatus};
 use mco_api::vocabulary::conditions::pool as condition;
-use mco_api::vocabulary::labels;
+use mco_api::vocabulary::{annotations, labels};
 
 use crate::progress::Settled;
 
-/// Whether the pools let an upgrade pass: none is broken, and those it depends on have arrived.
-pub fn required(pools: &[MachineConfigPool]) -> Result<Settled, String> {
+/// What an upgrade leads to.
+#[derive(Debug, Clone, Copy)]
+pub struct Release<'a> {
+    /// Of the controllers that render.
+    pub controller: &'a str,
+    pub version: &'a str,
+}
+
+/// The rendered configs that pools report, by name, with their annotations.
+pub type Reported = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The rendered configs that say how far the pools an upgrade depends on have come.
+pub fn reported_configs(pools: &[MachineConfigPool]) -> impl Iterator<Item = String> {
+    let required = pools.iter().filter(|pool| is_required(pool));
+    required
+        .map(|pool| status(pool).configuration.name().to_owned())
+        .filter(|name| !name.is_empty())
+}
+
+/// Whether the pools let an upgrade pass: none is broken, and those it depends on have arrived at a config of this release.
+pub fn required(
+    pools: &[MachineConfigPool],
+    reported: &Reported,
+    release: Release<'_>,
+) -> Result<Settled, String> {
     let mut failing: Vec<String> = pools
         .iter()
         .filter(|pool| is_degraded(pool))
         .map(broken)
         .collect();
     let mut missing = Vec::new();
-    let arriving = pools
+    let required = pools
         .iter()
-        .filter(|pool| is_required(pool) && !is_degraded(pool) && !has_arrived(pool));
-    for pool in arriving {
+        .filter(|pool| is_required(pool) && !is_degraded(pool));
+    for pool in required {
         let name = name(pool);
+        let behind = behind(pool, reported, release);
+        if has_arrived(pool) && behind.is_none() {
+            continue;
+        }
         let updated = condition::holds(&status(pool).conditions, condition::UPDATED);
-        if pool.target_name().is_empty() {
+        if let Some(behind) = behind.filter(|_| !pool.spec.paused) {
             missing.push(format!(
-                "MachineConfigPool {name} has not progressed to latest configuration: configuration spec for pool {name} is empty, retrying"
+                "MachineConfigPool {name} has not progressed to latest configuration: {behind}, retrying"
             ));
         } else if pool.spec.paused && updated {
             failing.push(format!(
@@ -114,6 +143,41 @@ fn status(pool: &MachineConfigPool) -> MachineConfigPoolStatus {
 fn is_required(pool: &MachineConfigPool) -> bool {
     let labels = pool.metadata.labels.as_ref();
     labels.is_some_and(|labels| labels.contains_key(labels::REQUIRED_FOR_UPGRADE))
+}
+
+/// Why what the pool reports is not of this release.
+fn behind(pool: &MachineConfigPool, reported: &Reported, release: Release<'_>) -> Option<String> {
+    let pool_name = name(pool);
+    let status = status(pool);
+    let config = status.configuration.name();
+    if pool.target_name().is_empty() {
+        return Some(format!("configuration spec for pool {pool_name} is empty"));
+    }
+    if config.is_empty() {
+        return Some(format!("configuration status for pool {pool_name} is empty"));
+    }
+    let Some(annotations) = reported.get(config) else {
+        return Some(format!(
+            "MachineConfig {config}, which pool {pool_name} reports, does not exist"
+        ));
+    };
+    let found = |key: &str| annotations.get(key).map_or("", String::as_str);
+    let controller = found(annotations::GENERATED_BY_CONTROLLER_VERSION);
+    if controller != release.controller {
+        return Some(format!(
+            "controller version mismatch for {config} expected {} has {controller}: {}",
+            release.controller,
+            status_line(pool)
+        ));
+    }
+    let version = found(annotations::RELEASE_IMAGE_VERSION);
+    (version != release.version).then(|| {
+        format!(
+            "release image version mismatch for {config} expected {} has {version}: {}",
+            release.version,
+            status_line(pool)
+        )
+    })
 }
 
 fn has_arrived(pool: &MachineConfigPool) -> bool {

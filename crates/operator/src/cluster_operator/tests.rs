@@ -1,6 +1,10 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use std::collections::BTreeMap;
+
+use mco_api::vocabulary::annotations;
+
 use super::*;
 
 fn at(second: i64) -> Time {
@@ -19,6 +23,7 @@ fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> Mach
         "status": {
             "observedGeneration": 2, "conditions": conditions, "machineCount": total, "readyMachineCount": ready,
             "updatedMachineCount": updated, "unavailableMachineCount": unavailable,
+            "configuration": {"name": format!("rendered-{name}-1")},
         },
     }))
     .unwrap();
@@ -26,6 +31,20 @@ fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> Mach
         pool.metadata.labels = mco_core::offline::built_in_pool(name).metadata.labels;
     }
     pool
+}
+
+const RELEASE: Release<'_> = Release {
+    controller: "v1",
+    version: "4.14.0",
+};
+
+fn rendered_by(controller: &str, version: &str) -> Reported {
+    let annotations = [
+        (annotations::GENERATED_BY_CONTROLLER_VERSION, controller),
+        (annotations::RELEASE_IMAGE_VERSION, version),
+    ];
+    let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    [("rendered-master-1".to_owned(), annotations.into())].into()
 }
 
 fn updated(name: &str) -> MachineConfigPool {
@@ -65,7 +84,7 @@ fn progress(outcomes: &[(Step, Outcome)]) -> Progress {
 }
 
 fn with_pools(pools: &[MachineConfigPool]) -> Progress {
-    let outcome = match required(pools) {
+    let outcome = match required(pools, &rendered_by("v1", "4.14.0"), RELEASE) {
         Ok(Settled::NotYet(what)) => Outcome::Waiting(what),
         Ok(_) => Outcome::Done,
         Err(why) => Outcome::Failed(why),
@@ -427,7 +446,61 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
             )),
         ),
     ] {
-        assert_eq!(required(&pools), expected, "{name}");
+        let reported = rendered_by("v1", "4.14.0");
+        assert_eq!(required(&pools, &reported, RELEASE), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_required_pool_at_the_config_of_another_release_has_not_arrived() {
+    let unreported = {
+        let mut pool = updated("master");
+        pool.status.as_mut().unwrap().configuration.reference.name = None;
+        pool
+    };
+    let ready = "all 3 nodes are at latest configuration rendered-master-1";
+    for (name, pool, reported, expected) in [
+        (
+            "rendered by older controllers",
+            updated("master"),
+            rendered_by("v0", "4.14.0"),
+            format!("controller version mismatch for rendered-master-1 expected v1 has v0: {ready}"),
+        ),
+        (
+            "rendered for an older release",
+            updated("master"),
+            rendered_by("v1", "4.13.0"),
+            format!(
+                "release image version mismatch for rendered-master-1 expected 4.14.0 has 4.13.0: {ready}"
+            ),
+        ),
+        (
+            "rendered for nobody knows what",
+            updated("master"),
+            [("rendered-master-1".to_owned(), BTreeMap::new())].into(),
+            format!("controller version mismatch for rendered-master-1 expected v1 has : {ready}"),
+        ),
+        (
+            "gone",
+            updated("master"),
+            Reported::new(),
+            "MachineConfig rendered-master-1, which pool master reports, does not exist".to_owned(),
+        ),
+        (
+            "nothing is reported",
+            unreported,
+            rendered_by("v1", "4.14.0"),
+            "configuration status for pool master is empty".to_owned(),
+        ),
+    ] {
+        let expected = format!(
+            "error during syncRequiredMachineConfigPools: [error MachineConfigPool master has not progressed to latest configuration: {expected}, retrying]"
+        );
+        assert_eq!(
+            required(&[pool], &reported, RELEASE),
+            Ok(Settled::NotYet(expected)),
+            "{name}"
+        );
     }
 }
 

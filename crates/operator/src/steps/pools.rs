@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use kube::api::{ListParams, Patch, PatchParams};
-use mco_api::MachineConfigPool;
 use mco_api::vocabulary::topology;
+use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::{offline, pools};
 use serde_json::json;
 
 use crate::cluster::{Cluster, ClusterError, failed};
+use crate::cluster_operator;
 use crate::facts::Facts;
 
 /// Creates the pools that are missing. Of those that exist only the labels are ours: the rest is the user's.
@@ -41,6 +42,25 @@ pub async fn all(cluster: &Cluster) -> Result<Vec<MachineConfigPool>, ClusterErr
         .items;
     pools.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     Ok(pools)
+}
+
+/// The annotations of the rendered configs that required pools report.
+pub async fn reported(
+    cluster: &Cluster,
+    pools: &[MachineConfigPool],
+) -> Result<cluster_operator::Reported, ClusterError> {
+    let configs = cluster.all::<MachineConfig>();
+    let mut reported = cluster_operator::Reported::new();
+    for name in cluster_operator::reported_configs(pools) {
+        let found = configs
+            .get_metadata_opt(&name)
+            .await
+            .map_err(failed("reading", || format!("MachineConfig {name}")))?;
+        if let Some(found) = found {
+            reported.insert(name, found.metadata.annotations.unwrap_or_default());
+        }
+    }
+    Ok(reported)
 }
 
 fn names(facts: Option<&Facts>) -> Vec<&'static str> {
