@@ -187,6 +187,11 @@ pub fn document(path: &Path) -> anyhow::Result<Value> {
     manifest::value(text).map_err(|message| anyhow!("{name}: {message}"))
 }
 
+/// A small file of any kind.
+pub fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    named(path).map(|(_, bytes)| bytes)
+}
+
 fn named(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     if path == Path::new("-") {
         let bytes = bounded(io::stdin().lock()).context("cannot read standard input")?;

@@ -17,7 +17,7 @@ use clap_complete::Shell;
 pub use client::{Drift, Gather, History, Node, OnePool, Rollout, RolloutAction, Status, Undo, Wait};
 pub use console::Console;
 pub use get::{Get, OsImageStreamQuery, ReleaseFiles, Wanted};
-pub use operator::{Controller, Install, Operator};
+pub use operator::{Bootstrap, Controller, Install, Operator, OperatorCommand};
 pub use plan::Plan;
 pub use server::{Pointer, Server};
 pub use up::Up;
