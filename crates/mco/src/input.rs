@@ -10,6 +10,7 @@ use mco_core::manifest::{self, LARGEST_FILE, Manifest};
 use mco_core::offline::Inventory;
 use mco_core::templates::TemplateTree;
 pub use mco_core::words::count;
+use serde_json::Value;
 
 use crate::cli::Base;
 use crate::commands::VERSION;
@@ -172,19 +173,34 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
-    let (name, bytes) = if path == Path::new("-") {
-        (
-            "standard input".to_owned(),
-            bounded(io::stdin().lock()).context("cannot read standard input")?,
-        )
-    } else {
-        let open = || File::open(path).and_then(bounded);
-        (
-            path.display().to_string(),
-            open().with_context(|| format!("cannot read {}", path.display()))?,
-        )
-    };
+    let (name, bytes) = named(path)?;
     Ok(manifest::read(&name, &bytes)?)
+}
+
+/// One JSON or YAML document of any shape.
+pub fn document(path: &Path) -> anyhow::Result<Value> {
+    let (name, bytes) = named(path)?;
+    if bytes.len() > LARGEST_FILE {
+        bail!("{name}: more than {LARGEST_FILE} bytes");
+    }
+    let text = std::str::from_utf8(&bytes).with_context(|| format!("{name}: not text"))?;
+    manifest::value(text).map_err(|message| anyhow!("{name}: {message}"))
+}
+
+/// A small file of any kind.
+pub fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    named(path).map(|(_, bytes)| bytes)
+}
+
+fn named(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+    if path == Path::new("-") {
+        let bytes = bounded(io::stdin().lock()).context("cannot read standard input")?;
+        return Ok(("standard input".to_owned(), bytes));
+    }
+    let bytes = File::open(path)
+        .and_then(bounded)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Ok((path.display().to_string(), bytes))
 }
 
 /// One byte more than allowed is enough to know that it is too much.

@@ -44,8 +44,13 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 /// Prints a value for programs.
 pub fn print_as(format: Format, value: &impl Serialize) -> anyhow::Result<()> {
+    print(&text_as(format, value)?)
+}
+
+/// A value as programs read it.
+pub fn text_as(format: Format, value: &impl Serialize) -> anyhow::Result<String> {
     let value = serde_json::to_value(value).context("cannot represent the result")?;
-    print(&match format {
+    Ok(match format {
         Format::Json => format!("{value:#}\n"),
         Format::Yaml => goyaml::to_string(&value),
     })

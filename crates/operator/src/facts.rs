@@ -22,8 +22,6 @@ use crate::cluster::{Cluster, ClusterError, failed};
 const CA_BUNDLE: &str = "ca-bundle.crt";
 const KUBE_SYSTEM: &str = "kube-system";
 const KUBE_PUBLIC: &str = "kube-public";
-/// Where a release says which images it is made of.
-const IMAGES: &str = "machine-config-operator-images";
 
 /// Everything that goes into the ControllerConfig, as found.
 #[derive(Clone, Debug, Default)]
@@ -119,13 +117,15 @@ pub(crate) async fn gather(cluster: &Cluster) -> Result<Facts, ClusterError> {
         existing: cluster.find::<ControllerConfig>(CONTROLLER_CONFIG_NAME).await?,
         dns_service: dns_service(cluster).await?,
         published_api_server: published_api_server(cluster).await?,
-        images: release_images(&texts(entries(cluster, names::NAMESPACE, IMAGES).await?)),
+        images: release_images(&texts(
+            entries(cluster, names::NAMESPACE, names::config_map::IMAGES).await?,
+        )),
         os_images: texts(entries(cluster, names::NAMESPACE, names::config_map::OS_IMAGE_URL).await?),
         client_authorities: client_authorities(cluster).await?,
         initial_client_authorities: entry(
             cluster,
             names::CONFIG_NAMESPACE,
-            "initial-kube-apiserver-server-ca",
+            names::config_map::INITIAL_KUBE_API_SERVER_CA,
             CA_BUNDLE,
         )
         .await?,
@@ -211,7 +211,7 @@ async fn has_arbiters(cluster: &Cluster) -> Result<bool, ClusterError> {
 }
 
 /// A release names some of its images differently than templates do.
-fn release_images(entries: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(crate) fn release_images(entries: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let document = entries.get("images.json").map(String::as_str).unwrap_or_default();
     let named: BTreeMap<String, String> = serde_json::from_str(document).unwrap_or_default();
     let mut images = BTreeMap::new();

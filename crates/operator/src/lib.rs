@@ -5,6 +5,7 @@
 //! rendered, rolled out or served.
 
 pub mod admission;
+pub mod bootstrap;
 pub mod certificates;
 mod cluster;
 pub mod cluster_operator;

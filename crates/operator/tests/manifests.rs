@@ -53,6 +53,32 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 #[test]
+fn what_is_taken_away_is_ours_and_nobody_puts_it_back_meanwhile() {
+    let described = |object: &Value| format!("{} {}", text(object, "/kind"), text(object, "/metadata/name"));
+    let installed: BTreeSet<String> = manifests::installation(&settings())
+        .iter()
+        .map(described)
+        .collect();
+    let removed: Vec<String> = manifests::removal(&settings()).iter().map(described).collect();
+    let left: Vec<&String> = installed
+        .iter()
+        .filter(|object| !removed.contains(object))
+        .collect();
+    assert_eq!(left, ["Namespace openshift-machine-api"], "others live there too");
+    let at = |object: &str| removed.iter().position(|one| one.starts_with(object)).unwrap();
+    let order = [
+        "Deployment machine-config-operator",
+        "DaemonSet machine-config-daemon",
+        "ValidatingAdmissionPolicyBinding networkpolicy-prevent-deletion",
+        "ValidatingAdmissionPolicy networkpolicy-prevent-deletion",
+        "NetworkPolicy",
+        "Namespace openshift-machine-config-operator",
+    ];
+    assert!(order.map(at).is_sorted(), "{removed:#?}");
+    assert!(removed.contains(&"ValidatingWebhookConfiguration machine-config-operator".to_owned()));
+}
+
+#[test]
 fn everything_has_its_own_name_and_lives_where_it_should() {
     let objects = manifests::installation(&settings());
     let mut seen = BTreeSet::new();

@@ -3,6 +3,7 @@
 mod client;
 mod console;
 pub mod daemon;
+mod get;
 mod operator;
 mod plan;
 mod server;
@@ -15,7 +16,8 @@ use clap_complete::Shell;
 
 pub use client::{Drift, Gather, History, Node, OnePool, Rollout, RolloutAction, Status, Undo, Wait};
 pub use console::Console;
-pub use operator::{Controller, Install, Operator};
+pub use get::{Get, OsImageStreamQuery, ReleaseFiles, Wanted};
+pub use operator::{Bootstrap, Controller, Install, Operator, OperatorCommand};
 pub use plan::Plan;
 pub use server::{Pointer, Server};
 pub use up::Up;
@@ -45,6 +47,7 @@ pub enum Command {
     Validate(Validate),
     Diff(Diff),
     Explain(Explain),
+    Get(Get),
     Daemon(daemon::Daemon),
     Operator(Box<Operator>),
     Controller(Controller),

@@ -1,25 +1,34 @@
 //! The options of `mco operator`, `mco controller` and `mco install`.
 
+mod bootstrap;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::Format;
 use crate::connection::Connection;
 use crate::leader::Election;
 
+pub use bootstrap::Bootstrap;
+
 /// Look after a cluster: definitions, access, certificates, pools, workloads, and the ClusterOperator that tells how it is.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   mco operator
   mco operator --kubeconfig admin.kubeconfig --apiserver-url https://k8s.example.com:6443
   mco operator --deploy --image registry.example.com/mco:1 --webhook-listen 0.0.0.0:9443
 
 Without --deploy everything is prepared but nothing is run in the cluster: start mco controller, mco server and mco daemon
-yourself. Of several operators one leads; the others wait for it to end. SIGTERM stops it within five seconds.")]
+yourself. Of several operators one leads; the others wait for it to end. SIGTERM stops it within five seconds."
+)]
 pub struct Operator {
+    #[command(subcommand)]
+    pub command: Option<OperatorCommand>,
     /// Also run the controller, the servers and the daemons in the cluster, from --image.
     #[arg(long, requires = "image")]
     pub deploy: bool,
@@ -48,6 +57,11 @@ pub struct Operator {
     pub election: Election,
     #[command(flatten)]
     pub connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum OperatorCommand {
+    Bootstrap(Box<Bootstrap>),
 }
 
 /// Render configurations, roll them out, drain nodes, and tell how far each pool is.
@@ -97,6 +111,9 @@ pub struct Install {
     /// Print a dashboard for OpenShift's console as well, as a ConfigMap in namespace openshift-config-managed.
     #[arg(long)]
     pub dashboard: bool,
+    /// Print what `kubectl delete -f -` takes away again, in the order that works; definitions are left.
+    #[arg(long)]
+    pub removal: bool,
     /// Leave the CustomResourceDefinitions out.
     #[arg(long)]
     pub without_crds: bool,

@@ -13,7 +13,11 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
         api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
         log_level: LogLevel::default(),
     };
-    let mut objects = manifests::installation(&settings);
+    let mut objects = if arguments.removal {
+        manifests::removal(&settings)
+    } else {
+        manifests::installation(&settings)
+    };
     if arguments.alerts {
         objects.extend(manifests::alerts());
     }
@@ -25,17 +29,22 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let mut text = String::new();
-    if !arguments.without_crds {
+    if prints_definitions(arguments) {
         text = mco_api::crds_yaml()? + "---\n";
     }
     output::print(&(text + &manifests::to_yaml(&objects)?))?;
     Ok(Outcome::Done)
 }
 
+/// Whoever takes an installation away keeps the definitions, because all MachineConfigs go with them.
+fn prints_definitions(arguments: &Install) -> bool {
+    !arguments.without_crds && !arguments.removal
+}
+
 /// One object that kubectl takes apart again.
 fn list(arguments: &Install, objects: Vec<Value>) -> anyhow::Result<Value> {
     let mut items = Vec::new();
-    if !arguments.without_crds {
+    if prints_definitions(arguments) {
         for definition in mco_api::crds() {
             items.push(serde_json::to_value(definition)?);
         }

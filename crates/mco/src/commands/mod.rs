@@ -8,6 +8,7 @@ mod diff;
 mod drift;
 mod explain;
 mod gather;
+mod get;
 mod install;
 mod join;
 mod man;
@@ -45,6 +46,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::Get(arguments) => get::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Operator(arguments) => operator::run(*arguments),
         Command::Controller(arguments) => controller::run(arguments),

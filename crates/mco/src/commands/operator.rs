@@ -1,5 +1,7 @@
 //! `mco operator`
 
+mod bootstrap;
+
 use anyhow::Context;
 use futures::TryFutureExt as _;
 use kube::Client;
@@ -8,7 +10,7 @@ use mco_operator::{Options, Webhook, Workloads};
 use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
-use crate::cli::Operator;
+use crate::cli::{Operator, OperatorCommand};
 use crate::leader;
 use crate::log::Log;
 use crate::output::Outcome;
@@ -20,6 +22,9 @@ const THREADS: usize = 2;
 const LEASE: &str = "machine-config";
 
 pub fn run(arguments: Operator) -> anyhow::Result<Outcome> {
+    if let Some(OperatorCommand::Bootstrap(arguments)) = &arguments.command {
+        return bootstrap::run(arguments);
+    }
     let log = Log::start(std::io::stderr);
     runtime::run(THREADS, |stop| operate(arguments, log, stop))?;
     Ok(Outcome::Done)

@@ -193,6 +193,8 @@ fn operator_reads() -> Vec<Value> {
     vec![
         rule("", &["nodes"], &[READ]),
         rule(OWN_GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &[READ]),
+        // Which release the pools have arrived at is written on their rendered configs.
+        rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
         rule(
             CONFIG_GROUP,
             &[
@@ -206,22 +208,9 @@ fn operator_reads() -> Vec<Value> {
             ],
             &[READ],
         ),
-        named(
-            "",
-            &["configmaps"],
-            &[
-                "cluster-info",
-                "extension-apiserver-authentication",
-                "image-registry-ca",
-                names::config_map::INITIAL_KUBE_API_SERVER_CA,
-                "kube-apiserver-client-ca",
-                names::config_map::KUBE_API_SERVER_CA,
-                "kube-cloud-config",
-                "root-ca",
-                "user-ca-bundle",
-            ],
-            &[&["get"]],
-        ),
+        // Image, Proxy and Infrastructure name the ConfigMaps of their authorities and clouds; any name is possible, and
+        // their namespace need not exist, so that a Role in it could not be installed.
+        rule("", &["configmaps"], &[&["get"]]),
         named("", &["secrets"], &[names::secret::PULL_SECRET], &[&["get"]]),
         named("", &["services"], &["kube-dns"], &[&["get"]]),
     ]

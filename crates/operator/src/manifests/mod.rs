@@ -54,6 +54,36 @@ pub fn installation(settings: &Settings) -> Vec<Value> {
     all
 }
 
+/// What an installation put into the cluster, in the order it can be taken away: first who would put it back, then what
+/// guards the rest. Neither the definitions, because the users' objects go with them, nor the namespace of the machines,
+/// because others live there too.
+pub fn removal(settings: &Settings) -> Vec<Value> {
+    let rank = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        match object["kind"].as_str().unwrap_or_default() {
+            "Deployment" if name == names::component::OPERATOR => 0,
+            "Deployment" | "DaemonSet" => 1,
+            "ValidatingAdmissionPolicyBinding" => 2,
+            "ValidatingAdmissionPolicy" | "ValidatingWebhookConfiguration" => 3,
+            "Namespace" => 5,
+            _ => 4,
+        }
+    };
+    let is_foreign = |object: &Value| {
+        object["kind"] == "Namespace" && object["metadata"]["name"] == names::MACHINE_API_NAMESPACE
+    };
+    let mut all = installation(settings);
+    // The operator makes it once it has a certificate.
+    all.push(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": guards::WEBHOOK},
+    }));
+    all.retain(|object| !is_foreign(object));
+    all.sort_by_key(rank);
+    all
+}
+
 /// Objects as a stream of YAML documents.
 pub fn to_yaml(objects: &[Value]) -> Result<String, PrintError> {
     let mut text = String::new();

@@ -63,7 +63,8 @@ pub async fn reported(
     Ok(reported)
 }
 
-fn names(facts: Option<&Facts>) -> Vec<&'static str> {
+/// The pools that a cluster must have.
+pub fn names(facts: Option<&Facts>) -> Vec<&'static str> {
     let mut names = vec![pools::MASTER, pools::WORKER];
     if facts.is_some_and(has_arbiters) {
         names.push(pools::ARBITER);

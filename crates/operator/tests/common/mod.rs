@@ -5,8 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::{Patch, PatchParams};
-use mco_api::{ControllerConfig, MachineConfigPool, MachineConfiguration};
+use kube::api::{Patch, PatchParams, PostParams};
+use mco_api::vocabulary::annotations;
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration};
 use mco_apiserver::{Options as ServerOptions, Server};
 use mco_operator::Options;
 use serde_json::{Value, json};
@@ -85,18 +86,41 @@ impl Running {
         for name in ["master", "worker"] {
             let pools: Api<MachineConfigPool> = Api::all(self.client());
             eventually(name, || async { pools.get_opt(name).await.ok().flatten() }).await;
-            let target = json!({"spec": {"configuration": {"name": format!("rendered-{name}-1")}}});
+            let configuration = json!({"name": self.rendered(name, &config).await});
+            let target = json!({"spec": {"configuration": configuration}});
             let pool = pools
                 .patch(name, &PatchParams::default(), &Patch::Merge(target))
                 .await
                 .unwrap();
             let status = json!({"status": {
                 "observedGeneration": pool.metadata.generation,
+                "configuration": configuration,
                 "machineCount": 3, "readyMachineCount": 3, "updatedMachineCount": 3, "unavailableMachineCount": 0,
                 "conditions": [{"type": "Updated", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
             }});
             self.patch_pool_status(name, status).await;
         }
+    }
+
+    /// The config that controllers of this release make for a pool.
+    async fn rendered(&self, pool: &str, controller_config: &ControllerConfig) -> String {
+        let name = format!("rendered-{pool}-1");
+        let annotations = controller_config.metadata.annotations.clone().unwrap_or_default();
+        let of = |key: &str| annotations.get(key).cloned().unwrap_or_default();
+        let rendered: MachineConfig = serde_json::from_value(json!({
+            "metadata": {"name": name, "annotations": {
+                annotations::GENERATED_BY_CONTROLLER_VERSION: of(annotations::GENERATED_BY_VERSION),
+                annotations::RELEASE_IMAGE_VERSION: of(annotations::RELEASE_IMAGE_VERSION),
+            }},
+            "spec": {"config": {"ignition": {"version": "3.5.0"}}},
+        }))
+        .unwrap();
+        let configs: Api<MachineConfig> = Api::all(self.client());
+        match configs.create(&PostParams::default(), &rendered).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            created => drop(created.unwrap()),
+        }
+        name
     }
 
     /// The cluster's settings, once they exist.

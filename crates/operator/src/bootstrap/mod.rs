@@ -1,0 +1,228 @@
+//! What a bootstrap machine needs before there is a cluster: from an installer's manifests to those that the offline render
+//! takes, the pod that renders and serves them, and what the cluster finds later of all this.
+//!
+//! Pure: reads no file and writes none. The ControllerConfig is made by the same function as in a cluster, from the same
+//! facts, so that the machines' first configurations are those that the cluster renders.
+
+mod images;
+mod installer;
+mod pod;
+
+use mco_api::ControllerConfig;
+use mco_api::vocabulary::names;
+use mco_core::bootstrap::is_rendered_from;
+use mco_core::goyaml;
+use mco_core::manifest::{Manifest, ManifestError};
+use mco_core::os_streams::release::ReleaseImages;
+use serde::Serialize;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::controller_config::{controller_config, manifest};
+use crate::manifests;
+use crate::options::Options;
+use crate::steps::pools;
+
+pub use images::Images;
+pub use pod::Places;
+
+/// Where the offline render looks, in what was written.
+pub const RENDER_DIRECTORY: &str = "bootstrap/manifests";
+/// The registry credentials, which the offline render is given apart.
+pub const PULL_SECRET: &str = "bootstrap/manifests/machineconfigcontroller-pull-secret";
+/// What is applied to the cluster once it answers.
+const CLUSTER_DIRECTORY: &str = "manifests";
+const POD: &str = "bootstrap/machineconfigoperator-bootstrap-pod.yaml";
+
+/// What an installer has.
+#[derive(Debug, Default)]
+pub struct Inputs {
+    /// Its manifests. Of two for the same object the last counts.
+    pub manifests: Vec<Manifest>,
+    /// Whether the manifests that configs are rendered from are put beside those we make.
+    pub copies: Copies,
+    /// The authority that signed the config server's certificate, as PEM.
+    pub root_ca: String,
+    /// The authorities that kubelets check their clients with, as PEM.
+    pub kube_ca: Vec<u8>,
+    pub cloud_provider_ca: Vec<u8>,
+    /// A manifest of the Secret with the registry credentials.
+    pub pull_secret: Option<Vec<u8>>,
+    pub images: Images,
+    /// The release's list of its images.
+    pub release: Option<Value>,
+    /// The release that is installed.
+    pub release_image: String,
+}
+
+/// Who puts the installer's own manifests where the render looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// The installer does.
+    #[default]
+    Elsewhere,
+    Made,
+}
+
+/// A file to write, by its path below the destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    pub path: String,
+    pub contents: Vec<u8>,
+    /// Whether only its owner may read it.
+    pub secret: bool,
+}
+
+#[derive(Debug, Error)]
+pub enum BootstrapError {
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error("{kind} {name:?} is no name for a file; use lower-case letters, digits, '-' and '.'")]
+    Name { kind: String, name: String },
+    #[error("ConfigMap {namespace}/{name}, named by {by}, is not among the manifests")]
+    Missing {
+        namespace: &'static str,
+        name: String,
+        by: &'static str,
+    },
+    #[error("{object} cannot be represented: {source}")]
+    Represent {
+        object: String,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Everything that is to be written.
+pub fn files(inputs: &Inputs, places: &Places, options: &Options) -> Result<Vec<File>, BootstrapError> {
+    let manifests = installer::last_of_each(&inputs.manifests);
+    let mut facts = installer::facts(&manifests, inputs)?;
+    facts.images = inputs.images.by_template_name();
+    facts.os_images = inputs.images.os_entries(options.release_version.as_deref());
+    let mut config = controller_config(&facts, &inputs.root_ca, options);
+    config.spec.release_image.clone_from(&inputs.release_image);
+
+    let mut files = vec![controller_config_file(&config)?];
+    for name in pools::names(Some(&facts)) {
+        let pool = mco_core::offline::built_in_pool(name);
+        files.push(object(
+            RENDER_DIRECTORY,
+            &format!("{name}.machineconfigpool"),
+            &pool,
+        )?);
+    }
+    if let Some(release) = &inputs.release {
+        files.push(object(RENDER_DIRECTORY, "image-references", release)?);
+    }
+    if inputs.copies == Copies::Made {
+        for manifest in manifests.iter().filter(|manifest| is_copied(manifest)) {
+            files.push(copy(manifest)?);
+        }
+    }
+    if let Some(contents) = installer::pull_secret(&manifests, inputs)? {
+        files.push(File {
+            path: PULL_SECRET.to_owned(),
+            contents,
+            secret: true,
+        });
+    }
+    let pod = pod::pod(inputs.images.operator(), places, options);
+    files.push(File {
+        path: POD.to_owned(),
+        contents: goyaml::to_string(&pod).into_bytes(),
+        secret: false,
+    });
+    for (name, value) in for_the_cluster(inputs, options) {
+        files.push(object(CLUSTER_DIRECTORY, name, &value)?);
+    }
+    Ok(files)
+}
+
+fn controller_config_file(config: &ControllerConfig) -> Result<File, BootstrapError> {
+    let value = manifest(config).map_err(|source| BootstrapError::Represent {
+        object: "the ControllerConfig".to_owned(),
+        source,
+    })?;
+    object(
+        RENDER_DIRECTORY,
+        "machineconfigcontroller-controllerconfig",
+        &value,
+    )
+}
+
+/// What the operator of the new cluster has to find to come to the same ControllerConfig.
+fn for_the_cluster(inputs: &Inputs, options: &Options) -> Vec<(&'static str, Value)> {
+    let version = options.release_version.as_deref();
+    let mut all = vec![("machine-config-namespace", manifests::namespace())];
+    let config_map = |namespace: &str, name: &str, data: Value| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace},
+            "data": data,
+        })
+    };
+    let mut entries = inputs.images.os_entries(version);
+    if let Some(release) = &inputs.release {
+        entries.insert("image-references".to_owned(), release.to_string());
+    }
+    if !entries.is_empty() {
+        let data = config_map(names::NAMESPACE, names::config_map::OS_IMAGE_URL, json!(entries));
+        all.push(("machine-config-osimageurl", data));
+    }
+    if let Some(document) = inputs.images.document(version) {
+        let data = json!({"images.json": document.to_string()});
+        let data = config_map(names::NAMESPACE, names::config_map::IMAGES, data);
+        all.push(("machine-config-operator-images", data));
+    }
+    if !inputs.kube_ca.is_empty() {
+        let data = json!({"ca-bundle.crt": String::from_utf8_lossy(&inputs.kube_ca)});
+        let name = names::config_map::INITIAL_KUBE_API_SERVER_CA;
+        let data = config_map(names::CONFIG_NAMESPACE, name, data);
+        all.push(("kube-apiserver-serving-ca-configmap", data));
+    }
+    all.push(("csr-bootstrap-role-binding", manifests::bootstrapper_binding()));
+    all
+}
+
+/// The ControllerConfig is ours alone, and the release's list of images stands beside it already.
+fn is_copied(manifest: &Manifest) -> bool {
+    let is_release = ReleaseImages::read(&manifest.value).is_ok();
+    manifest.kind != "ControllerConfig" && !is_release && is_rendered_from(manifest)
+}
+
+fn copy(manifest: &Manifest) -> Result<File, BootstrapError> {
+    let namespace = manifest.value.pointer("/metadata/namespace");
+    let words = [
+        Some(manifest.kind.to_lowercase()),
+        namespace.and_then(Value::as_str).map(str::to_owned),
+        Some(manifest.name.clone()),
+    ];
+    let name = words.into_iter().flatten().collect::<Vec<_>>().join("-");
+    let safe = !manifest.name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    if !safe {
+        return Err(BootstrapError::Name {
+            kind: manifest.kind.clone(),
+            name: manifest.name.clone(),
+        });
+    }
+    object(RENDER_DIRECTORY, &format!("installer-{name}"), &manifest.value)
+}
+
+fn object(directory: &str, name: &str, object: &impl Serialize) -> Result<File, BootstrapError> {
+    let value = serde_json::to_value(object).map_err(|source| BootstrapError::Represent {
+        object: name.to_owned(),
+        source,
+    })?;
+    Ok(File {
+        path: format!("{directory}/{name}.yaml"),
+        contents: goyaml::to_string(&value).into_bytes(),
+        secret: false,
+    })
+}
+
+#[cfg(test)]
+mod tests;
