@@ -30,6 +30,7 @@ const WAITING: usize = 1024;
 pub(crate) enum Reporter {
     Rollout,
     Render,
+    Registries,
 }
 
 impl Reporter {
@@ -37,6 +38,7 @@ impl Reporter {
         match self {
             Self::Rollout => "machineconfigcontroller-nodecontroller",
             Self::Render => "machineconfigcontroller-rendercontroller",
+            Self::Registries => "machineconfigcontroller-containerruntimeconfigcontroller",
         }
     }
 }

@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
 use mco_api::MachineConfigPool;
 use mco_api::foreign::image::Image;
+use mco_api::vocabulary::events::registries as reasons;
 use mco_api::vocabulary::{labels, names};
 use mco_core::generated::{self, Generated, Generator};
 use mco_core::registries::{self, BaseFiles, RegistryError, RegistrySources};
+use mco_core::rollout::Event;
 use mco_core::templates::base_file;
 use tracing::{error, warn};
 
 use crate::cluster::{Cluster, SOURCES_POLL};
 use crate::error::Error;
+use crate::events::Reporter;
 use crate::foundation::Foundation;
 use crate::owned;
 use crate::queue::Again;
-use crate::user_configs::existing;
+use crate::user_configs::{existing, name_of};
 
 const SUBCONTROLLER: &str = "machine-config-controller-container-runtime-config";
 const CONFIG_GROUP: &str = "config.openshift.io/v1";
@@ -44,14 +48,67 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     Ok(Again::OnChange)
 }
 
+/// Leaves out what cannot be used even alone, and says so on it: one bad object keeps no good one from the machines.
+fn usable<K: Resource<DynamicType = ()>>(
+    cluster: &Cluster,
+    foundation: &Foundation,
+    objects: Vec<K>,
+    choose: impl for<'k> Fn(&mut RegistrySources<'k>, &'k [K]),
+) -> Vec<K> {
+    let is_usable = |object: &K| {
+        let mut alone = RegistrySources {
+            image: None,
+            digest_mirrors: &[],
+            tag_mirrors: &[],
+            content_policies: &[],
+            cluster_policies: &[],
+            policies: &[],
+            feature_gates: &foundation.feature_gates,
+            release_image: "",
+        };
+        choose(&mut alone, std::slice::from_ref(object));
+        let checked = registries::files(&alone, base_files(foundation, names::pool::WORKER));
+        checked.map(|_| ()).map_err(|problem| {
+            let told = Event::warning(reasons::INVALID, problem.to_string());
+            cluster.events.tell(Reporter::Registries, object, told);
+            warn!(
+                "{} {} is left out of the registry settings: {problem}",
+                K::kind(&()),
+                name_of(object.meta())
+            );
+        })
+    };
+    objects
+        .into_iter()
+        .filter(|object| is_usable(object).is_ok())
+        .collect()
+}
+
+fn base_files<'a>(foundation: &'a Foundation, role: &str) -> BaseFiles<'a> {
+    BaseFiles {
+        registries_conf: base_file(&foundation.templates, role, registries::REGISTRIES_CONF)
+            .unwrap_or_default(),
+        policy_json: base_file(&foundation.templates, role, registries::POLICY_JSON).unwrap_or_default(),
+    }
+}
+
 fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Vec<Generated>, RegistryError> {
     let image = cluster.images.get(names::SINGLETON);
-    let (digest_mirrors, tag_mirrors) = (cluster.digest_mirrors.sorted(), cluster.tag_mirrors.sorted());
-    let (content_policies, cluster_policies, policies) = (
-        cluster.content_policies.sorted(),
-        cluster.wide_image_policies.sorted(),
-        cluster.image_policies.sorted(),
-    );
+    macro_rules! usable {
+        ($objects:ident as $field:ident) => {
+            usable(
+                cluster,
+                foundation,
+                cluster.$objects.sorted(),
+                |alone, one| alone.$field = one,
+            )
+        };
+    }
+    let digest_mirrors = usable!(digest_mirrors as digest_mirrors);
+    let tag_mirrors = usable!(tag_mirrors as tag_mirrors);
+    let content_policies = usable!(content_policies as content_policies);
+    let cluster_policies = usable!(wide_image_policies as cluster_policies);
+    let policies = usable!(image_policies as policies);
     let version = cluster.releases.get(names::CLUSTER_VERSION);
     let running = version.as_ref().and_then(|version| version.status.as_ref());
     let release_image = running.map(|status| status.desired.image.as_str());
@@ -78,12 +135,7 @@ fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Vec<Generated>, Re
     let mut configs = Vec::new();
     for pool in cluster.pools.all().iter().filter(|pool| is_built_in(pool)) {
         let role = pool.metadata.name.as_deref().unwrap_or_default();
-        let base = BaseFiles {
-            registries_conf: base_file(&foundation.templates, role, registries::REGISTRIES_CONF)
-                .unwrap_or_default(),
-            policy_json: base_file(&foundation.templates, role, registries::POLICY_JSON).unwrap_or_default(),
-        };
-        let files = registries::files(&sources, base)?;
+        let files = registries::files(&sources, base_files(foundation, role))?;
         for warning in &files.warnings {
             warn!(pool = role, "{warning}");
         }

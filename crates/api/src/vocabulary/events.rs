@@ -11,6 +11,12 @@ pub mod rollout {
     pub const SELECTING_ALL: &str = "SelectingAll";
 }
 
+/// By the controller of registry settings, about mirror sets and image policies. Ours alone; others only log.
+pub mod registries {
+    /// The object cannot be used and is left out.
+    pub const INVALID: &str = "InvalidRegistrySettings";
+}
+
 /// By the controller that drains, about Nodes.
 pub mod drain {
     pub const DRAIN_FAILED: &str = "DrainFailed";

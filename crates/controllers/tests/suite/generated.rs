@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
@@ -278,6 +280,41 @@ async fn mirrors_and_runtime_settings_reach_their_pools() {
         .unwrap();
     cluster.retargeted("worker", &with_both).await;
     cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_cannot_be_used_is_named_and_spoils_no_other() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let policy = |name: &str, source: &str| -> ImageContentSourcePolicy {
+        serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"repositoryDigestMirrors": [{"source": source, "mirrors": ["mirror.example/x"]}]},
+        }))
+        .unwrap()
+    };
+    cluster.create(&policy("bad", "*.x.example/ns")).await;
+    cluster.create(&policy("good", "quay.io/release")).await;
+    cluster.retargeted("worker", &before).await;
+    let conf = file(
+        &cluster,
+        "99-worker-generated-registries",
+        "/etc/containers/registries.conf",
+    )
+    .await;
+    assert!(conf.contains("quay.io/release"), "{conf}");
+    assert!(!conf.contains("x.example"), "{conf}");
+    let events: Api<Event> = Api::all(cluster.client.clone());
+    let event = eventually("an event says what is wrong", || async {
+        let events = events.list(&ListParams::default()).await.ok()?.items;
+        events
+            .into_iter()
+            .find(|event| event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some("bad"))
+    })
+    .await;
+    assert_eq!(event.reason.as_deref(), Some("InvalidRegistrySettings"));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert!(event.note.unwrap_or_default().contains("*.x.example/ns"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

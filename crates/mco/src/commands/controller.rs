@@ -1,10 +1,12 @@
 //! `mco controller`
 
+use anyhow::Context as _;
 use futures::TryFutureExt as _;
 use kube::Client;
 use mco_api::vocabulary::names;
 use mco_controllers::Options;
 use mco_core::templates::TemplateTree;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
@@ -41,9 +43,20 @@ async fn control(
     let options = Options {
         templates,
         drain_client: Some(Client::try_from(for_drains)?),
-        metrics_address: arguments.metrics_listen,
         ..Options::new(VERSION, VERSION)
     };
+    if let Some(address) = arguments.metrics_listen {
+        // Whoever waits for the lease answers too: a process that stands by is not one that is down.
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address} for scrapers of metrics"))?;
+        let metrics = options.metrics.clone();
+        tokio::spawn(mco_serve_metrics::serve(
+            listener,
+            move || metrics.encode(),
+            stop.clone(),
+        ));
+    }
     let work = |stop| Box::pin(mco_controllers::run(client.clone(), options, stop)).map_err(Into::into);
     leader::lead(
         client.clone(),

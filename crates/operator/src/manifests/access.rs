@@ -277,6 +277,7 @@ fn controller_everywhere() -> Vec<Value> {
             &["machineconfigs", "machineconfignodes"],
             &[&["delete"]],
         ),
+        rule(OWN_GROUP, &["machineosconfigs"], &[&["patch"]]),
         rule(
             OPERATOR_GROUP,
             &["machineconfigurations/status"],
@@ -292,7 +293,7 @@ fn controller_everywhere() -> Vec<Value> {
             &[&["update", "patch"]],
         ),
         rule("", &["nodes"], &[READ, &["update", "patch"]]),
-        rule("", &["pods"], &[&["get", "list", "delete"]]),
+        rule("", &["pods"], &[&["get", "list"]]),
         rule("", &["pods/eviction"], &[&["create"]]),
         rule("apps", &["daemonsets"], &[&["get"]]),
         rule("policy", &["poddisruptionbudgets"], &[&["get", "list"]]),
@@ -345,7 +346,7 @@ fn controller_reads() -> Vec<Value> {
 
 fn controller_at_home() -> Vec<Value> {
     let mut rules = vec![
-        rule("", &["configmaps", "secrets"], &[&["get"]]),
+        rule("", &["configmaps"], &[&["get"]]),
         named("", &["configmaps"], &[names::config_map::OS_IMAGE_URL], &[READ]),
     ];
     rules.extend(lease());

@@ -68,12 +68,14 @@ pub fn controller(settings: &Settings) -> Vec<Value> {
         "controller".to_owned(),
         format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
     ];
-    let container = container(
+    let mut container = container(
         component::CONTROLLER,
         settings,
         &arguments,
         &json!([{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]),
     );
+    container["livenessProbe"] =
+        json!({"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 30});
     let mut pod = control_plane_pod(component::CONTROLLER, &container);
     pod["affinity"]["podAntiAffinity"] = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 100,
