@@ -5,6 +5,7 @@
 mod evict;
 mod progress;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,28 +65,42 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
 /// Moves the node's pods away for as long as one attempt lasts.
 async fn empty(cluster: &Cluster, node: Arc<Node>, record: &DrainRecord) -> Result<Again, Error> {
     let name = node.metadata.name.clone().unwrap_or_default();
-    let attempt = Attempt::new(cluster, &name, record);
-    match attempt.run().await? {
-        evict::Ended::Empty => finish(cluster, &name, record).await,
+    match Attempt::new(cluster, &name, record).run().await {
+        Ok(evict::Ended::Empty) => finish(cluster, &name, record).await,
         // Something else is asked for now; the change itself has woken this node.
-        evict::Ended::Overtaken => Ok(Again::After(Duration::ZERO)),
-        evict::Ended::Blocked(blockers) => {
-            let pace = pace(record.since, cluster.now());
-            let metrics = &cluster.options.metrics;
-            metrics.drain(&name, pace.is_alarming(), blockers.len());
-            if let Some(event) = pace.event(&name, &blockers) {
-                warn!(node = name, "{}", event.message);
-                cluster.events.tell(Reporter::Rollout, node.as_ref(), event);
-            }
+        Ok(evict::Ended::Overtaken) => Ok(Again::After(Duration::ZERO)),
+        Ok(evict::Ended::Blocked(blockers)) => {
+            cluster.options.metrics.drain(
+                &name,
+                pace(record.since, cluster.now()).is_alarming(),
+                blockers.len(),
+            );
             // An attempt asks budgets every few seconds, so the next one may follow at once until it is clear that
             // something blocks for good.
-            let again = match pace {
+            let again = match warn_if_slow(cluster, &node, record, &blockers) {
                 Pace::Fresh => Duration::ZERO,
-                Pace::Slow | Pace::Overdue => pace.retry_after(),
+                pace @ (Pace::Slow | Pace::Overdue) => pace.retry_after(),
             };
             Ok(Again::After(again))
         }
+        Err(problem) => {
+            let pace = warn_if_slow(cluster, &node, record, &[&problem]);
+            // The attempt ended before it was known which pods are in the way.
+            cluster.options.metrics.drain(&name, pace.is_alarming(), 0);
+            Err(problem)
+        }
     }
+}
+
+/// Tells people about a drain that takes long, however its last attempt ended.
+fn warn_if_slow(cluster: &Cluster, node: &Node, record: &DrainRecord, obstacles: &[impl Display]) -> Pace {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let pace = pace(record.since, cluster.now());
+    if let Some(event) = pace.event(name, obstacles) {
+        warn!(node = name, "{}", event.message);
+        cluster.events.tell(Reporter::Rollout, node, event);
+    }
+    pace
 }
 
 /// All pods are gone: tells the daemon, unless somebody let work in again meanwhile.

@@ -1,12 +1,18 @@
 //! Draining nodes that run pods, with budgets that say no.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use http::{Request, Response};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Api;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client};
 use mco_api::MachineConfigPool;
+use mco_controllers::{Clock, Options};
 use mco_testkit::fleet::Behaviour;
 use serde_json::{Value, json};
 
@@ -178,4 +184,102 @@ async fn a_node_whose_target_is_taken_back_during_a_blocked_drain_is_given_back(
     assert_eq!(node.spec.unwrap_or_default().unschedulable, None);
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
     assert!(pods.get_opt("db-0").await.unwrap().is_some(), "nothing was lost");
+}
+
+async fn namespace(cluster: &Cluster, name: &str) {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    cluster.create(&namespace).await;
+}
+
+/// A clock that can be put forward, by seconds.
+fn movable_clock() -> (Clock, Arc<AtomicI64>) {
+    let ahead: Arc<AtomicI64> = Arc::default();
+    let read = Arc::clone(&ahead);
+    let clock =
+        Clock::new(move || Timestamp::now() + SignedDuration::from_secs(read.load(Ordering::Relaxed)));
+    (clock, ahead)
+}
+
+/// The API as somebody sees it whom an admission policy keeps from evicting one pod.
+fn denying(client: Client, pod: &'static str) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            if !request.uri().path().ends_with(&format!("/pods/{pod}/eviction")) {
+                return client.send(request).await;
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                "message": "admission policy keep-it denies this",
+            });
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = http::StatusCode::FORBIDDEN;
+            Ok(response)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Waits for an event with this reason whose text has all of these in it.
+async fn told(cluster: &Cluster, reason: &str, texts: &[&str]) {
+    let events: Api<k8s_openapi::api::events::v1::Event> =
+        Api::namespaced(cluster.client.clone(), mco_api::vocabulary::names::NAMESPACE);
+    eventually(&format!("an event {reason} says {texts:?}"), || async {
+        let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+        events
+            .items
+            .into_iter()
+            .find(|event| {
+                let note = event.note.as_deref().unwrap_or_default();
+                event.reason.as_deref() == Some(reason) && texts.iter().all(|text| note.contains(text))
+            })
+            .map(|_| ())
+    })
+    .await;
+}
+
+async fn record_says(cluster: &Cluster, node: &str, text: &str) {
+    eventually(&format!("the record of {node} says {text}"), || async {
+        let node = cluster.node(node).await;
+        Cluster::annotation(&node, "drain-record")
+            .contains(text)
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_that_is_no_budgets_is_named_and_alarms_and_other_pods_go() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let (clock, ahead) = movable_clock();
+    cluster.start_controllers_with(Options {
+        drain_client: Some(denying(cluster.client.clone(), "kept")),
+        clock,
+        ..cluster.options()
+    });
+    namespace(&cluster, "shop").await;
+    pod(&cluster, "shop", "kept", "worker-0", json!({})).await;
+    pod(&cluster, "shop", "web", "worker-0", json!({})).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let refusal = "pod shop/kept (its eviction is refused: admission policy keep-it denies this)";
+    record_says(&cluster, "worker-0", refusal).await;
+    told(&cluster, "DrainBlocked", &[refusal]).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
+    eventually("the other pod is gone", || async {
+        pods.get_opt("web").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    ahead.store(2 * 3_600, Ordering::Relaxed);
+    told(&cluster, "DrainFailed", &["drain exceeded timeout", refusal]).await;
+    let text = cluster.metrics.encode().unwrap();
+    for line in [
+        "mcc_drain_err{node=\"worker-0\"} 1",
+        "mcc_drain_blocking_pods{node=\"worker-0\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
 }

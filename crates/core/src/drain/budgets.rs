@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::pods::{full_name, phase};
 use crate::selector::Selector;
 
-/// A pod that cannot be evicted now, and the budgets that say so.
+/// A pod that does not go now, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocker {
@@ -30,6 +30,8 @@ pub enum Obstacle {
     BudgetNotCounted { name: String },
     /// The eviction API refuses pods with more than one budget, whatever they allow.
     SeveralBudgets { names: Vec<String> },
+    /// The eviction is refused for a reason that is no budget's, in the API server's words.
+    Refused { answer: String },
 }
 
 impl fmt::Display for Blocker {
@@ -53,6 +55,7 @@ impl fmt::Display for Obstacle {
             Self::SeveralBudgets { names } => {
                 write!(f, "it has more than one budget: {}", names.join(", "))
             }
+            Self::Refused { answer } => write!(f, "its eviction is refused: {answer}"),
         }
     }
 }

@@ -11,7 +11,7 @@ pub mod pods;
 pub mod request;
 pub mod timing;
 
-pub use budgets::{Blocker, Budgets};
+pub use budgets::{Blocker, Budgets, Obstacle};
 pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, Decision, Lift, complete, decide};
 pub use pods::{Eviction, Fate, Policy};

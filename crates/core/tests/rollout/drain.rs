@@ -518,7 +518,7 @@ fn events_name_what_blocks() {
         "node n: drain exceeded timeout: 1h0m0s. Will continue to retry. \
          n waits for pod shop/db-0 (budget shop/db allows 0 disruptions)"
     );
-    let plain = Pace::Overdue.event("n", &[]).unwrap();
+    let plain = Pace::Overdue.event("n", &[""; 0]).unwrap();
     assert_eq!(
         plain.message,
         "node n: drain exceeded timeout: 1h0m0s. Will continue to retry."
