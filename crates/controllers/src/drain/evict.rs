@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{EvictParams, ListParams};
 use kube::{Api, Client};
-use mco_core::drain::pods::full_name;
+use mco_core::drain::pods::{full_name, overstays};
 use mco_core::drain::{
     Blocker, Budgets, Completion, DrainRecord, Eviction, Obstacle, Policy, complete, pace,
 };
@@ -96,7 +96,7 @@ impl<'a> Attempt<'a> {
 
     pub async fn run(mut self) -> Result<Ended, Error> {
         let mut first_look = true;
-        let mut blockers: Vec<Blocker> = Vec::new();
+        let mut refusals: Vec<Blocker> = Vec::new();
         loop {
             let pods = self.pods().await?;
             self.look_up_daemon_sets(&pods).await?;
@@ -114,13 +114,18 @@ impl<'a> Attempt<'a> {
             }
             let Round { asked, refused } = self.ask(&eviction.evict).await;
             if asked > 0 {
-                blockers = self.blockers(&refused).await?;
-                let alarming = pace(self.record.since, self.cluster.now()).is_alarming();
-                let metrics = &self.cluster.options.metrics;
-                metrics.drain(self.node, alarming, blockers.len());
-                let what = describe(&blockers);
-                tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
+                refusals = self.refusals(&refused).await?;
             }
+            refusals.retain(|blocker| refused.iter().any(|pod| full_name(pod) == blocker.pod));
+            let blockers: Vec<Blocker> = self
+                .overstaying(&eviction.leaving)
+                .chain(refusals.iter().cloned())
+                .collect();
+            let alarming = pace(self.record.since, self.cluster.now()).is_alarming();
+            let metrics = &self.cluster.options.metrics;
+            metrics.drain(self.node, alarming, blockers.len());
+            let what = describe(&blockers);
+            tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
             if self.is_overtaken() {
                 return Ok(Ended::Overtaken);
             }
@@ -194,7 +199,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// What is behind the refusals: the budgets, or where none says no (any more), what the API server said.
-    async fn blockers(&self, refused: &[&Pod]) -> Result<Vec<Blocker>, Error> {
+    async fn refusals(&self, refused: &[&Pod]) -> Result<Vec<Blocker>, Error> {
         let namespaces: BTreeSet<&str> = refused
             .iter()
             .filter_map(|pod| pod.metadata.namespace.as_deref())
@@ -228,6 +233,18 @@ impl<'a> Attempt<'a> {
             }
         }
         Ok(blockers)
+    }
+
+    /// Pods that were asked to go long enough ago to be gone.
+    fn overstaying(&self, leaving: &[&Pod]) -> impl Iterator<Item = Blocker> {
+        let now = self.cluster.now();
+        leaving.iter().filter_map(move |pod| {
+            Some(Blocker {
+                node: self.node.to_owned(),
+                pod: full_name(pod),
+                obstacle: overstays(pod, now)?,
+            })
+        })
     }
 
     fn refusal(&self, pod: &Pod) -> Option<&Refusal> {

@@ -283,3 +283,30 @@ async fn a_refusal_that_is_no_budgets_is_named_and_alarms_and_other_pods_go() {
         assert!(text.contains(line), "{line} in {text}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_never_leaves_is_named() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let (clock, ahead) = movable_clock();
+    ahead.store(60, Ordering::Relaxed);
+    cluster.start_controllers_with(Options {
+        clock,
+        ..cluster.options()
+    });
+    namespace(&cluster, "shop").await;
+    let held = json!({"finalizers": ["example.com/backup"]});
+    pod(&cluster, "shop", "held", "worker-0", held).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let held = "pod shop/held (it is being deleted since ";
+    record_says(&cluster, "worker-0", held).await;
+    told(&cluster, "DrainBlocked", &[held, "held by example.com/backup"]).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch("held", &PatchParams::default(), &release)
+        .await
+        .unwrap();
+    cluster.updated("worker").await;
+}

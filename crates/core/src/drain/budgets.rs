@@ -6,6 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::pods::{full_name, phase};
@@ -32,6 +33,11 @@ pub enum Obstacle {
     SeveralBudgets { names: Vec<String> },
     /// The eviction is refused for a reason that is no budget's, in the API server's words.
     Refused { answer: String },
+    /// It was asked to go, and does not: its node's kubelet is silent, or somebody's finalizer holds it.
+    Leaving {
+        since: Timestamp,
+        finalizers: Vec<String>,
+    },
 }
 
 impl fmt::Display for Blocker {
@@ -56,6 +62,17 @@ impl fmt::Display for Obstacle {
                 write!(f, "it has more than one budget: {}", names.join(", "))
             }
             Self::Refused { answer } => write!(f, "its eviction is refused: {answer}"),
+            Self::Leaving { since, finalizers } => {
+                write!(
+                    f,
+                    "it is being deleted since {}",
+                    since.strftime("%Y-%m-%dT%H:%M:%SZ")
+                )?;
+                match finalizers.as_slice() {
+                    [] => Ok(()),
+                    held => write!(f, " and held by {}", held.join(", ")),
+                }
+            }
         }
     }
 }

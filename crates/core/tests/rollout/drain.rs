@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
-use mco_core::drain::pods::{Concern, Excuse, fate};
+use mco_core::drain::pods::{Concern, Excuse, fate, overstays};
 use mco_core::drain::timing::{RETRY, SLOW_RETRY};
 use mco_core::drain::{
     Budgets, Completion, Cordon, CordonOrigin, Decision, DrainRecord, Eviction, Fate, Lift, Pace, Policy,
@@ -523,4 +523,34 @@ fn events_name_what_blocks() {
         plain.message,
         "node n: drain exceeded timeout: 1h0m0s. Will continue to retry."
     );
+}
+
+#[test]
+fn a_pod_that_does_not_leave_is_an_obstacle_once_its_grace_period_is_well_over() {
+    let leaving = |extra: Value| -> Pod {
+        let mut metadata = json!({
+            "name": "a", "deletionTimestamp": at(130).to_string(), "deletionGracePeriodSeconds": 30,
+        });
+        for (key, value) in extra.as_object().into_iter().flatten() {
+            metadata[key] = value.clone();
+        }
+        from(json!({"metadata": metadata}))
+    };
+    let said = |pod: &Pod, now: i64| overstays(pod, at(now)).map(|obstacle| obstacle.to_string());
+    let plain = leaving(json!({}));
+    assert_eq!(said(&plain, 130), None, "the grace period ends");
+    assert_eq!(said(&plain, 140), None, "the kubelet may still tidy up");
+    let since = at(100).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    assert_eq!(
+        said(&plain, 141),
+        Some(format!("it is being deleted since {since}"))
+    );
+    assert_eq!(
+        said(&leaving(json!({"finalizers": ["example.com/backup"]})), 141),
+        Some(format!(
+            "it is being deleted since {since} and held by example.com/backup"
+        ))
+    );
+    let staying: Pod = from(json!({"metadata": {"name": "a"}}));
+    assert_eq!(said(&staying, 1_000), None);
 }
