@@ -98,6 +98,9 @@ impl<'a> Attempt<'a> {
         let mut first_look = true;
         let mut refusals: Vec<Blocker> = Vec::new();
         loop {
+            if self.is_overtaken() {
+                return Ok(Ended::Overtaken);
+            }
             let pods = self.pods().await?;
             self.look_up_daemon_sets(&pods).await?;
             let eviction = Eviction::of_pods(&pods, Policy::default(), |namespace, name| {
@@ -110,7 +113,8 @@ impl<'a> Attempt<'a> {
             if first_look {
                 let names: Vec<String> = eviction.evict.iter().map(|pod| full_name(pod)).collect();
                 info!(node = self.node, pods = names.join(", "), "moving pods away");
-                progress::report(self.cluster, self.node, &[Phase::Cordoned, Phase::Draining]).await;
+                let phases = [Phase::Cordoned, progress::draining(&self.record)];
+                progress::report(self.cluster, self.node, &phases).await;
             }
             let Round { asked, refused } = self.ask(&eviction.evict).await;
             if asked > 0 {
@@ -126,9 +130,6 @@ impl<'a> Attempt<'a> {
             metrics.drain(self.node, alarming, blockers.len());
             let what = describe(&blockers);
             tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
-            if self.is_overtaken() {
-                return Ok(Ended::Overtaken);
-            }
             let now = Instant::now();
             if now >= self.deadline {
                 return Ok(Ended::Blocked(blockers));
@@ -141,7 +142,7 @@ impl<'a> Attempt<'a> {
                 (_, true) => self.cluster.options.drain.eviction_retry,
             };
             first_look = false;
-            tokio::time::sleep(pause.min(self.deadline - now)).await;
+            self.rest_until(self.deadline.min(now + pause)).await;
         }
     }
 
@@ -272,6 +273,20 @@ impl<'a> Attempt<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Waits, but not when the node asks for something else meanwhile.
+    async fn rest_until(&self, end: Instant) {
+        loop {
+            let woken = self.cluster.queues.drain.woken_during_a_look();
+            if self.is_overtaken() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(end) => return,
+                () = woken => {}
+            }
+        }
     }
 
     /// Whether the node still asks for this drain and still is cordoned, as far as the watch knows.

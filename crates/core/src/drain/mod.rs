@@ -8,6 +8,7 @@ pub mod budgets;
 pub mod cordon;
 mod decide;
 pub mod pods;
+mod reason;
 pub mod request;
 pub mod timing;
 
@@ -15,5 +16,6 @@ pub use budgets::{Blocker, Budgets, Obstacle};
 pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, Decision, Lift, complete, decide};
 pub use pods::{Eviction, Fate, Policy};
+pub use reason::reason_patch;
 pub use request::{RequestError, Verb};
 pub use timing::{Pace, pace};
