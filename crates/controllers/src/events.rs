@@ -4,6 +4,7 @@
 //! counts different messages with one reason as repetitions of the first.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -86,15 +87,29 @@ impl Events {
 
 impl Writer {
     pub async fn run(mut self, client: Client) {
-        let mut said: HashMap<String, Instant> = HashMap::new();
+        let mut said = Said::default();
         while let Some(letter) = self.letters.recv().await {
-            let now = Instant::now();
-            said.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
             let key = format!("{:?} {:?}", letter.about, letter.event);
-            if said.insert(key, now).is_some() {
-                continue;
+            if said.is_news(key, Instant::now()) {
+                write(&client, letter).await;
             }
-            write(&client, letter).await;
+        }
+    }
+}
+
+/// What was said lately, and when. What is swallowed was not said: whatever goes on is said again from time to time.
+#[derive(Debug, Default)]
+struct Said(HashMap<String, Instant>);
+
+impl Said {
+    fn is_news(&mut self, what: String, now: Instant) -> bool {
+        self.0.retain(|_, at| now.duration_since(*at) < REPEAT_AFTER);
+        match self.0.entry(what) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(now);
+                true
+            }
         }
     }
 }
@@ -159,6 +174,16 @@ fn shortened(mut note: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_goes_on_is_said_every_five_minutes() {
+        let (start, mut said) = (Instant::now(), Said::default());
+        let minutes: Vec<u64> = (0..12)
+            .filter(|minute| said.is_news("blocked".to_owned(), start + Duration::from_mins(*minute)))
+            .collect();
+        assert_eq!(minutes, [0, 5, 10]);
+        assert!(said.is_news("something else".to_owned(), start + Duration::from_mins(11)));
+    }
 
     #[test]
     fn a_message_is_cut_between_characters() {

@@ -171,7 +171,7 @@ impl Inner {
             ),
             (
                 "mcc_drain_blocking_pods",
-                "Pods that disruption budgets keep on a node that is being drained",
+                "Pods that keep a node from being drained",
                 &self.drain_blockers,
             ),
             (

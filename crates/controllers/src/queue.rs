@@ -63,6 +63,7 @@ pub(crate) struct Queue<K> {
     patience: Patience,
     state: Mutex<State<K>>,
     changed: Notify,
+    woken_while_running: Notify,
 }
 
 #[derive(Debug)]
@@ -90,6 +91,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
                 due: BTreeSet::new(),
             }),
             changed: Notify::new(),
+            woken_while_running: Notify::new(),
         }
     }
 
@@ -101,12 +103,20 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
         let entry = state.entries.entry(key.clone()).or_default();
         let since = *entry.since.get_or_insert(now);
         if entry.running {
+            drop(state);
+            self.woken_while_running.notify_waiters();
             return;
         }
         let due = self.due(entry, since, now);
         state.schedule(key, due);
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// For looks that last long: ends when something happens to a key that is being looked at, perhaps another one,
+    /// counted from this call.
+    pub fn woken_during_a_look(&self) -> impl Future<Output = ()> {
+        self.woken_while_running.notified()
     }
 
     /// The next key that is due, as soon as it is.

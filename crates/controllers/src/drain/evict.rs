@@ -1,4 +1,4 @@
-//! One attempt to empty a node: asks for evictions, asks again where a budget says no, and waits for pods to leave.
+//! One attempt to empty a node: asks for evictions, asks again where the answer is no, and waits for pods to leave.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -9,8 +9,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{EvictParams, ListParams};
 use kube::{Api, Client};
-use mco_core::drain::pods::full_name;
-use mco_core::drain::{Blocker, Budgets, Completion, DrainRecord, Eviction, Policy, complete, pace};
+use mco_core::drain::pods::{full_name, overstays};
+use mco_core::drain::{
+    Blocker, Budgets, Completion, DrainRecord, Eviction, Obstacle, Policy, complete, pace,
+};
 use mco_core::node_progress::Phase;
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -26,6 +28,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LATER_LOOKS: Duration = Duration::from_secs(1);
 /// How many obstacles are written onto the node; more are not read.
 const OBSTACLES_SHOWN: usize = 3;
+/// What an admission policy says can be long, and the Node is read by everybody.
+const LONGEST_ANSWER: usize = 300;
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -48,25 +52,32 @@ pub(super) struct Attempt<'a> {
     daemon_sets: HashMap<String, bool>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Asked {
     /// It may take its whole grace period; asking again changes nothing.
     Accepted,
-    /// A budget said no; it may be asked again from then on.
-    Refused { again: Instant },
+    /// It may be asked again from then on.
+    Refused { again: Instant, refusal: Refusal },
 }
 
 /// One round of questions.
 struct Round<'p> {
     asked: usize,
-    /// All pods that a budget keeps, also those that were asked for before.
+    /// All pods that may not go, also those that were asked for before.
     refused: Vec<&'p Pod>,
 }
 
 enum Answer {
     Accepted,
     Gone,
-    Refused,
+    Refused(Refusal),
+}
+
+/// Why a pod may not go, as the API server says it.
+#[derive(Debug, Clone)]
+struct Refusal {
+    code: u16,
+    text: String,
 }
 
 impl<'a> Attempt<'a> {
@@ -85,8 +96,11 @@ impl<'a> Attempt<'a> {
 
     pub async fn run(mut self) -> Result<Ended, Error> {
         let mut first_look = true;
-        let mut blockers: Vec<Blocker> = Vec::new();
+        let mut refusals: Vec<Blocker> = Vec::new();
         loop {
+            if self.is_overtaken() {
+                return Ok(Ended::Overtaken);
+            }
             let pods = self.pods().await?;
             self.look_up_daemon_sets(&pods).await?;
             let eviction = Eviction::of_pods(&pods, Policy::default(), |namespace, name| {
@@ -99,20 +113,23 @@ impl<'a> Attempt<'a> {
             if first_look {
                 let names: Vec<String> = eviction.evict.iter().map(|pod| full_name(pod)).collect();
                 info!(node = self.node, pods = names.join(", "), "moving pods away");
-                progress::report(self.cluster, self.node, &[Phase::Cordoned, Phase::Draining]).await;
+                let phases = [Phase::Cordoned, progress::draining(&self.record)];
+                progress::report(self.cluster, self.node, &phases).await;
             }
-            let Round { asked, refused } = self.ask(&eviction.evict).await?;
+            let Round { asked, refused } = self.ask(&eviction.evict).await;
             if asked > 0 {
-                blockers = self.blockers(&refused).await?;
-                let what = describe(&blockers, &refused);
-                tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
-                let alarming = pace(self.record.since, self.cluster.now()).is_alarming();
-                let metrics = &self.cluster.options.metrics;
-                metrics.drain(self.node, alarming, refused.len());
+                refusals = self.refusals(&refused).await?;
             }
-            if self.is_overtaken() {
-                return Ok(Ended::Overtaken);
-            }
+            refusals.retain(|blocker| refused.iter().any(|pod| full_name(pod) == blocker.pod));
+            let blockers: Vec<Blocker> = self
+                .overstaying(&eviction.leaving)
+                .chain(refusals.iter().cloned())
+                .collect();
+            let alarming = pace(self.record.since, self.cluster.now()).is_alarming();
+            let metrics = &self.cluster.options.metrics;
+            metrics.drain(self.node, alarming, blockers.len());
+            let what = describe(&blockers);
+            tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
             let now = Instant::now();
             if now >= self.deadline {
                 return Ok(Ended::Blocked(blockers));
@@ -125,7 +142,7 @@ impl<'a> Attempt<'a> {
                 (_, true) => self.cluster.options.drain.eviction_retry,
             };
             first_look = false;
-            tokio::time::sleep(pause.min(self.deadline - now)).await;
+            self.rest_until(self.deadline.min(now + pause)).await;
         }
     }
 
@@ -139,8 +156,9 @@ impl<'a> Attempt<'a> {
         Ok(listed.items)
     }
 
-    /// Asks for the eviction of every pod whose time has come.
-    async fn ask<'p>(&mut self, pods: &[&'p Pod]) -> Result<Round<'p>, Error> {
+    /// Asks for the eviction of every pod whose time has come. One that is refused, for whatever reason, keeps no other
+    /// from going.
+    async fn ask<'p>(&mut self, pods: &[&'p Pod]) -> Round<'p> {
         let now = Instant::now();
         let client = &self.client;
         let requests: Vec<_> = pods
@@ -149,35 +167,40 @@ impl<'a> Attempt<'a> {
             .filter(|pod| match self.asked.get(&full_name(pod)) {
                 None => true,
                 Some(Asked::Accepted) => false,
-                Some(Asked::Refused { again }) => *again <= now,
+                Some(Asked::Refused { again, .. }) => *again <= now,
             })
             .map(|pod| async move { (full_name(pod), evict(client, pod).await) })
             .collect();
-        let answers: Vec<(String, Result<Answer, Error>)> = futures::stream::iter(requests)
+        let answers: Vec<(String, Answer)> = futures::stream::iter(requests)
             .buffer_unordered(EVICTIONS)
             .collect()
             .await;
         let asked = answers.len();
         for (pod, answer) in answers {
-            let outcome = match answer? {
+            let outcome = match answer {
                 Answer::Accepted | Answer::Gone => Asked::Accepted,
-                Answer::Refused => Asked::Refused {
+                Answer::Refused(refusal) => Asked::Refused {
                     again: now + self.cluster.options.drain.eviction_retry,
+                    refusal: self.as_before(&pod, refusal),
                 },
             };
             self.asked.insert(pod, outcome);
         }
-        let mut refused = Vec::new();
-        for pod in pods {
-            if matches!(self.asked.get(&full_name(pod)), Some(Asked::Refused { .. })) {
-                refused.push(*pod);
-            }
-        }
-        Ok(Round { asked, refused })
+        let is_refused = |pod: &&Pod| matches!(self.asked.get(&full_name(pod)), Some(Asked::Refused { .. }));
+        let refused = pods.iter().copied().filter(is_refused).collect();
+        Round { asked, refused }
     }
 
-    /// The budgets behind the refusals.
-    async fn blockers(&self, refused: &[&Pod]) -> Result<Vec<Blocker>, Error> {
+    /// The same refusal in other words (some name the request or the time) is told once.
+    fn as_before(&self, pod: &str, refusal: Refusal) -> Refusal {
+        match self.asked.get(pod) {
+            Some(Asked::Refused { refusal: before, .. }) if before.code == refusal.code => before.clone(),
+            _ => refusal,
+        }
+    }
+
+    /// What is behind the refusals: the budgets, or where none says no (any more), what the API server said.
+    async fn refusals(&self, refused: &[&Pod]) -> Result<Vec<Blocker>, Error> {
         let namespaces: BTreeSet<&str> = refused
             .iter()
             .filter_map(|pod| pod.metadata.namespace.as_deref())
@@ -193,7 +216,43 @@ impl<'a> Attempt<'a> {
                 )))?;
             budgets.extend(listed.items);
         }
-        Ok(Budgets::new(&budgets).blockers(self.node, refused.iter().copied()))
+        let (by_budget, otherwise): (Vec<&Pod>, Vec<&Pod>) = refused
+            .iter()
+            .partition(|pod| self.refusal(pod).is_some_and(Refusal::is_by_budget));
+        let mut blockers = Budgets::new(&budgets).blockers(self.node, by_budget.iter().copied());
+        let named: BTreeSet<String> = blockers.iter().map(|blocker| blocker.pod.clone()).collect();
+        for pod in by_budget.into_iter().chain(otherwise) {
+            let name = full_name(pod);
+            if let Some(refusal) = self.refusal(pod).filter(|_| !named.contains(&name)) {
+                blockers.push(Blocker {
+                    node: self.node.to_owned(),
+                    pod: name,
+                    obstacle: Obstacle::Refused {
+                        answer: refusal.text.clone(),
+                    },
+                });
+            }
+        }
+        Ok(blockers)
+    }
+
+    /// Pods that were asked to go long enough ago to be gone.
+    fn overstaying(&self, leaving: &[&Pod]) -> impl Iterator<Item = Blocker> {
+        let now = self.cluster.now();
+        leaving.iter().filter_map(move |pod| {
+            Some(Blocker {
+                node: self.node.to_owned(),
+                pod: full_name(pod),
+                obstacle: overstays(pod, now)?,
+            })
+        })
+    }
+
+    fn refusal(&self, pod: &Pod) -> Option<&Refusal> {
+        match self.asked.get(&full_name(pod)) {
+            Some(Asked::Refused { refusal, .. }) => Some(refusal),
+            _ => None,
+        }
     }
 
     async fn look_up_daemon_sets(&mut self, pods: &[Pod]) -> Result<(), Error> {
@@ -216,6 +275,20 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
+    /// Waits, but not when the node asks for something else meanwhile.
+    async fn rest_until(&self, end: Instant) {
+        loop {
+            let woken = self.cluster.queues.drain.woken_during_a_look();
+            if self.is_overtaken() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(end) => return,
+                () = woken => {}
+            }
+        }
+    }
+
     /// Whether the node still asks for this drain and still is cordoned, as far as the watch knows.
     fn is_overtaken(&self) -> bool {
         let Some(node) = self.cluster.nodes.get(self.node) else {
@@ -225,37 +298,43 @@ impl<'a> Attempt<'a> {
     }
 }
 
-async fn evict(client: &Client, pod: &Pod) -> Result<Answer, Error> {
+impl Refusal {
+    fn new(problem: kube::Error) -> Self {
+        let (code, text) = match problem {
+            kube::Error::Api(status) => (status.code, status.message.clone()),
+            other => (0, other.to_string()),
+        };
+        let text = match text.char_indices().nth(LONGEST_ANSWER) {
+            Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+            None => text,
+        };
+        Self { code, text }
+    }
+
+    /// Several budgets for one pod are answered as a failure of the server; that is as final as a budget that is used
+    /// up.
+    fn is_by_budget(&self) -> bool {
+        self.code == 429 || self.code == 500 && self.text.contains("PodDisruptionBudget")
+    }
+}
+
+async fn evict(client: &Client, pod: &Pod) -> Answer {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     match pods.evict(name, &EvictParams::default()).await {
         Ok(_) => {
             debug!(pod = %full_name(pod), "eviction accepted");
-            Ok(Answer::Accepted)
+            Answer::Accepted
         }
-        Err(problem) if is_not_found(&problem) => Ok(Answer::Gone),
-        Err(kube::Error::Api(status)) if status.code == 429 => Ok(Answer::Refused),
-        // Several budgets for one pod are answered so; that is as final as a budget that is used up.
-        Err(kube::Error::Api(status))
-            if status.code == 500 && status.message.contains("PodDisruptionBudget") =>
-        {
-            Ok(Answer::Refused)
-        }
-        Err(problem) => Err(Error::api(format!("evicting pod {}", full_name(pod)))(problem)),
+        Err(problem) if is_not_found(&problem) => Answer::Gone,
+        Err(problem) => Answer::Refused(Refusal::new(problem)),
     }
 }
 
 /// What the drain waits for, for people; none while nothing is in its way.
-fn describe(blockers: &[Blocker], refused: &[&Pod]) -> Option<String> {
+fn describe(blockers: &[Blocker]) -> Option<String> {
     let mut what: Vec<String> = blockers.iter().map(Blocker::what).collect();
-    if what.is_empty() {
-        // The budgets have changed since they said no.
-        what = refused
-            .iter()
-            .map(|pod| format!("pod {}", full_name(pod)))
-            .collect();
-    }
     what.sort();
     let more = what.len().saturating_sub(OBSTACLES_SHOWN);
     what.truncate(OBSTACLES_SHOWN);

@@ -5,6 +5,7 @@
 mod evict;
 mod progress;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
-use crate::error::{Error, is_not_found};
+use crate::error::{Class, Error, is_not_found};
 use crate::events::Reporter;
 use crate::patches;
 use crate::queue::Again;
@@ -40,9 +41,12 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             Decision::Nothing => return Ok(Again::OnChange),
             Decision::Cordon(record) => {
                 info!(node = name, request = record.request, cordon = ?record.cordon, "keeping new work away");
-                node = match write(&cluster, &node, decision.patch()).await? {
-                    Some(written) => written,
-                    None => return Ok(Again::OnChange),
+                let patch = without_reason(&node, decision.patch());
+                // Whose cordon it is was decided from what the node said, so it must still say that. Each other round
+                // needs somebody else's write, so this ends.
+                node = match write_unchanged(&cluster, &node, patch.unwrap_or_default()).await? {
+                    Guarded::Written(node) | Guarded::Changed(node) => node,
+                    Guarded::Gone => return Ok(Again::OnChange),
                 };
             }
             Decision::Disown(_) => {
@@ -64,28 +68,42 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
 /// Moves the node's pods away for as long as one attempt lasts.
 async fn empty(cluster: &Cluster, node: Arc<Node>, record: &DrainRecord) -> Result<Again, Error> {
     let name = node.metadata.name.clone().unwrap_or_default();
-    let attempt = Attempt::new(cluster, &name, record);
-    match attempt.run().await? {
-        evict::Ended::Empty => finish(cluster, &name, record).await,
+    match Attempt::new(cluster, &name, record).run().await {
+        Ok(evict::Ended::Empty) => finish(cluster, &name, record).await,
         // Something else is asked for now; the change itself has woken this node.
-        evict::Ended::Overtaken => Ok(Again::After(Duration::ZERO)),
-        evict::Ended::Blocked(blockers) => {
-            let pace = pace(record.since, cluster.now());
-            let metrics = &cluster.options.metrics;
-            metrics.drain(&name, pace.is_alarming(), blockers.len());
-            if let Some(event) = pace.event(&name, &blockers) {
-                warn!(node = name, "{}", event.message);
-                cluster.events.tell(Reporter::Rollout, node.as_ref(), event);
-            }
+        Ok(evict::Ended::Overtaken) => Ok(Again::After(Duration::ZERO)),
+        Ok(evict::Ended::Blocked(blockers)) => {
+            cluster.options.metrics.drain(
+                &name,
+                pace(record.since, cluster.now()).is_alarming(),
+                blockers.len(),
+            );
             // An attempt asks budgets every few seconds, so the next one may follow at once until it is clear that
             // something blocks for good.
-            let again = match pace {
+            let again = match warn_if_slow(cluster, &node, record, &blockers) {
                 Pace::Fresh => Duration::ZERO,
-                Pace::Slow | Pace::Overdue => pace.retry_after(),
+                pace @ (Pace::Slow | Pace::Overdue) => pace.retry_after(),
             };
             Ok(Again::After(again))
         }
+        Err(problem) => {
+            let pace = warn_if_slow(cluster, &node, record, &[&problem]);
+            // The attempt ended before it was known which pods are in the way.
+            cluster.options.metrics.drain(&name, pace.is_alarming(), 0);
+            Err(problem)
+        }
     }
+}
+
+/// Tells people about a drain that takes long, however its last attempt ended.
+fn warn_if_slow(cluster: &Cluster, node: &Node, record: &DrainRecord, obstacles: &[impl Display]) -> Pace {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let pace = pace(record.since, cluster.now());
+    if let Some(event) = pace.event(name, obstacles) {
+        warn!(node = name, "{}", event.message);
+        cluster.events.tell(Reporter::Rollout, node, event);
+    }
+    pace
 }
 
 /// All pods are gone: tells the daemon, unless somebody let work in again meanwhile.
@@ -103,8 +121,8 @@ async fn finish(cluster: &Cluster, name: &str, record: &DrainRecord) -> Result<A
         cluster.nodes.learn(node);
         return Ok(Again::After(Duration::ZERO));
     }
-    let precondition = json!({"metadata": {"resourceVersion": node.metadata.resource_version}});
-    let patch = completion.patch().map(|patch| patches::both(patch, precondition));
+    let patch = without_reason(&node, completion.patch());
+    let patch = patch.map(|patch| patches::both(patch, precondition(&node)));
     if write(cluster, &Arc::new(node), patch).await?.is_some() {
         let took = Duration::try_from(cluster.now().duration_since(record.since)).unwrap_or_default();
         info!(
@@ -132,6 +150,10 @@ async fn give_back(
         // The last thing about this update, so the mark of nodes that wait for one goes with it.
         (Some(patch), Some(untaint)) => Some(patches::both(patch, untaint)),
         (patch, _) => patch,
+    };
+    let patch = match drain::reason_patch(node, None) {
+        Some(_) => without_reason(node, patch).map(|patch| patches::both(patch, precondition(node))),
+        None => patch,
     };
     if write(cluster, node, patch).await?.is_some() {
         match lift {
@@ -187,6 +209,44 @@ async fn write(
     }
 }
 
+/// How a write ended that must not happen to another node than the one that was looked at.
+enum Guarded {
+    Written(Arc<Node>),
+    /// It has changed meanwhile; this is what it is now.
+    Changed(Arc<Node>),
+    Gone,
+}
+
+async fn write_unchanged(cluster: &Cluster, node: &Arc<Node>, patch: Value) -> Result<Guarded, Error> {
+    let guarded = patches::both(patch, precondition(node));
+    match write(cluster, node, Some(guarded)).await {
+        Ok(Some(written)) => Ok(Guarded::Written(written)),
+        Ok(None) => Ok(Guarded::Gone),
+        Err(problem) if problem.class() == Class::Conflict => {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let read = cluster.api::<Node>().get_opt(name).await;
+            let Some(now) = read.map_err(Error::api(format!("reading node {name}")))? else {
+                return Ok(Guarded::Gone);
+            };
+            cluster.nodes.learn(now.clone());
+            Ok(Guarded::Changed(Arc::new(now)))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+fn precondition(node: &Node) -> Value {
+    json!({"metadata": {"resourceVersion": node.metadata.resource_version}})
+}
+
+/// A patch that also takes back what we have made the node's reason say.
+fn without_reason(node: &Node, patch: Option<Value>) -> Option<Value> {
+    match (patch, drain::reason_patch(node, None)) {
+        (Some(patch), Some(reason)) => Some(patches::both(patch, reason)),
+        (patch, _) => patch,
+    }
+}
+
 /// Remembers on the node what its drain waits for, so that people see it there, in the pool's status and in plans.
 async fn tell_obstacle(
     cluster: &Cluster,
@@ -197,7 +257,7 @@ async fn tell_obstacle(
     if record.waiting_for == waiting_for {
         return Ok(());
     }
-    let Some(node) = cluster.nodes.get(name) else {
+    let Some(mut node) = cluster.nodes.get(name) else {
         return Ok(());
     };
     if let Some(what) = &waiting_for {
@@ -208,6 +268,16 @@ async fn tell_obstacle(
     }
     record.waiting_for = waiting_for;
     let patch = json!({"metadata": {"annotations": {annotation::DRAIN_RECORD: record.to_annotation()}}});
-    write(cluster, &node, Some(patch)).await?;
+    loop {
+        let Some(reason) = drain::reason_patch(&node, record.waiting_for.as_deref()) else {
+            write(cluster, &node, Some(patch)).await?;
+            break;
+        };
+        match write_unchanged(cluster, &node, patches::both(patch.clone(), reason)).await? {
+            Guarded::Changed(now) if drain::complete(&now, record) != Completion::Overtaken => node = now,
+            Guarded::Changed(_) | Guarded::Written(_) | Guarded::Gone => break,
+        }
+    }
+    progress::report(cluster, name, &[progress::draining(record)]).await;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::Patch;
 use mco_api::MachineConfigNode;
+use mco_core::drain::DrainRecord;
 use mco_core::node_progress::{self, Phase};
 use serde_json::json;
 use tracing::debug;
@@ -13,6 +14,16 @@ use crate::patches;
 
 /// The daemon writes the same list; whoever comes second reads it again.
 const ATTEMPTS: usize = 4;
+
+/// The step of a drain that is under way.
+pub(super) fn draining(record: &DrainRecord) -> Phase {
+    match &record.waiting_for {
+        Some(what) => Phase::DrainBlocked {
+            waits_for: what.clone(),
+        },
+        None => Phase::Draining,
+    }
+}
 
 /// Reports steps in one write. The list of conditions has several writers, so it is read before and guarded by its
 /// version.

@@ -95,8 +95,13 @@ impl Cluster {
 
     pub fn start_controllers_with(&mut self, options: Options) {
         let service = Counting::new(self.server.service(), self.writes.clone());
+        self.start_controllers_through(Client::new(service, "default"), options);
+    }
+
+    /// With a client that may do more than the ordinary one.
+    pub fn start_controllers_through(&mut self, client: Client, options: Options) {
         let stop = CancellationToken::new();
-        let run = mco_controllers::run(Client::new(service, "default"), options, stop.clone());
+        let run = mco_controllers::run(client, options, stop.clone());
         self.controllers = Some(Controllers {
             stop,
             task: tokio::spawn(run),

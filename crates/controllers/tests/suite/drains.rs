@@ -1,12 +1,18 @@
 //! Draining nodes that run pods, with budgets that say no.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Api;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
-use mco_api::MachineConfigPool;
+use kube::client::Body;
+use kube::{Api, Client};
+use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_controllers::{Clock, DrainTiming, Options};
 use mco_testkit::fleet::Behaviour;
 use serde_json::{Value, json};
 
@@ -178,4 +184,251 @@ async fn a_node_whose_target_is_taken_back_during_a_blocked_drain_is_given_back(
     assert_eq!(node.spec.unwrap_or_default().unschedulable, None);
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
     assert!(pods.get_opt("db-0").await.unwrap().is_some(), "nothing was lost");
+}
+
+async fn namespace(cluster: &Cluster, name: &str) {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    cluster.create(&namespace).await;
+}
+
+/// A clock that can be put forward, by seconds.
+fn movable_clock() -> (Clock, Arc<AtomicI64>) {
+    let ahead: Arc<AtomicI64> = Arc::default();
+    let read = Arc::clone(&ahead);
+    let clock =
+        Clock::new(move || Timestamp::now() + SignedDuration::from_secs(read.load(Ordering::Relaxed)));
+    (clock, ahead)
+}
+
+/// The API as somebody sees it whom an admission policy keeps from evicting one pod.
+fn denying(client: Client, pod: &'static str) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            if !request.uri().path().ends_with(&format!("/pods/{pod}/eviction")) {
+                return client.send(request).await;
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                "message": "admission policy keep-it denies this",
+            });
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = http::StatusCode::FORBIDDEN;
+            Ok(response)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Waits for an event with this reason whose text has all of these in it.
+async fn told(cluster: &Cluster, reason: &str, texts: &[&str]) {
+    let events: Api<k8s_openapi::api::events::v1::Event> =
+        Api::namespaced(cluster.client.clone(), mco_api::vocabulary::names::NAMESPACE);
+    eventually(&format!("an event {reason} says {texts:?}"), || async {
+        let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+        events
+            .items
+            .into_iter()
+            .find(|event| {
+                let note = event.note.as_deref().unwrap_or_default();
+                event.reason.as_deref() == Some(reason) && texts.iter().all(|text| note.contains(text))
+            })
+            .map(|_| ())
+    })
+    .await;
+}
+
+async fn record_says(cluster: &Cluster, node: &str, text: &str) {
+    eventually(&format!("the record of {node} says {text}"), || async {
+        let node = cluster.node(node).await;
+        Cluster::annotation(&node, "drain-record")
+            .contains(text)
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_that_is_no_budgets_is_named_and_alarms_and_other_pods_go() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let (clock, ahead) = movable_clock();
+    cluster.start_controllers_with(Options {
+        drain_client: Some(denying(cluster.client.clone(), "kept")),
+        clock,
+        ..cluster.options()
+    });
+    namespace(&cluster, "shop").await;
+    pod(&cluster, "shop", "kept", "worker-0", json!({})).await;
+    pod(&cluster, "shop", "web", "worker-0", json!({})).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let refusal = "pod shop/kept (its eviction is refused: admission policy keep-it denies this)";
+    record_says(&cluster, "worker-0", refusal).await;
+    told(&cluster, "DrainBlocked", &[refusal]).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
+    eventually("the other pod is gone", || async {
+        pods.get_opt("web").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    ahead.store(2 * 3_600, Ordering::Relaxed);
+    told(&cluster, "DrainFailed", &["drain exceeded timeout", refusal]).await;
+    let text = cluster.metrics.encode().unwrap();
+    for line in [
+        "mcc_drain_err{node=\"worker-0\"} 1",
+        "mcc_drain_blocking_pods{node=\"worker-0\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_never_leaves_is_named() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let (clock, ahead) = movable_clock();
+    ahead.store(60, Ordering::Relaxed);
+    cluster.start_controllers_with(Options {
+        clock,
+        ..cluster.options()
+    });
+    namespace(&cluster, "shop").await;
+    let held = json!({"finalizers": ["example.com/backup"]});
+    pod(&cluster, "shop", "held", "worker-0", held).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let held = "pod shop/held (it is being deleted since ";
+    record_says(&cluster, "worker-0", held).await;
+    told(&cluster, "DrainBlocked", &[held, "held by example.com/backup"]).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch("held", &PatchParams::default(), &release)
+        .await
+        .unwrap();
+    cluster.updated("worker").await;
+}
+
+/// A pod that a budget keeps on `worker-0`.
+async fn kept_by_a_budget(cluster: &Cluster) -> Api<PodDisruptionBudget> {
+    namespace(cluster, "shop").await;
+    pod(cluster, "shop", "db", "worker-0", json!({})).await;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), "shop");
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": {"name": "db"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "db"}}},
+    }))
+    .unwrap();
+    budgets.create(&PostParams::default(), &budget).await.unwrap();
+    budgets
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nodes_reason_and_its_machine_config_node_say_what_the_drain_waits_for() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let budgets = kept_by_a_budget(&cluster).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let waits = "the drain waits for pod shop/db (budget shop/db allows 0 disruptions)";
+    eventually("the reason names pod and budget", || async {
+        let node = cluster.node("worker-0").await;
+        (Cluster::annotation(&node, "reason") == waits).then_some(())
+    })
+    .await;
+    eventually("the MachineConfigNode names them", || async {
+        let object: MachineConfigNode = cluster.api().get("worker-0").await.unwrap();
+        let conditions = object.status.unwrap_or_default().conditions;
+        let drained = conditions.into_iter().find(|one| one.type_ == "Drained")?;
+        (drained.status == "Unknown" && drained.message.ends_with(waits)).then_some(())
+    })
+    .await;
+    let room = Patch::Merge(json!({"spec": {"maxUnavailable": 1}}));
+    budgets.patch("db", &PatchParams::default(), &room).await.unwrap();
+    eventually("the reason is taken back with the end of the drain", || async {
+        let node = cluster.node("worker-0").await;
+        let drained = Cluster::annotation(&node, "lastAppliedDrain").starts_with("drain-");
+        let given_back = Cluster::annotation(&node, "state") == "Done";
+        (drained || given_back).then(|| assert_eq!(Cluster::annotation(&node, "reason"), ""))
+    })
+    .await;
+    cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncordon_during_a_blocked_drain_is_noticed_although_nobody_is_to_be_asked_yet() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let hours = Duration::from_hours(5);
+    cluster.start_controllers_with(Options {
+        drain: DrainTiming {
+            attempt: hours,
+            eviction_retry: hours,
+            ..DrainTiming::default()
+        },
+        ..cluster.options()
+    });
+    kept_by_a_budget(&cluster).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    record_says(&cluster, "worker-0", "budget shop/db").await;
+    let uncordoned: Node = cluster
+        .patch("worker-0", json!({"spec": {"unschedulable": null}}))
+        .await;
+    assert_eq!(uncordoned.spec.unwrap_or_default().unschedulable, None);
+    eventually("the node is cordoned again", || async {
+        cluster
+            .node("worker-0")
+            .await
+            .spec
+            .unwrap_or_default()
+            .unschedulable
+    })
+    .await;
+}
+
+/// The API, where a person cordons `worker-0` just before the drain controller's first write to it arrives.
+fn cordoning_first(client: Client) -> Client {
+    let cordoned: Arc<AtomicBool> = Arc::default();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, cordoned) = (client.clone(), Arc::clone(&cordoned));
+        async move {
+            let uri = request.uri();
+            let by_drain = uri
+                .query()
+                .is_some_and(|query| query.contains("fieldManager=machine-config-controller-drain"));
+            if by_drain && uri.path().ends_with("/nodes/worker-0") && !cordoned.swap(true, Ordering::Relaxed)
+            {
+                let patch = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+                let nodes: Api<Node> = Api::all(client.clone());
+                nodes.patch("worker-0", &PatchParams::default(), &patch).await?;
+            }
+            client.send(request).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cordon_that_somebody_makes_just_before_ours_stays_theirs() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let client = cordoning_first(cluster.client.clone());
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.pool("worker").await);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let new = cluster.retargeted("worker", &before).await;
+    let node = eventually("the node has the new config", || async {
+        let node = cluster.node("worker-0").await;
+        let done = Cluster::annotation(&node, "state") == "Done"
+            && Cluster::annotation(&node, "currentConfig") == new;
+        done.then_some(node)
+    })
+    .await;
+    assert_eq!(node.spec.unwrap_or_default().unschedulable, Some(true));
 }

@@ -6,12 +6,13 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::pods::{full_name, phase};
 use crate::selector::Selector;
 
-/// A pod that cannot be evicted now, and the budgets that say so.
+/// A pod that does not go now, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocker {
@@ -30,6 +31,13 @@ pub enum Obstacle {
     BudgetNotCounted { name: String },
     /// The eviction API refuses pods with more than one budget, whatever they allow.
     SeveralBudgets { names: Vec<String> },
+    /// The eviction is refused for a reason that is no budget's, in the API server's words.
+    Refused { answer: String },
+    /// It was asked to go, and does not: its node's kubelet is silent, or somebody's finalizer holds it.
+    Leaving {
+        since: Timestamp,
+        finalizers: Vec<String>,
+    },
 }
 
 impl fmt::Display for Blocker {
@@ -52,6 +60,18 @@ impl fmt::Display for Obstacle {
             Self::BudgetNotCounted { name } => write!(f, "budget {name} is being recounted"),
             Self::SeveralBudgets { names } => {
                 write!(f, "it has more than one budget: {}", names.join(", "))
+            }
+            Self::Refused { answer } => write!(f, "its eviction is refused: {answer}"),
+            Self::Leaving { since, finalizers } => {
+                write!(
+                    f,
+                    "it is being deleted since {}",
+                    since.strftime("%Y-%m-%dT%H:%M:%SZ")
+                )?;
+                match finalizers.as_slice() {
+                    [] => Ok(()),
+                    held => write!(f, " and held by {}", held.join(", ")),
+                }
             }
         }
     }

@@ -8,12 +8,14 @@ pub mod budgets;
 pub mod cordon;
 mod decide;
 pub mod pods;
+mod reason;
 pub mod request;
 pub mod timing;
 
-pub use budgets::{Blocker, Budgets};
+pub use budgets::{Blocker, Budgets, Obstacle};
 pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, Decision, Lift, complete, decide};
 pub use pods::{Eviction, Fate, Policy};
+pub use reason::reason_patch;
 pub use request::{RequestError, Verb};
 pub use timing::{Pace, pace};

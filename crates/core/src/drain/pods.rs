@@ -4,9 +4,15 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::budgets::Obstacle;
 
 /// What the kubelet marks pods with that it made from files on the node; nobody else can remove those.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// A kubelet needs some seconds to tidy up after the grace period.
+const OVERSTAYS_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 /// What the user of a drain has agreed to. The default is what updates have always used: only what would come back at
 /// once stays.
@@ -147,6 +153,17 @@ pub fn fate(pod: &Pod, policy: Policy, daemon_set_exists: impl Fn(&str, &str) ->
         concern = Some(Concern::Unmanaged);
     }
     concern.map_or(Fate::Evict, Fate::EvictAlthough)
+}
+
+/// What keeps a pod that should have gone by now; none while it may still take its time.
+pub fn overstays(pod: &Pod, now: Timestamp) -> Option<Obstacle> {
+    // The time of deletion is when the grace period ends, not when somebody asked.
+    let end = pod.metadata.deletion_timestamp.as_ref()?.0;
+    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or_default();
+    (now.duration_since(end) > OVERSTAYS_AFTER).then(|| Obstacle::Leaving {
+        since: end.checked_sub(SignedDuration::from_secs(grace)).unwrap_or(end),
+        finalizers: pod.metadata.finalizers.clone().unwrap_or_default(),
+    })
 }
 
 /// `namespace/name`, as people write it.

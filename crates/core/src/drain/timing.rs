@@ -1,12 +1,12 @@
 //! When a drain that did not succeed is tried again, and when somebody should be told. Counted from the start that is
 //! recorded on the Node, so that a restarted controller goes on where it was.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::events;
 
-use super::budgets::Blocker;
 use crate::rollout::Event;
 
 /// One attempt ends after this long; what is still there is left for the next.
@@ -58,7 +58,7 @@ impl Pace {
     }
 
     /// What to tell about the node, if anything: how long it takes and what is in the way.
-    pub fn event(self, node: &str, blockers: &[Blocker]) -> Option<Event> {
+    pub fn event(self, node: &str, obstacles: &[impl Display]) -> Option<Event> {
         let (reason, message) = match self {
             Self::Fresh => return None,
             Self::Slow => (
@@ -70,10 +70,10 @@ impl Pace {
                 format!("node {node}: drain exceeded timeout: 1h0m0s. Will continue to retry."),
             ),
         };
-        let blockers: Vec<String> = blockers.iter().map(ToString::to_string).collect();
+        let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
         Some(Event::warning(
             reason,
-            [message, blockers.join("; ")].join(" ").trim_end().to_owned(),
+            [message, obstacles.join("; ")].join(" ").trim_end().to_owned(),
         ))
     }
 }

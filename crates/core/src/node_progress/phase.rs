@@ -20,6 +20,10 @@ pub enum Phase {
     },
     Cordoned,
     Draining,
+    /// The drain does not get on.
+    DrainBlocked {
+        waits_for: String,
+    },
     Drained,
     DrainNotRequired,
     /// Files and operating system are being put in place.
@@ -98,7 +102,11 @@ impl Phase {
                 status::UNKNOWN,
                 format!("Update Failed during the Checks phase: {error}"),
             ),
-            Self::Cordoned | Self::Draining | Self::Drained | Self::DrainNotRequired => self.evacuation(node),
+            Self::Cordoned
+            | Self::Draining
+            | Self::DrainBlocked { .. }
+            | Self::Drained
+            | Self::DrainNotRequired => self.evacuation(node),
             Self::Applying(applied) => applying(status::UNKNOWN, *applied),
             Self::Applied(applied) => applying(status::TRUE, *applied),
             Self::RebootPending => alone(
@@ -150,6 +158,11 @@ impl Phase {
                 type_::DRAINED,
                 status::UNKNOWN,
                 format!("Running work is being moved away from node {node}"),
+            ),
+            Self::DrainBlocked { waits_for } => (
+                type_::DRAINED,
+                status::UNKNOWN,
+                format!("Running work is being moved away from node {node}; the drain waits for {waits_for}"),
             ),
             Self::Drained => (type_::DRAINED, status::TRUE, format!("Node {node} is drained")),
             _ => (

@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
-use mco_core::drain::pods::{Concern, Excuse, fate};
+use mco_core::drain::pods::{Concern, Excuse, fate, overstays};
 use mco_core::drain::timing::{RETRY, SLOW_RETRY};
 use mco_core::drain::{
     Budgets, Completion, Cordon, CordonOrigin, Decision, DrainRecord, Eviction, Fate, Lift, Pace, Policy,
-    complete, cordon, decide, pace,
+    complete, cordon, decide, pace, reason_patch,
 };
 use serde_json::{Value, json};
 
@@ -518,9 +518,108 @@ fn events_name_what_blocks() {
         "node n: drain exceeded timeout: 1h0m0s. Will continue to retry. \
          n waits for pod shop/db-0 (budget shop/db allows 0 disruptions)"
     );
-    let plain = Pace::Overdue.event("n", &[]).unwrap();
+    let plain = Pace::Overdue.event("n", &[""; 0]).unwrap();
     assert_eq!(
         plain.message,
         "node n: drain exceeded timeout: 1h0m0s. Will continue to retry."
     );
+}
+
+#[test]
+fn a_pod_that_does_not_leave_is_an_obstacle_once_its_grace_period_is_well_over() {
+    let leaving = |extra: Value| -> Pod {
+        let mut metadata = json!({
+            "name": "a", "deletionTimestamp": at(130).to_string(), "deletionGracePeriodSeconds": 30,
+        });
+        for (key, value) in extra.as_object().into_iter().flatten() {
+            metadata[key] = value.clone();
+        }
+        from(json!({"metadata": metadata}))
+    };
+    let said = |pod: &Pod, now: i64| overstays(pod, at(now)).map(|obstacle| obstacle.to_string());
+    let plain = leaving(json!({}));
+    assert_eq!(said(&plain, 130), None, "the grace period ends");
+    assert_eq!(said(&plain, 140), None, "the kubelet may still tidy up");
+    let since = at(100).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    assert_eq!(
+        said(&plain, 141),
+        Some(format!("it is being deleted since {since}"))
+    );
+    assert_eq!(
+        said(&leaving(json!({"finalizers": ["example.com/backup"]})), 141),
+        Some(format!(
+            "it is being deleted since {since} and held by example.com/backup"
+        ))
+    );
+    let staying: Pod = from(json!({"metadata": {"name": "a"}}));
+    assert_eq!(said(&staying, 1_000), None);
+}
+
+#[test]
+fn the_reason_is_the_controllers_only_while_the_daemon_waits_and_has_said_nothing() {
+    let node = |state: &str, reason: &str, told: Option<&str>| {
+        let mut record = record("drain-b", 5, CordonOrigin::Made);
+        record.waiting_for = told.map(str::to_owned);
+        let mut node = asking("drain-b", "uncordon-a", true, Some(&record));
+        let annotations = node.metadata.annotations.get_or_insert_default();
+        annotations.insert(key("state"), state.to_owned());
+        annotations.insert(key("reason"), reason.to_owned());
+        node
+    };
+    let (a, b) = ("the drain waits for pod a", "the drain waits for pod b");
+    let cases = [
+        (
+            "something blocks",
+            node("Working", "", None),
+            Some("pod a"),
+            Some(a),
+        ),
+        (
+            "it is told already",
+            node("Working", a, Some("pod a")),
+            Some("pod a"),
+            None,
+        ),
+        (
+            "something else blocks",
+            node("Working", a, Some("pod a")),
+            Some("pod b"),
+            Some(b),
+        ),
+        (
+            "nothing blocks any more",
+            node("Working", a, Some("pod a")),
+            None,
+            Some(""),
+        ),
+        ("nothing ever blocked", node("Working", "", None), None, None),
+        (
+            "the daemon has failed",
+            node("Degraded", "disk full", Some("pod a")),
+            Some("pod b"),
+            None,
+        ),
+        (
+            "the daemon fails without words",
+            node("Degraded", "", None),
+            Some("pod a"),
+            None,
+        ),
+        (
+            "the daemon's words stay",
+            node("Working", "disk full", Some("pod a")),
+            None,
+            None,
+        ),
+        (
+            "our words under another state",
+            node("Degraded", a, Some("pod a")),
+            Some("pod a"),
+            Some(""),
+        ),
+    ];
+    for (name, node, waiting_for, expected) in cases {
+        let expected = expected.map(|text| json!({"metadata": {"annotations": {key("reason"): text}}}));
+        assert_eq!(reason_patch(&node, waiting_for), expected, "{name}");
+    }
 }
