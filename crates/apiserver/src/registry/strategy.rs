@@ -447,8 +447,10 @@ fn specification_changed(definition: &Definition, old: &Object, new: &Object) ->
 }
 
 fn same_but_for_common(old: &Object, new: &Object, has_status: bool) -> bool {
-    let counts = |field: &str| {
-        !matches!(field, "metadata" | "apiVersion" | "kind") && !(has_status && field == "status")
+    let counts = |field: &str| match field {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => !has_status,
+        _ => true,
     };
     let old = old.iter().filter(|(field, _)| counts(field));
     old.eq(new.iter().filter(|(field, _)| counts(field)))

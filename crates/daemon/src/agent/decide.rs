@@ -99,7 +99,9 @@ pub enum DrainStep {
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecisionError {
-    #[error("neither the node nor its disk says which config it has")]
+    #[error(
+        "neither the node nor its disk says which config it has; if the machine was not installed by this cluster, name the one to compare it with in the node's annotation machineconfiguration.openshift.io/currentConfig"
+    )]
     NoCurrentConfig,
 }
 

@@ -156,6 +156,17 @@ async fn a_machine_that_was_never_installed_says_what_is_missing() {
             "neither the node nor its disk says which config it has",
         )
         .await;
+    // Whoever knows says so: then the machine is compared, and taken over when it is right.
+    world
+        .annotate(
+            "machineconfiguration.openshift.io/currentConfig",
+            "rendered-worker-1",
+        )
+        .await;
+    world.target(&first).await;
+    world.until_failing("Degraded", "unexpected on-disk state").await;
+    world.write("/etc/a", "1\n");
+    world.until_done(&first).await;
     world.stop_daemon().await;
 }
 
