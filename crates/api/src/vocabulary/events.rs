@@ -9,6 +9,8 @@ pub mod rollout {
     pub const ANNOTATION_CHANGE: &str = "AnnotationChange";
     pub const DEFERRING_OPERATOR_NODE_UPDATE: &str = "DeferringOperatorNodeUpdate";
     pub const SELECTING_ALL: &str = "SelectingAll";
+    /// The pool's settings let no machine go. Ours alone; other implementations only log it.
+    pub const FAILED_ROLLOUT: &str = "FailedRollout";
 }
 
 /// By the controller that drains, about Nodes.

@@ -290,7 +290,10 @@ fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
 
 /// Whether the only news is the time stamps of managers: such a write changes nothing and is not made.
 fn only_times_differ(old: &Object, new: &Object) -> bool {
-    fn but_for<'a>(object: &'a Object, skipped: &'static str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    fn but_for<'a>(
+        object: &'a Object,
+        skipped: &'static str,
+    ) -> impl Iterator<Item = (&'a String, &'a Value)> {
         object.iter().filter(move |(field, _)| *field != skipped)
     }
     let (Some(old_metadata), Some(new_metadata)) = (meta::metadata(old), meta::metadata(new)) else {

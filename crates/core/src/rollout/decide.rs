@@ -61,6 +61,18 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
     if pool.is_paused() {
         return held_for(plan, pool, &HeldReason::Paused);
     }
+    if let Some(objection) = pool
+        .pool
+        .spec
+        .max_unavailable
+        .as_ref()
+        .and_then(budget::objection)
+    {
+        let message = format!("MachineConfigPool {}: {objection}", pool.name);
+        plan.events
+            .push(Event::warning(events::rollout::FAILED_ROLLOUT, message.clone()));
+        plan.problem = Some(message);
+    }
     let limit = max_unavailable(
         pool.name,
         pool.pool.spec.max_unavailable.as_ref(),
@@ -68,10 +80,7 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
     );
     match limit {
         Ok(limit) => plan.budget.limit = limit,
-        Err(error) => {
-            plan.problem = Some(format!("MachineConfigPool {}: {error}", pool.name));
-            return held_for(plan, pool, &HeldReason::Problem);
-        }
+        Err(_) => return held_for(plan, pool, &HeldReason::Problem),
     }
     plan.budget.taken = taken(pool);
     keep_house(&mut plan, view, pool, &target);

@@ -251,6 +251,9 @@ impl PoolPlan {
         if self.sent().next().is_some() || self.held.iter().any(moving) {
             return None;
         }
+        if let Some(problem) = &self.problem {
+            return Some(problem.clone());
+        }
         let waits_for_budget = self.held.iter().any(|held| held.reason == HeldReason::Budget);
         let mut obstacles: Vec<String> = Vec::new();
         for held in &self.held {

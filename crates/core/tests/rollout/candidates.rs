@@ -323,7 +323,16 @@ fn pools_that_nobody_may_touch() {
         assert_eq!(plan.actions, [], "{name}");
         assert_eq!(held(&plan), expected, "{name}");
         assert_eq!(plan.problem.as_deref(), problem, "{name}");
-        assert_eq!(plan.events, [], "{name}");
+        let told: Vec<(&str, &str)> = plan
+            .events
+            .iter()
+            .map(|event| (event.reason.as_str(), event.message.as_str()))
+            .collect();
+        let expected: Vec<_> = problem
+            .map(|problem| ("FailedRollout", problem))
+            .into_iter()
+            .collect();
+        assert_eq!(told, expected, "{name}");
     }
 }
 
