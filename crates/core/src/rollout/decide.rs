@@ -1,9 +1,11 @@
 //! Which nodes go next. A pure function of the [`View`]; the same view always gives the same [`Plan`].
 //!
-//! Three rules explain most of it:
+//! Four rules explain most of it:
 //! - *Starting* a node needs room in the budget, and a node counts once, whatever is wrong with it.
 //! - *Steering* a node that is already under way, or that failed there, needs no room: it has its place in the budget
 //!   until it is done, and going to the newest target at once saves it a second interruption.
+//! - A node that holds a place although it works (its disk has drifted) takes no second one, and at most as many as the
+//!   budget has places are on their way.
 //! - A cordon keeps a node from being started, not from being steered, and is never lifted here.
 
 use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
@@ -114,6 +116,7 @@ fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
                 (true, true) => TakenBy::FailedUpdate,
                 (false, _) => TakenBy::Other,
             },
+            why: node.unready(),
         })
         .collect()
 }
@@ -172,19 +175,20 @@ fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Ta
     plan.budget.limit = limit;
     let deferred = operator_node_to_defer(view, pool, &waiting);
     let mut used = len(plan.budget.taken.len());
+    let idle = waiting.iter().filter(|node| node.holds_a_slot()).count();
+    // Those that are away, or will be because of us. Nodes that only hold their place until it is their turn, because
+    // their daemon failed or has not reported, still do their work, so they wait for these and not for each other.
+    let mut away = used - len(idle);
     let mut deferral_counts = false;
     for node in waiting {
-        // A node that holds a place already, because its daemon failed or has not reported, takes no second one.
-        let fits = if node.holds_a_slot() {
-            used <= limit
-        } else {
-            used < limit
-        };
+        let holds = node.holds_a_slot();
+        let fits = if holds { away < limit } else { used < limit };
         if deferred == Some(node.name) {
             deferral_counts = fits;
             plan.held.push(held(node, HeldReason::OperatorNode));
         } else if fits {
-            used += i64::from(!node.holds_a_slot());
+            used += i64::from(!holds);
+            away += 1;
             plan.actions.push(send(node, target, Because::Turn));
         } else {
             plan.held.push(held(node, when_full.clone()));

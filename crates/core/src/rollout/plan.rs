@@ -2,7 +2,7 @@
 //!
 //! It decides nothing; [`super::decide`] fills it and an executor obeys it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use mco_api::vocabulary::taints;
@@ -59,6 +59,9 @@ impl Budget {
 pub struct Taken {
     pub node: String,
     pub by: TakenBy,
+    /// What its kubelet or its cordon says, unless it takes work.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -244,8 +247,8 @@ impl PoolPlan {
         })
     }
 
-    /// Why nothing moves although nodes wait: what takes the budget, or what keeps each waiting node back. `None` while
-    /// something moves or nobody waits.
+    /// Why nothing moves although the pool is not done: what takes the budget, what keeps each waiting node back, which
+    /// updated node takes no work. `None` while something moves or everything is as it should be.
     pub fn stalled(&self) -> Option<String> {
         let moving = |held: &Held| matches!(held.reason, HeldReason::InProgress | HeldReason::JoiningPool(_));
         if self.sent().next().is_some() || self.held.iter().any(moving) {
@@ -254,32 +257,32 @@ impl PoolPlan {
         if let Some(problem) = &self.problem {
             return Some(problem.clone());
         }
-        let waits_for_budget = self.held.iter().any(|held| held.reason == HeldReason::Budget);
+        let taken: HashMap<&str, &Taken> = self
+            .budget
+            .taken
+            .iter()
+            .map(|taken| (taken.node.as_str(), taken))
+            .collect();
         let mut obstacles: Vec<String> = Vec::new();
+        let mut queued: Vec<String> = Vec::new();
         for held in &self.held {
-            let obstacle = match &held.reason {
-                HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) | HeldReason::DrainBlocked(_) => {
-                    held.to_string()
-                }
+            let taken = taken.get(held.node.as_str());
+            match (&held.reason, taken) {
+                (
+                    HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) | HeldReason::DrainBlocked(_),
+                    _,
+                ) => obstacles.push(held.to_string()),
                 // Already says which node.
-                HeldReason::NotReady(why) => why.clone(),
-                _ => continue,
-            };
-            obstacles.push(obstacle);
+                (HeldReason::NotReady(why), _) => obstacles.push(why.clone()),
+                (HeldReason::UpToDate, Some(taken)) => obstacles.push(match &taken.why {
+                    Some(why) => format!("{why}, though it is updated"),
+                    None => format!("node {} is updated but not available", held.node),
+                }),
+                (HeldReason::Budget, Some(_)) => queued.push(format!("{held} and counts as away")),
+                _ => {}
+            }
         }
-        if waits_for_budget {
-            let taken: HashSet<&str> = self
-                .budget
-                .taken
-                .iter()
-                .map(|taken| taken.node.as_str())
-                .collect();
-            let silent = self
-                .held
-                .iter()
-                .filter(|held| held.reason == HeldReason::UpToDate && taken.contains(held.node.as_str()));
-            obstacles.extend(silent.map(|held| format!("node {} is updated but not available", held.node)));
-        }
+        obstacles.append(&mut queued);
         if obstacles.is_empty() {
             return None;
         }

@@ -154,9 +154,30 @@ fn who_goes_and_how_much_room_there_was() {
         ),
         (
             "two degraded at an older config and room for one",
-            "n1 v0/v0 Degraded; n2 v0/v0 Degraded",
+            "n1 v0/v0 Degraded; n2 v0/v0 Degraded; n3 v0/v0",
+            1,
+            "n1",
+            0,
+        ),
+        (
+            "a degraded node waits for the one that is on its way",
+            "n1 v0/v1 Working; n2 v0/v0 Degraded",
             1,
             "",
+            0,
+        ),
+        (
+            "a degraded node waits while somebody else's cordon takes the place",
+            "n1 v0/v0 cordoned; n2 v0/v0 Degraded",
+            1,
+            "",
+            0,
+        ),
+        (
+            "three degraded at an older config and room for two",
+            "n1 v0/v0 Degraded; n2 v0/v0 Degraded; n3 v0/v0 Degraded; n4 v0/v0",
+            2,
+            "n1 n2",
             0,
         ),
         (
@@ -575,7 +596,17 @@ fn nothing_moves_and_the_plan_says_why() {
         (
             "an updated node that is away",
             "n1 v1/v1 NotReady; n2 v0/v0",
-            Some("node n1 is updated but not available"),
+            Some("node n1 is reporting NotReady=False, though it is updated"),
+        ),
+        (
+            "an updated node that somebody cordoned, and nobody waits",
+            "n1 v1/v1 cordoned; n2 v1/v1",
+            Some("node n1 is reporting Unschedulable, though it is updated"),
+        ),
+        (
+            "nodes that wait and hold a place are named after what they wait for",
+            "n1 v0/v0 Degraded; n2 v0/v1 Degraded why=disk",
+            Some("node n2 fails on this config: disk; node n1 waits for its turn and counts as away"),
         ),
         (
             "many",
