@@ -87,7 +87,8 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
     plan.budget.taken = taken(pool);
     keep_house(&mut plan, view, pool, &target);
     choose(&mut plan, view, pool, &target);
-    announce(&mut plan, &target);
+    let announcement = plan.announcement(|_| true);
+    plan.events.extend(announcement);
     plan
 }
 
@@ -103,7 +104,19 @@ fn held_for(mut plan: PoolPlan, pool: &PoolView<'_>, reason: &HeldReason) -> Poo
             _ => held(node, reason.clone()),
         })
         .collect();
+    if let Some(target) = &target {
+        let arrived = pool.members.iter().filter(|node| node.is_updated_to(target));
+        release(&mut plan, arrived);
+    }
     plan
+}
+
+/// Nodes that wait for nothing take work again, also where nobody may be sent.
+fn release<'n, 'a: 'n>(plan: &mut PoolPlan, nodes: impl Iterator<Item = &'n NodeView<'a>>) {
+    let tainted = nodes.filter(|node| node.has_update_taint());
+    plan.actions.extend(tainted.map(|node| Action::RemoveUpdateTaint {
+        node: node.name.to_owned(),
+    }));
 }
 
 fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
@@ -135,9 +148,7 @@ fn keep_house(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target:
             });
         }
         if node.is_updated_to(target) {
-            if node.has_update_taint() {
-                plan.actions.push(Action::RemoveUpdateTaint { node: name() });
-            }
+            release(plan, [node].into_iter());
         } else if !node.is_sent_to(target) && !node.has_update_taint() {
             plan.actions.push(Action::AddUpdateTaint { node: name() });
         }
@@ -259,27 +270,6 @@ fn operator_node_to_defer<'a>(
     let operator = view.operator_node.filter(|_| pool.name == MASTER)?;
     let others_wait = waiting.len() > 1 && waiting.iter().any(|node| node.name == operator);
     others_wait.then_some(operator)
-}
-
-fn announce(plan: &mut PoolPlan, target: &Target) {
-    let sent: Vec<&str> = plan.sent().collect();
-    let what = match sent.as_slice() {
-        [] => return,
-        [node] => format!("Targeted node {node} to MachineConfig: {}", target.config),
-        nodes => format!(
-            "Set target for {} nodes to MachineConfig: {}",
-            nodes.len(),
-            target.config
-        ),
-    };
-    let event = match &target.image {
-        None => Event::normal(events::rollout::SET_DESIRED_CONFIG, what),
-        Some(image) => Event::normal(
-            events::rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE,
-            format!("{what} / Image: {image}"),
-        ),
-    };
-    plan.events.push(event);
 }
 
 fn send(node: &NodeView<'_>, target: &Target, because: Because) -> Action {

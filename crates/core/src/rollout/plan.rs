@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use mco_api::vocabulary::taints;
+use mco_api::vocabulary::{events, taints};
 use serde::{Deserialize, Serialize};
 
 use super::target::Target;
@@ -245,6 +245,38 @@ impl PoolPlan {
             Action::SetDesired { node, .. } => Some(node.as_str()),
             _ => None,
         })
+    }
+
+    /// What to tell about the nodes that are sent, as far as `written` says that they really were.
+    pub(super) fn announcement(&self, written: impl Fn(&str) -> bool) -> Option<Event> {
+        let target = self.target.as_ref()?;
+        let sent: Vec<&str> = self.sent().filter(|node| written(node)).collect();
+        let what = match sent.as_slice() {
+            [] => return None,
+            [node] => format!("Targeted node {node} to MachineConfig: {}", target.config),
+            nodes => format!(
+                "Set target for {} nodes to MachineConfig: {}",
+                nodes.len(),
+                target.config
+            ),
+        };
+        Some(match &target.image {
+            None => Event::normal(events::rollout::SET_DESIRED_CONFIG, what),
+            Some(image) => Event::normal(
+                events::rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE,
+                format!("{what} / Image: {image}"),
+            ),
+        })
+    }
+
+    /// The events of this plan once it was carried out: of the nodes to be sent, only those that were written are told.
+    pub fn events_after(&self, written: impl Fn(&str) -> bool) -> Vec<Event> {
+        let planned = self.announcement(|_| true);
+        let others = self
+            .events
+            .iter()
+            .filter(|event| Some(*event) != planned.as_ref());
+        others.cloned().chain(self.announcement(written)).collect()
     }
 
     /// Why nothing moves although the pool is not done: what takes the budget, what keeps each waiting node back, which

@@ -341,7 +341,13 @@ fn pools_that_nobody_may_touch() {
     ];
     for (name, pool, expected, problem) in cases {
         let plan = plan_worker(&pool, &fleet);
-        assert_eq!(plan.actions, [], "{name}");
+        assert_eq!(plan.sent().count(), 0, "{name}");
+        let over = if name == "nothing rendered" {
+            ""
+        } else {
+            "untaint:n3"
+        };
+        assert_eq!(chores(&plan), over, "{name}: only what is over is cleaned up");
         assert_eq!(held(&plan), expected, "{name}");
         assert_eq!(plan.problem.as_deref(), problem, "{name}");
         let told: Vec<(&str, &str)> = plan
@@ -438,6 +444,24 @@ fn events_tell_who_was_sent_where() {
         message("n1 v0/v0; n2 v0/v0; n3 v0/v0"),
         event("Set target for 2 nodes to MachineConfig: v1")
     );
+}
+
+#[test]
+fn a_node_that_could_not_be_written_is_not_told_of() {
+    let plan = plan_worker(
+        &pool("worker", "v1", json!({"maxUnavailable": 2})),
+        &nodes("n1 v0/v0; n2 v0/v0"),
+    );
+    let told = |written: &[&str]| -> Vec<String> {
+        let events = plan.events_after(|node| written.contains(&node));
+        events.into_iter().map(|event| event.message).collect()
+    };
+    assert_eq!(
+        told(&["n1", "n2"]),
+        ["Set target for 2 nodes to MachineConfig: v1"]
+    );
+    assert_eq!(told(&["n2"]), ["Targeted node n2 to MachineConfig: v1"]);
+    assert_eq!(told(&[]), [""; 0]);
 }
 
 #[test]
