@@ -11,6 +11,8 @@ pub mod rollout {
     pub const SELECTING_ALL: &str = "SelectingAll";
     /// The pool's settings let no machine go. Ours alone; other implementations only log it.
     pub const FAILED_ROLLOUT: &str = "FailedRollout";
+    /// Several custom pools want the node. Ours alone; other implementations only log it.
+    pub const CONTESTED_NODE: &str = "ContestedNode";
 }
 
 /// By the controller that drains, about Nodes.
