@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
 use mco_core::pools::{Membership, NodePools};
+use mco_core::rollout::ContestedNode;
 use parking_lot::RwLock;
 use tracing::warn;
 
@@ -27,6 +28,26 @@ pub(crate) struct Home {
     pub pool: Option<String>,
     /// A custom pool that wants this control-plane node and does not get it.
     pub ignored: Option<String>,
+    /// Custom pools that all want the node, so that none gets it.
+    pub contested: Vec<String>,
+}
+
+impl Home {
+    /// What to tell about a node that came here from `old`: only the change is news.
+    pub fn dispute_since(&self, old: &Self, node: &str) -> Option<ContestedNode> {
+        (!self.contested.is_empty() && self.contested != old.contested).then(|| ContestedNode {
+            node: node.to_owned(),
+            pools: self.contested.clone(),
+        })
+    }
+}
+
+/// What new selectors changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moves {
+    /// Pools that lost or won a node.
+    pub pools: BTreeSet<String>,
+    pub contested: Vec<ContestedNode>,
 }
 
 impl Default for Members {
@@ -55,13 +76,13 @@ impl Members {
         home
     }
 
-    /// The pools' selectors changed. Returns the pools that lost or won a node. The nodes are asked for when no other can
-    /// be placed meanwhile, so that an older state never overwrites a newer one.
+    /// The pools' selectors changed. The nodes are asked for when no other can be placed meanwhile, so that an older
+    /// state never overwrites a newer one.
     pub fn rebuild<'a>(
         &self,
         pools: impl IntoIterator<Item = &'a MachineConfigPool>,
         nodes: impl FnOnce() -> Vec<Arc<Node>>,
-    ) -> BTreeSet<String> {
+    ) -> Moves {
         let mut state = self.state.write();
         state.selectors = NodePools::new(pools);
         for (pool, problem) in state.selectors.unreadable() {
@@ -70,14 +91,16 @@ impl Members {
                 "spec.nodeSelector cannot be read, so the pool has no nodes: {problem}"
             );
         }
-        let mut affected = BTreeSet::new();
+        let mut moves = Moves::default();
         for node in nodes() {
             let (old, new) = state.place(&node);
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            moves.contested.extend(new.dispute_since(&old, name));
             if old.pool != new.pool {
-                affected.extend([old.pool, new.pool].into_iter().flatten());
+                moves.pools.extend([old.pool, new.pool].into_iter().flatten());
             }
         }
-        affected
+        moves
     }
 
     pub fn home(&self, node: &str) -> Home {
@@ -99,15 +122,12 @@ impl State {
             Membership::Member { pool, ignored } => Home {
                 pool: Some(pool.to_owned()),
                 ignored: ignored.map(str::to_owned),
+                contested: Vec::new(),
             },
-            Membership::Contested { pools } => {
-                warn!(
-                    node = name,
-                    ?pools,
-                    "several custom pools select this node, so it is left alone"
-                );
-                Home::default()
-            }
+            Membership::Contested { pools } => Home {
+                contested: pools.into_iter().map(str::to_owned).collect(),
+                ..Home::default()
+            },
         };
         let old = self
             .homes
@@ -172,10 +192,32 @@ mod tests {
         let moved = [pool("worker", "worker"), pool("infra", "other")];
         let nodes = [node("a", &["worker"]), node("b", &["worker", "infra"])];
         let affected = members.rebuild(&moved, || nodes.map(Arc::new).to_vec());
-        assert_eq!(affected, ["infra".to_owned(), "worker".to_owned()].into());
+        assert_eq!(affected.pools, ["infra".to_owned(), "worker".to_owned()].into());
         assert_eq!(members.of("worker"), ["a", "b"]);
         assert_eq!(members.remove("a").pool.as_deref(), Some("worker"));
         assert_eq!(members.of("worker"), ["b"]);
         assert_eq!(members.home("a"), Home::default());
+    }
+
+    #[test]
+    fn a_node_that_several_pools_want_is_told_once_per_dispute() {
+        let members = Members::default();
+        let pools = [pool("infra", "infra"), pool("gpu", "gpu")];
+        members.rebuild(&pools, Vec::new);
+        let news = |node: &Node| {
+            let (old, new) = members.place(node);
+            new.dispute_since(&old, "a")
+                .map(|contested| contested.to_string())
+        };
+        let contested = node("a", &["infra", "gpu"]);
+        let text = "node a belongs to 2 custom roles, cannot proceed with this Node";
+        assert_eq!(news(&contested).as_deref(), Some(text));
+        assert_eq!(news(&contested), None, "a heartbeat is no news");
+        assert_eq!(news(&node("a", &["infra"])), None);
+        assert_eq!(members.of("infra"), ["a"]);
+        let other = [pool("infra", "infra"), pool("gpu", "infra")];
+        let moves = members.rebuild(&other, || vec![Arc::new(node("a", &["infra"]))]);
+        assert_eq!(moves.contested.len(), 1, "{moves:?}");
+        assert_eq!(moves.pools, ["infra".to_owned()].into());
     }
 }

@@ -15,6 +15,7 @@ use crate::cluster::Cluster;
 use crate::error::{Error, is_already_there, is_not_found};
 use crate::patches;
 use crate::queue::Again;
+use crate::rollout;
 
 const MANAGER: &str = "machine-config-controller-nodes";
 
@@ -33,6 +34,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         }
         return Ok(Again::OnChange);
     };
+    rollout::release(&cluster, &node).await?;
     let wanted = wanted(&cluster, &node);
     match known {
         None => {

@@ -1,6 +1,6 @@
 //! Rolls a pool's target out to its nodes, as [`mco_core::rollout`] plans it, and reports how far it has come.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,17 +48,17 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     if let Some(problem) = &plan.problem {
         warn!(pool = name, "{problem}");
     }
-    let carried_out = carry_out(&cluster, &plan).await;
+    let (written, carried_out) = carry_out(&cluster, &plan).await;
     forget_stale_build(&cluster, &known).await;
     // What was just written counts.
     let again = match Known::gather(&cluster, &name) {
         Some(known) => report(&cluster, &known, &plan).await?,
         None => Again::OnChange,
     };
-    for event in &plan.events {
+    for event in plan.events_after(|node| written.contains(node)) {
         cluster
             .events
-            .tell(Reporter::Rollout, known.pool().as_ref(), event.clone());
+            .tell(Reporter::Rollout, known.pool().as_ref(), event);
     }
     carried_out.map(|()| again)
 }
@@ -165,8 +165,8 @@ async fn operator_node(cluster: &Cluster, known: &Known) -> Option<String> {
     }
 }
 
-/// Writes each node once. One that cannot be written does not keep the others.
-async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> Result<(), Error> {
+/// Writes each node once, and says which were written. One that cannot be written does not keep the others.
+async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> (HashSet<String>, Result<(), Error>) {
     let mut by_node: BTreeMap<&str, Vec<&Action>> = BTreeMap::new();
     for action in &plan.actions {
         by_node.entry(action.node()).or_default().push(action);
@@ -185,34 +185,60 @@ async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> Result<(), Error> {
         let nodes = &nodes;
         async move {
             let Some(node) = cluster.nodes.get(name) else {
-                return Ok(());
+                return Ok(None);
             };
             let Some(patch) = merge_patch(&node, actions.iter().copied()) else {
-                return Ok(());
+                return Ok(None);
             };
             tell(&plan.pool, &actions);
-            write(cluster, nodes, name, &patch).await
+            let written = write(cluster, nodes, name, &patch).await?;
+            Ok(written.then(|| name.to_owned()))
         }
     });
     let writes: Vec<_> = writes.collect();
-    let outcomes: Vec<Result<(), Error>> = futures::stream::iter(writes)
+    let outcomes: Vec<Result<Option<String>, Error>> = futures::stream::iter(writes)
         .buffer_unordered(WRITES)
         .collect()
         .await;
-    outcomes.into_iter().collect()
+    let mut written = HashSet::new();
+    let mut problem = Ok(());
+    for outcome in outcomes {
+        match outcome {
+            Ok(node) => written.extend(node),
+            Err(error) => problem = problem.and(Err(error)),
+        }
+    }
+    (written, problem)
 }
 
-async fn write(cluster: &Cluster, nodes: &Api<Node>, name: &str, patch: &Value) -> Result<(), Error> {
+/// A node that no pool has waits for no update of ours.
+pub(crate) async fn release(cluster: &Cluster, node: &Node) -> Result<(), Error> {
+    let name = name_of(&node.metadata);
+    let release = Action::RemoveUpdateTaint {
+        node: name.to_owned(),
+    };
+    if cluster.members.home(name).pool.is_none()
+        && NodeView::new(node).has_update_taint()
+        && let Some(patch) = merge_patch(node, [&release])
+    {
+        info!(node = name, "no pool has the node, so its update is over");
+        write(cluster, &cluster.api::<Node>(), name, &patch).await?;
+    }
+    Ok(())
+}
+
+/// Whether the node is still there to be written.
+async fn write(cluster: &Cluster, nodes: &Api<Node>, name: &str, patch: &Value) -> Result<bool, Error> {
     match nodes
         .patch(name, &patches::by(MANAGER), &Patch::Merge(patch))
         .await
     {
         Ok(written) => {
             cluster.nodes.learn(written);
-            Ok(())
+            Ok(true)
         }
         // It left meanwhile.
-        Err(problem) if is_not_found(&problem) => Ok(()),
+        Err(problem) if is_not_found(&problem) => Ok(false),
         Err(problem) => Err(Error::api(format!("writing node {name}"))(problem)),
     }
 }

@@ -13,6 +13,7 @@ use mco_api::machine_config_pool::MachineConfigPoolSpec;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::annotations::{self, node as annotation};
 use mco_api::vocabulary::conditions::{machine_config_node as condition, pool as pool_condition};
+use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
 use mco_api::vocabulary::names;
 use mco_api::{
@@ -21,7 +22,8 @@ use mco_api::{
 };
 use mco_core::boot_images;
 use mco_core::retention;
-use mco_core::rollout::changes;
+use mco_core::rollout::{ContestedNode, Event, changes};
+use tracing::warn;
 
 use crate::cluster::{Cluster, WHOLE};
 use crate::events::Reporter;
@@ -40,11 +42,14 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
     };
     if selector_changed {
         let pools = cluster.pools.all();
-        let affected = cluster
+        let moves = cluster
             .members
             .rebuild(pools.iter().map(Arc::as_ref), || cluster.nodes.all());
-        for pool in affected {
+        for pool in moves.pools {
             cluster.queues.rollout.wake(pool);
+        }
+        for contested in &moves.contested {
+            tell_of_dispute(cluster, contested);
         }
         for node in cluster.nodes.all() {
             cluster
@@ -143,6 +148,9 @@ pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
             .metrics
             .pool_alert(&name, new_home.ignored.is_some());
     }
+    if let Some(contested) = new_home.dispute_since(&old_home, &name) {
+        tell_of_dispute(cluster, &contested);
+    }
     let matters = match (change.old, change.new) {
         (Some(old), Some(new)) => changes::matter(old, new),
         _ => true,
@@ -201,6 +209,23 @@ pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
         for event in changes::annotation_events(old, new) {
             cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
         }
+    }
+}
+
+/// No pool counts a contested node, so whoever misses it finds the reason on the node and on each pool that wants it.
+fn tell_of_dispute(cluster: &Cluster, contested: &ContestedNode) {
+    let message = format!("{contested}: {}", contested.pools.join(", "));
+    warn!(node = contested.node, "{message}");
+    let event = Event::warning(events::rollout::CONTESTED_NODE, message);
+    if let Some(node) = cluster.nodes.get(&contested.node) {
+        cluster
+            .events
+            .tell(Reporter::Rollout, node.as_ref(), event.clone());
+    }
+    for pool in contested.pools.iter().filter_map(|name| cluster.pools.get(name)) {
+        cluster
+            .events
+            .tell(Reporter::Rollout, pool.as_ref(), event.clone());
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::extensions::{self, KernelType};
 use crate::pools;
 use crate::problem::{InvalidObject, Problem};
+use crate::rollout::budget;
 use crate::selector::Selector;
 
 /// The highest file mode a MachineConfig may set: setuid, setgid and sticky bits are not ours to give.
@@ -168,7 +169,11 @@ pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
             _ => {}
         }
     }
-    if problems.is_empty() && !inherits_from_worker(pool) {
+    let selectors_are_sound = problems.is_empty();
+    if let Some(objection) = pool.spec.max_unavailable.as_ref().and_then(budget::objection) {
+        problems.push(Problem::new("spec.maxUnavailable", objection).with_hint(budget::HINT));
+    }
+    if selectors_are_sound && !inherits_from_worker(pool) {
         problems.push(
             Problem::new(
                 "spec.machineConfigSelector",
@@ -488,6 +493,35 @@ mod tests {
                 "spec.config.ignition.version: invalid version. Supported spec versions: 2.2,3.0,3.1,3.2,3.3,3.4,3.5"
             ]
         );
+    }
+
+    #[test]
+    fn a_limit_that_would_stop_the_pool_is_refused_with_what_to_use() {
+        let admitted = |limit: Value| {
+            let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {
+                "machineConfigSelector": {"matchLabels": {labels::ROLE: "worker"}}, "maxUnavailable": limit}}))
+            .unwrap();
+            admit_pool(&pool)
+        };
+        for good in [json!(0), json!(3), json!("0%"), json!("10%"), json!("100%")] {
+            assert!(admitted(good.clone()).is_ok(), "{good}");
+        }
+        for bad in [
+            json!(-1),
+            json!("-50%"),
+            json!("abc"),
+            json!("60"),
+            json!("40 %"),
+            json!(""),
+        ] {
+            let invalid = admitted(bad.clone()).expect_err(&bad.to_string());
+            let [problem] = invalid.problems.as_slice() else {
+                panic!("{invalid}")
+            };
+            assert_eq!(problem.path, "spec.maxUnavailable");
+            assert!(problem.message.contains(&bad.to_string()), "{invalid}");
+            assert!(problem.hint.as_ref().unwrap().contains("\"10%\""), "{invalid}");
+        }
     }
 
     #[test]

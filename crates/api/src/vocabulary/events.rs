@@ -9,6 +9,10 @@ pub mod rollout {
     pub const ANNOTATION_CHANGE: &str = "AnnotationChange";
     pub const DEFERRING_OPERATOR_NODE_UPDATE: &str = "DeferringOperatorNodeUpdate";
     pub const SELECTING_ALL: &str = "SelectingAll";
+    /// The pool's settings let no machine go. Ours alone; other implementations only log it.
+    pub const FAILED_ROLLOUT: &str = "FailedRollout";
+    /// Several custom pools want the node. Ours alone; other implementations only log it.
+    pub const CONTESTED_NODE: &str = "ContestedNode";
 }
 
 /// By the controller of registry settings, about mirror sets and image policies. Ours alone; others only log.

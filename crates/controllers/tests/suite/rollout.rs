@@ -112,6 +112,27 @@ async fn a_paused_pool_is_rendered_but_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_leaves_every_pool_loses_the_taint_of_its_update() {
+    let cluster = Cluster::start(2, Behaviour::default()).await;
+    let taint = json!([{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}]);
+    let _: k8s_openapi::api::core::v1::Node = cluster
+        .patch(
+            "worker-0",
+            json!({
+                "metadata": {"labels": {"node-role.kubernetes.io/worker": null}},
+                "spec": {"taints": taint},
+            }),
+        )
+        .await;
+    eventually("the node is free of the taint", || async {
+        let node = cluster.node("worker-0").await;
+        let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+        taints.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_changes_is_rendered_every_two_seconds() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;

@@ -10,6 +10,28 @@ pub struct BudgetError {
     pub value: String,
 }
 
+/// What to write instead of a limit that is refused.
+pub const HINT: &str = "use a number like 2 without quotes or a percentage like \"10%\"; 0 and \"0%\" mean 1, and \
+                        spec.paused stops a rollout";
+
+/// Why this limit never lets a machine go, whatever the size of the pool; `None` for a useful one.
+pub fn objection(setting: &IntOrString) -> Option<String> {
+    let negative = |limit: &dyn std::fmt::Display| {
+        Some(format!(
+            "maxUnavailable: {limit} is negative, so no machine is ever updated"
+        ))
+    };
+    match setting {
+        IntOrString::Int(count) if *count < 0 => negative(count),
+        IntOrString::Int(_) => None,
+        IntOrString::String(text) => match percentage(text) {
+            Ok(percent) if percent < 0 => negative(&format_args!("{text:?}")),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        },
+    }
+}
+
 /// The pool's limit. Nobody can stop a rollout with 0 (pausing does that), so 0 means 1; a negative number means that
 /// no machine is ever free to go. Control-plane machines go one at a time whatever the pool says: they hold the
 /// cluster's own data, and two of three away at once lose its quorum.
@@ -67,6 +89,8 @@ mod tests {
                 Some(IntOrString::Int(-1)),
                 Ok(-1),
             ),
+            ("a negative percentage lets nobody go", text("-50%"), Ok(-2)),
+            ("zero percent cannot stop a rollout either", text("0%"), Ok(1)),
             ("half", text("50%"), Ok(2)),
             ("rounded down", text("60%"), Ok(2)),
             ("rounded down to nothing", text("10%"), Ok(1)),
@@ -81,6 +105,29 @@ mod tests {
                 value: value.to_owned(),
             });
             assert_eq!(max_unavailable("worker", setting.as_ref(), 4), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_stops_a_pool_for_ever_is_objected_to() {
+        let text = |text: &str| IntOrString::String(text.to_owned());
+        for useful in [
+            IntOrString::Int(0),
+            IntOrString::Int(7),
+            text("0%"),
+            text("50%"),
+            text("150%"),
+        ] {
+            assert_eq!(objection(&useful), None, "{useful:?}");
+        }
+        for (useless, expected) in [
+            (IntOrString::Int(-1), "-1 is negative"),
+            (text("-50%"), "\"-50%\" is negative"),
+            (text("abc"), "\"abc\" is neither a number nor a percentage"),
+            (text("60"), "\"60\" is neither a number nor a percentage"),
+        ] {
+            let objection = objection(&useless).unwrap();
+            assert!(objection.contains(expected), "{objection}");
         }
     }
 

@@ -1,9 +1,11 @@
 //! Which nodes go next. A pure function of the [`View`]; the same view always gives the same [`Plan`].
 //!
-//! Three rules explain most of it:
+//! Four rules explain most of it:
 //! - *Starting* a node needs room in the budget, and a node counts once, whatever is wrong with it.
 //! - *Steering* a node that is already under way, or that failed there, needs no room: it has its place in the budget
 //!   until it is done, and going to the newest target at once saves it a second interruption.
+//! - A node that holds a place although it works (its disk has drifted) takes no second one, and at most as many as the
+//!   budget has places are on their way.
 //! - A cordon keeps a node from being started, not from being steered, and is never lifted here.
 
 use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
@@ -61,6 +63,18 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
     if pool.is_paused() {
         return held_for(plan, pool, &HeldReason::Paused);
     }
+    if let Some(objection) = pool
+        .pool
+        .spec
+        .max_unavailable
+        .as_ref()
+        .and_then(budget::objection)
+    {
+        let message = format!("MachineConfigPool {}: {objection}", pool.name);
+        plan.events
+            .push(Event::warning(events::rollout::FAILED_ROLLOUT, message.clone()));
+        plan.problem = Some(message);
+    }
     let limit = max_unavailable(
         pool.name,
         pool.pool.spec.max_unavailable.as_ref(),
@@ -68,15 +82,13 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
     );
     match limit {
         Ok(limit) => plan.budget.limit = limit,
-        Err(error) => {
-            plan.problem = Some(format!("MachineConfigPool {}: {error}", pool.name));
-            return held_for(plan, pool, &HeldReason::Problem);
-        }
+        Err(_) => return held_for(plan, pool, &HeldReason::Problem),
     }
     plan.budget.taken = taken(pool);
     keep_house(&mut plan, view, pool, &target);
     choose(&mut plan, view, pool, &target);
-    announce(&mut plan, &target);
+    let announcement = plan.announcement(|_| true);
+    plan.events.extend(announcement);
     plan
 }
 
@@ -92,7 +104,19 @@ fn held_for(mut plan: PoolPlan, pool: &PoolView<'_>, reason: &HeldReason) -> Poo
             _ => held(node, reason.clone()),
         })
         .collect();
+    if let Some(target) = &target {
+        let arrived = pool.members.iter().filter(|node| node.is_updated_to(target));
+        release(&mut plan, arrived);
+    }
     plan
+}
+
+/// Nodes that wait for nothing take work again, also where nobody may be sent.
+fn release<'n, 'a: 'n>(plan: &mut PoolPlan, nodes: impl Iterator<Item = &'n NodeView<'a>>) {
+    let tainted = nodes.filter(|node| node.has_update_taint());
+    plan.actions.extend(tainted.map(|node| Action::RemoveUpdateTaint {
+        node: node.name.to_owned(),
+    }));
 }
 
 fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
@@ -105,6 +129,7 @@ fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
                 (true, true) => TakenBy::FailedUpdate,
                 (false, _) => TakenBy::Other,
             },
+            why: node.unready(),
         })
         .collect()
 }
@@ -123,9 +148,7 @@ fn keep_house(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target:
             });
         }
         if node.is_updated_to(target) {
-            if node.has_update_taint() {
-                plan.actions.push(Action::RemoveUpdateTaint { node: name() });
-            }
+            release(plan, [node].into_iter());
         } else if !node.is_sent_to(target) && !node.has_update_taint() {
             plan.actions.push(Action::AddUpdateTaint { node: name() });
         }
@@ -163,19 +186,20 @@ fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Ta
     plan.budget.limit = limit;
     let deferred = operator_node_to_defer(view, pool, &waiting);
     let mut used = len(plan.budget.taken.len());
+    let idle = waiting.iter().filter(|node| node.holds_a_slot()).count();
+    // Those that are away, or will be because of us. Nodes that only hold their place until it is their turn, because
+    // their daemon failed or has not reported, still do their work, so they wait for these and not for each other.
+    let mut away = used - len(idle);
     let mut deferral_counts = false;
     for node in waiting {
-        // A node that holds a place already, because its daemon failed or has not reported, takes no second one.
-        let fits = if node.holds_a_slot() {
-            used <= limit
-        } else {
-            used < limit
-        };
+        let holds = node.holds_a_slot();
+        let fits = if holds { away < limit } else { used < limit };
         if deferred == Some(node.name) {
             deferral_counts = fits;
             plan.held.push(held(node, HeldReason::OperatorNode));
         } else if fits {
-            used += i64::from(!node.holds_a_slot());
+            used += i64::from(!holds);
+            away += 1;
             plan.actions.push(send(node, target, Because::Turn));
         } else {
             plan.held.push(held(node, when_full.clone()));
@@ -246,27 +270,6 @@ fn operator_node_to_defer<'a>(
     let operator = view.operator_node.filter(|_| pool.name == MASTER)?;
     let others_wait = waiting.len() > 1 && waiting.iter().any(|node| node.name == operator);
     others_wait.then_some(operator)
-}
-
-fn announce(plan: &mut PoolPlan, target: &Target) {
-    let sent: Vec<&str> = plan.sent().collect();
-    let what = match sent.as_slice() {
-        [] => return,
-        [node] => format!("Targeted node {node} to MachineConfig: {}", target.config),
-        nodes => format!(
-            "Set target for {} nodes to MachineConfig: {}",
-            nodes.len(),
-            target.config
-        ),
-    };
-    let event = match &target.image {
-        None => Event::normal(events::rollout::SET_DESIRED_CONFIG, what),
-        Some(image) => Event::normal(
-            events::rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE,
-            format!("{what} / Image: {image}"),
-        ),
-    };
-    plan.events.push(event);
 }
 
 fn send(node: &NodeView<'_>, target: &Target, because: Because) -> Action {

@@ -2,10 +2,10 @@
 //!
 //! It decides nothing; [`super::decide`] fills it and an executor obeys it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use mco_api::vocabulary::taints;
+use mco_api::vocabulary::{events, taints};
 use serde::{Deserialize, Serialize};
 
 use super::target::Target;
@@ -59,6 +59,9 @@ impl Budget {
 pub struct Taken {
     pub node: String,
     pub by: TakenBy,
+    /// What its kubelet or its cordon says, unless it takes work.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -244,39 +247,74 @@ impl PoolPlan {
         })
     }
 
-    /// Why nothing moves although nodes wait: what takes the budget, or what keeps each waiting node back. `None` while
-    /// something moves or nobody waits.
+    /// What to tell about the nodes that are sent, as far as `written` says that they really were.
+    pub(super) fn announcement(&self, written: impl Fn(&str) -> bool) -> Option<Event> {
+        let target = self.target.as_ref()?;
+        let sent: Vec<&str> = self.sent().filter(|node| written(node)).collect();
+        let what = match sent.as_slice() {
+            [] => return None,
+            [node] => format!("Targeted node {node} to MachineConfig: {}", target.config),
+            nodes => format!(
+                "Set target for {} nodes to MachineConfig: {}",
+                nodes.len(),
+                target.config
+            ),
+        };
+        Some(match &target.image {
+            None => Event::normal(events::rollout::SET_DESIRED_CONFIG, what),
+            Some(image) => Event::normal(
+                events::rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE,
+                format!("{what} / Image: {image}"),
+            ),
+        })
+    }
+
+    /// The events of this plan once it was carried out: of the nodes to be sent, only those that were written are told.
+    pub fn events_after(&self, written: impl Fn(&str) -> bool) -> Vec<Event> {
+        let planned = self.announcement(|_| true);
+        let others = self
+            .events
+            .iter()
+            .filter(|event| Some(*event) != planned.as_ref());
+        others.cloned().chain(self.announcement(written)).collect()
+    }
+
+    /// Why nothing moves although the pool is not done: what takes the budget, what keeps each waiting node back, which
+    /// updated node takes no work. `None` while something moves or everything is as it should be.
     pub fn stalled(&self) -> Option<String> {
         let moving = |held: &Held| matches!(held.reason, HeldReason::InProgress | HeldReason::JoiningPool(_));
         if self.sent().next().is_some() || self.held.iter().any(moving) {
             return None;
         }
-        let waits_for_budget = self.held.iter().any(|held| held.reason == HeldReason::Budget);
+        if let Some(problem) = &self.problem {
+            return Some(problem.clone());
+        }
+        let taken: HashMap<&str, &Taken> = self
+            .budget
+            .taken
+            .iter()
+            .map(|taken| (taken.node.as_str(), taken))
+            .collect();
         let mut obstacles: Vec<String> = Vec::new();
+        let mut queued: Vec<String> = Vec::new();
         for held in &self.held {
-            let obstacle = match &held.reason {
-                HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) | HeldReason::DrainBlocked(_) => {
-                    held.to_string()
-                }
+            let taken = taken.get(held.node.as_str());
+            match (&held.reason, taken) {
+                (
+                    HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) | HeldReason::DrainBlocked(_),
+                    _,
+                ) => obstacles.push(held.to_string()),
                 // Already says which node.
-                HeldReason::NotReady(why) => why.clone(),
-                _ => continue,
-            };
-            obstacles.push(obstacle);
+                (HeldReason::NotReady(why), _) => obstacles.push(why.clone()),
+                (HeldReason::UpToDate, Some(taken)) => obstacles.push(match &taken.why {
+                    Some(why) => format!("{why}, though it is updated"),
+                    None => format!("node {} is updated but not available", held.node),
+                }),
+                (HeldReason::Budget, Some(_)) => queued.push(format!("{held} and counts as away")),
+                _ => {}
+            }
         }
-        if waits_for_budget {
-            let taken: HashSet<&str> = self
-                .budget
-                .taken
-                .iter()
-                .map(|taken| taken.node.as_str())
-                .collect();
-            let silent = self
-                .held
-                .iter()
-                .filter(|held| held.reason == HeldReason::UpToDate && taken.contains(held.node.as_str()));
-            obstacles.extend(silent.map(|held| format!("node {} is updated but not available", held.node)));
-        }
+        obstacles.append(&mut queued);
         if obstacles.is_empty() {
             return None;
         }

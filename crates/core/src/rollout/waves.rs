@@ -100,32 +100,29 @@ fn later_waves(foretold: &mut PoolWaves, pool: &PoolView<'_>, plan: &PoolPlan, q
             staying += 1;
         }
     }
-    // Nodes that wait and hold a place already go as soon as all places together fit.
-    let room = usize::try_from(limit - staying - len(holding.len())).ok();
-    let (holders, others): (Vec<&str>, Vec<&str>) =
-        queue.iter().copied().partition(|node| holding.contains(node));
-    let size = usize::try_from(limit - staying).unwrap_or(0);
-    let mut rest = others.as_slice();
-    if let Some(room) = room
-        && !holders.is_empty()
-    {
-        let (together, later) = rest.split_at(room.min(rest.len()));
-        let wave = holders.iter().chain(together).map(|node| (*node).to_owned());
-        foretold.waves.push(wave.collect());
-        rest = later;
-    } else if !holders.is_empty() || size == 0 {
-        let stuck = queue.iter().map(|node| Held {
-            node: (*node).to_owned(),
-            reason: HeldReason::Budget,
+    let mut rest: Vec<&str> = queue.to_vec();
+    while !rest.is_empty() {
+        let holders = rest.iter().filter(|node| holding.contains(*node)).count();
+        let (mut away, mut used) = (staying, staying + len(holders));
+        let (wave, later): (Vec<&str>, Vec<&str>) = rest.iter().partition(|node| {
+            let holds = holding.contains(*node);
+            let fits = if holds { away < limit } else { used < limit };
+            if fits {
+                away += 1;
+                used += i64::from(!holds);
+            }
+            fits
         });
-        foretold.stuck.extend(stuck);
-        return;
-    }
-    if size > 0 {
-        let waves = rest.chunks(size);
-        foretold
-            .waves
-            .extend(waves.map(|wave| wave.iter().map(|node| (*node).to_owned()).collect()));
+        if wave.is_empty() {
+            let stuck = later.iter().map(|node| Held {
+                node: (*node).to_owned(),
+                reason: HeldReason::Budget,
+            });
+            foretold.stuck.extend(stuck);
+            return;
+        }
+        foretold.waves.push(wave.into_iter().map(str::to_owned).collect());
+        rest = later;
     }
 }
 

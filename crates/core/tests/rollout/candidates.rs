@@ -154,9 +154,30 @@ fn who_goes_and_how_much_room_there_was() {
         ),
         (
             "two degraded at an older config and room for one",
-            "n1 v0/v0 Degraded; n2 v0/v0 Degraded",
+            "n1 v0/v0 Degraded; n2 v0/v0 Degraded; n3 v0/v0",
+            1,
+            "n1",
+            0,
+        ),
+        (
+            "a degraded node waits for the one that is on its way",
+            "n1 v0/v1 Working; n2 v0/v0 Degraded",
             1,
             "",
+            0,
+        ),
+        (
+            "a degraded node waits while somebody else's cordon takes the place",
+            "n1 v0/v0 cordoned; n2 v0/v0 Degraded",
+            1,
+            "",
+            0,
+        ),
+        (
+            "three degraded at an older config and room for two",
+            "n1 v0/v0 Degraded; n2 v0/v0 Degraded; n3 v0/v0 Degraded; n4 v0/v0",
+            2,
+            "n1 n2",
             0,
         ),
         (
@@ -320,10 +341,25 @@ fn pools_that_nobody_may_touch() {
     ];
     for (name, pool, expected, problem) in cases {
         let plan = plan_worker(&pool, &fleet);
-        assert_eq!(plan.actions, [], "{name}");
+        assert_eq!(plan.sent().count(), 0, "{name}");
+        let over = if name == "nothing rendered" {
+            ""
+        } else {
+            "untaint:n3"
+        };
+        assert_eq!(chores(&plan), over, "{name}: only what is over is cleaned up");
         assert_eq!(held(&plan), expected, "{name}");
         assert_eq!(plan.problem.as_deref(), problem, "{name}");
-        assert_eq!(plan.events, [], "{name}");
+        let told: Vec<(&str, &str)> = plan
+            .events
+            .iter()
+            .map(|event| (event.reason.as_str(), event.message.as_str()))
+            .collect();
+        let expected: Vec<_> = problem
+            .map(|problem| ("FailedRollout", problem))
+            .into_iter()
+            .collect();
+        assert_eq!(told, expected, "{name}");
     }
 }
 
@@ -408,6 +444,24 @@ fn events_tell_who_was_sent_where() {
         message("n1 v0/v0; n2 v0/v0; n3 v0/v0"),
         event("Set target for 2 nodes to MachineConfig: v1")
     );
+}
+
+#[test]
+fn a_node_that_could_not_be_written_is_not_told_of() {
+    let plan = plan_worker(
+        &pool("worker", "v1", json!({"maxUnavailable": 2})),
+        &nodes("n1 v0/v0; n2 v0/v0"),
+    );
+    let told = |written: &[&str]| -> Vec<String> {
+        let events = plan.events_after(|node| written.contains(&node));
+        events.into_iter().map(|event| event.message).collect()
+    };
+    assert_eq!(
+        told(&["n1", "n2"]),
+        ["Set target for 2 nodes to MachineConfig: v1"]
+    );
+    assert_eq!(told(&["n2"]), ["Targeted node n2 to MachineConfig: v1"]);
+    assert_eq!(told(&[]), [""; 0]);
 }
 
 #[test]
@@ -566,7 +620,17 @@ fn nothing_moves_and_the_plan_says_why() {
         (
             "an updated node that is away",
             "n1 v1/v1 NotReady; n2 v0/v0",
-            Some("node n1 is updated but not available"),
+            Some("node n1 is reporting NotReady=False, though it is updated"),
+        ),
+        (
+            "an updated node that somebody cordoned, and nobody waits",
+            "n1 v1/v1 cordoned; n2 v1/v1",
+            Some("node n1 is reporting Unschedulable, though it is updated"),
+        ),
+        (
+            "nodes that wait and hold a place are named after what they wait for",
+            "n1 v0/v0 Degraded; n2 v0/v1 Degraded why=disk",
+            Some("node n2 fails on this config: disk; node n1 waits for its turn and counts as away"),
         ),
         (
             "many",

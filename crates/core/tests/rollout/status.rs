@@ -312,6 +312,57 @@ fn when_nothing_moves_updating_says_why() {
 }
 
 #[test]
+fn an_updated_node_that_takes_no_work_is_named_though_nobody_waits() {
+    let pool = pool("worker", "v1", json!({}));
+    let fleet = nodes("a v1/v1 cordoned; b v1/v1");
+    let view = View::new([&pool], &fleet);
+    let plan = plan(&view);
+    let inputs = Inputs {
+        plan: plan.pool("worker"),
+        ..Inputs::default()
+    };
+    let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
+    assert_eq!(said(&status, "Updated"), "False");
+    assert_eq!(
+        said(&status, "Updating"),
+        "True All nodes are updating to MachineConfig v1. Nothing moves: node a is reporting Unschedulable, though it is \
+         updated"
+    );
+}
+
+#[test]
+fn a_limit_that_lets_nobody_go_is_named() {
+    for (limit, complaint) in [
+        (
+            json!("abc"),
+            "\"abc\" is neither a number nor a percentage like \"50%\"",
+        ),
+        (json!(-1), "-1 is negative, so no machine is ever updated"),
+        (
+            json!("-50%"),
+            "\"-50%\" is negative, so no machine is ever updated",
+        ),
+    ] {
+        let pool = pool("worker", "v1", json!({"maxUnavailable": limit}));
+        let fleet = nodes("a v0/v0; b v0/v0");
+        let view = View::new([&pool], &fleet);
+        let plan = plan(&view);
+        let inputs = Inputs {
+            plan: plan.pool("worker"),
+            ..Inputs::default()
+        };
+        let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
+        assert_eq!(
+            said(&status, "Updating"),
+            format!(
+                "True All nodes are updating to MachineConfig v1. Nothing moves: MachineConfigPool worker: \
+                 maxUnavailable: {complaint}"
+            )
+        );
+    }
+}
+
+#[test]
 fn a_blocked_drain_is_named_until_it_is_over() {
     let pool = pool("worker", "v1", json!({}));
     let mut fleet = nodes("a v0/v1 cordoned; b v0/v0");
