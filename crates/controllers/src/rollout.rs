@@ -30,8 +30,13 @@ use crate::user_configs::name_of;
 const MANAGER: &str = "machine-config-controller-rollout";
 /// Nodes that are written at once.
 const WRITES: usize = 32;
-/// While a rollout goes on, counts are written this often; what turns a condition is written at once.
-const COUNT_SPACING: Duration = Duration::from_secs(1);
+/// While a rollout goes on, counts are written this often; what turns a condition is written at once. People follow a
+/// small pool machine by machine, and nobody counts a large one that way.
+fn count_spacing(machines: usize) -> Duration {
+    const OF_EACH: Duration = Duration::from_millis(10);
+    const LONGEST: Duration = Duration::from_secs(1);
+    u32::try_from(machines).map_or(LONGEST, |machines| (OF_EACH * machines).min(LONGEST))
+}
 
 /// Plans the pool's next step, takes it, and reports.
 pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
@@ -340,7 +345,9 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
     }
     let before = pool.status.clone().unwrap_or_default();
     if !turns_a_condition(&before, &status)
-        && let Some(wait) = cluster.renders.too_soon(&known.name, COUNT_SPACING)
+        && let Some(wait) = cluster
+            .renders
+            .too_soon(&known.name, count_spacing(known.nodes.len()))
     {
         return Ok(Again::After(wait));
     }

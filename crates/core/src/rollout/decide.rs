@@ -165,7 +165,7 @@ fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Ta
         }
         if node.is_sent_to(target) {
             plan.held.push(held(node, arriving(node)));
-        } else if node.is_in_flight() {
+        } else if node.is_in_flight() || node.was_sent_before_it_reported() {
             let because = if node.is_degraded() {
                 Because::Repair
             } else {

@@ -137,6 +137,11 @@ impl<'a> NodeView<'a> {
         known && !(self.config_is_done() && self.image_is_done())
     }
 
+    /// An update was asked for before the daemon said what the node has. It will begin as soon as it has found out.
+    pub fn was_sent_before_it_reported(&self) -> bool {
+        self.current_config.is_empty() && !self.desired_config.is_empty()
+    }
+
     /// As users see it in `unavailableMachineCount`: not ready, or being changed. A node that failed to reach another
     /// config and still takes work is available.
     pub fn is_unavailable(&self) -> bool {

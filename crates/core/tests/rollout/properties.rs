@@ -6,7 +6,7 @@ use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
 use mco_core::rollout::budget::max_unavailable;
 use mco_core::rollout::{Action, Because, Plan, View, plan, waves};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixtures::*;
 use crate::simulator::{BAD, BAD_LATE, Fleet, Machine};
@@ -22,9 +22,10 @@ enum Event {
     Cordon(usize),
     Uncordon(usize),
     Kubelet(usize, bool),
+    Drift(usize),
     Target(usize, String),
     Pause(usize, bool),
-    Limit(usize, u8),
+    Limit(usize, Value),
     Join(usize),
     Vanish(usize),
     Move(usize, usize),
@@ -38,6 +39,10 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => (1..3_u8).prop_map(|number| format!("{BAD}{number}")),
         1 => (1..3_u8).prop_map(|number| format!("{BAD_LATE}{number}")),
     ];
+    let limit = prop_oneof![
+        (0..4_u8).prop_map(|limit| json!(limit)),
+        prop::sample::select(vec![0, 10, 34, 50, 100]).prop_map(|percent| json!(format!("{percent}%"))),
+    ];
     let event = prop_oneof![
         8 => Just(Event::Rollout),
         6 => node.clone().prop_map(Event::Drain),
@@ -46,9 +51,10 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => node.clone().prop_map(Event::Cordon),
         1 => node.clone().prop_map(Event::Uncordon),
         1 => (node.clone(), any::<bool>()).prop_map(|(node, dead)| Event::Kubelet(node, dead)),
+        2 => node.clone().prop_map(Event::Drift),
         2 => (pool.clone(), target).prop_map(|(pool, target)| Event::Target(pool, target)),
         1 => (pool.clone(), any::<bool>()).prop_map(|(pool, paused)| Event::Pause(pool, paused)),
-        1 => (pool.clone(), 1..4_u8).prop_map(|(pool, limit)| Event::Limit(pool, limit)),
+        1 => (pool.clone(), limit).prop_map(|(pool, limit)| Event::Limit(pool, limit)),
         1 => pool.clone().prop_map(Event::Join),
         1 => node.clone().prop_map(Event::Vanish),
         1 => (node, pool).prop_map(|(node, pool)| Event::Move(node, pool)),
@@ -94,6 +100,17 @@ fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
                 .iter()
                 .map(|member| fleet.machines[member.name].view())
         };
+        let disturbed = |fleet: &Fleet| {
+            let members = pool.members.iter();
+            members
+                .filter(|member| fleet.machines[member.name].is_disturbed())
+                .count()
+        };
+        let (disturbed_before, disturbed_after) = (disturbed(&before), disturbed(fleet));
+        prop_assert!(
+            disturbed_after <= disturbed_before.max(usize::try_from(limit).unwrap()),
+            "{disturbed_after} disturbed with a limit of {limit}, {disturbed_before} before\n{plan}"
+        );
         let (held_before, held_after) = (
             pool.members.iter().filter(|node| node.holds_a_slot()).count(),
             after().filter(mco_core::rollout::NodeView::holds_a_slot).count(),
@@ -202,12 +219,17 @@ fn live_through(fleet: &mut Fleet, event: Event, joined: &mut usize) -> Result<(
                 machine.set_kubelet(dead);
             }
         }
+        Event::Drift(index) => {
+            if let Some(machine) = machine(fleet, index).and_then(|name| fleet.machines.get_mut(&name)) {
+                machine.drift();
+            }
+        }
         Event::Target(index, target) => {
             fleet.pool_mut(POOLS[index]).spec.configuration.reference.name = Some(target);
         }
         Event::Pause(index, paused) => fleet.pool_mut(POOLS[index]).spec.paused = paused,
         Event::Limit(index, limit) => {
-            fleet.pool_mut(POOLS[index]).spec.max_unavailable = Some(from(json!(limit)));
+            fleet.pool_mut(POOLS[index]).spec.max_unavailable = Some(from(limit));
         }
         Event::Join(index) => {
             *joined += 1;

@@ -128,6 +128,14 @@ impl Machine {
         }
     }
 
+    /// Whether the machine is away or on its way there, as the simulation knows it: nothing that is under test is asked.
+    pub fn is_disturbed(&self) -> bool {
+        let cordoned = self.node.spec.as_ref().and_then(|spec| spec.unschedulable);
+        let asked = self.annotation("currentConfig") != self.annotation("desiredConfig");
+        let working = matches!(self.step, Step::Draining { .. } | Step::Rebooting { .. });
+        working || self.kubelet_is_dead || cordoned == Some(true) || asked
+    }
+
     pub fn view(&self) -> NodeView<'_> {
         NodeView::new(&self.node)
     }
@@ -152,6 +160,13 @@ impl Machine {
     pub fn uncordon(&mut self) {
         self.set_unschedulable(false);
         self.cordoned_by_a_person = false;
+    }
+
+    /// A file is changed by hand; the daemon says so until it is as it should be.
+    pub fn drift(&mut self) {
+        if self.step == Step::Idle && self.annotation("state") == "Done" {
+            self.annotate(&[("state", "Degraded"), ("reason", "content mismatch")]);
+        }
     }
 
     pub fn set_kubelet(&mut self, dead: bool) {
@@ -182,7 +197,9 @@ impl Machine {
     }
 
     fn annotation(&self, name: &str) -> String {
-        self.view().annotation(&key(name)).unwrap_or_default().to_owned()
+        let annotations = self.node.metadata.annotations.as_ref();
+        let value = annotations.and_then(|all| all.get(&key(name)));
+        value.cloned().unwrap_or_default()
     }
 
     /// One step of the daemon on this node.
@@ -194,9 +211,10 @@ impl Machine {
         let next = match self.step.clone() {
             Step::Idle if current.is_empty() => {
                 // First start: the file from the installation says what is on disk.
+                let desired = if desired.is_empty() { "v0" } else { &desired };
                 self.annotate(&[
                     ("currentConfig", "v0"),
-                    ("desiredConfig", "v0"),
+                    ("desiredConfig", desired),
                     ("state", "Done"),
                 ]);
                 Step::Idle

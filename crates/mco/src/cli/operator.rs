@@ -98,6 +98,10 @@ The definitions come first, then the namespace, accounts with no more rights tha
 the operator and the controller on the control plane, the servers beside it, a daemon on every machine. The operator puts
 right what is changed later. Alerts need the Prometheus operator's definitions and the dashboard
 OpenShift's console, so they are printed only when asked for.")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub struct Install {
     /// The image with this program.
     #[arg(long, value_name = "IMAGE", default_value = concat!("localhost/mco:", env!("CARGO_PKG_VERSION")))]
