@@ -135,6 +135,29 @@ impl Witness {
     }
 }
 
+impl Witness {
+    fn check(&self, scale: &Scale, start: Instant) {
+        assert!(
+            self.most_away.len() <= scale.at_once,
+            "{} allowed: {:#?}",
+            scale.at_once,
+            self.most_away
+        );
+        assert!(!self.lifted, "a person's cordon was lifted");
+        let twice: Vec<_> = self.reboots.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(twice.is_empty(), "rebooted more than once: {twice:?}");
+        assert_eq!(self.reboots.len(), scale.nodes - 1, "who changed rebooted");
+        println!(
+            "{} nodes, {} kills, at most {} away of {} allowed, {:?}",
+            scale.nodes,
+            scale.kills,
+            self.most_away.len(),
+            scale.at_once,
+            start.elapsed()
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_killed_at_random_keep_every_promise_and_finish() {
     let directory = tempfile::tempdir().unwrap();
@@ -227,27 +250,7 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
     }
     let new = wait_for_update(&pools, &target, scale.nodes - 1, start).await;
     check(&nodes, &new, person, scale).await;
-    {
-        let witness = witness.lock();
-        assert!(
-            witness.most_away.len() <= scale.at_once,
-            "{} allowed: {:#?}",
-            scale.at_once,
-            witness.most_away
-        );
-        assert!(!witness.lifted, "a person's cordon was lifted");
-        let twice: Vec<_> = witness.reboots.iter().filter(|(_, count)| **count > 1).collect();
-        assert!(twice.is_empty(), "rebooted more than once: {twice:?}");
-        assert_eq!(witness.reboots.len(), scale.nodes - 1, "who changed rebooted");
-        println!(
-            "{} nodes, {} kills, at most {} away of {} allowed, {:?}",
-            scale.nodes,
-            scale.kills,
-            witness.most_away.len(),
-            scale.at_once,
-            start.elapsed()
-        );
-    }
+    witness.lock().check(scale, start);
     stop.cancel();
     controllers.start_kill().unwrap();
     controllers.wait().await.unwrap();
