@@ -40,4 +40,4 @@ mod worker;
 pub use error::{Class, Error};
 pub use metrics::Metrics;
 pub use options::{Clock, DrainTiming, Options};
-pub use run::run;
+pub use run::{run, serve_metrics};

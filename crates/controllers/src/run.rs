@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::Stream;
@@ -20,6 +21,7 @@ use tracing::info;
 
 use crate::cluster::{Cluster, WHOLE};
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::mirror::Mirror;
 use crate::options::Options;
 use crate::queue::{Again, Queue};
@@ -40,14 +42,8 @@ const ONE: usize = 1;
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let mut tasks: JoinSet<&'static str> = JoinSet::new();
     if let Some(address) = options.metrics_address {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| Error::Listen { address, source })?;
-        let metrics = options.metrics.clone();
-        tasks.spawn(named(
-            "the metrics",
-            mco_serve_metrics::serve(listener, move || metrics.encode(), stop.clone()),
-        ));
+        let serving = serve_metrics(address, options.metrics.clone(), stop.clone()).await?;
+        tasks.spawn(named("the metrics", serving));
     }
     let (teller, writer) = events::channel();
     tasks.spawn(named("events", writer.run(client.clone())));
@@ -75,6 +71,18 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             Err(reason) => Err(Error::Ended { task: "a task", reason: reason.to_string() }),
         },
     }
+}
+
+/// Answers scrapers there until `stop`. For those who want to be scraped before they may work.
+pub async fn serve_metrics(
+    address: SocketAddr,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| Error::Listen { address, source })?;
+    Ok(mco_serve_metrics::serve(listener, move || metrics.encode(), stop))
 }
 
 async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {

@@ -20,6 +20,8 @@ pub struct Options {
     pub release_version: Option<String>,
     /// The image that the workloads run; may be empty where there are none.
     pub image: String,
+    /// The image whose templates the controller shall use; empty for those of this program.
+    pub templates_image: String,
     /// How machines reach the API server, for clusters that do not say so themselves.
     pub api_server_url: Option<String>,
     /// Where machines fetch their first configuration: host or address, with a port where it is not the usual one. By
@@ -61,6 +63,7 @@ impl Options {
             version: version.into(),
             release_version: None,
             image: String::new(),
+            templates_image: String::new(),
             api_server_url: None,
             config_server: None,
             workloads: Workloads::default(),

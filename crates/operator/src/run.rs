@@ -342,6 +342,7 @@ fn deployment_settings(facts: &Facts, options: &Options) -> Settings {
     let status = infrastructure.and_then(|infrastructure| infrastructure.status);
     Settings {
         image: options.image.clone(),
+        templates_image: options.templates_image.clone(),
         api_server_url: status
             .map(|status| status.api_server_internal_uri)
             .unwrap_or_default(),

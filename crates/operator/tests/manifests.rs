@@ -8,12 +8,13 @@ use std::{env, fs};
 
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::manifests::{self, Settings};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn settings() -> Settings {
     Settings {
         image: format!("localhost/mco:{}", env!("CARGO_PKG_VERSION")),
         api_server_url: String::new(),
+        templates_image: String::new(),
         log_level: LogLevel::default(),
     }
 }
@@ -76,6 +77,32 @@ fn what_is_taken_away_is_ours_and_nobody_puts_it_back_meanwhile() {
     ];
     assert!(order.map(at).is_sorted(), "{removed:#?}");
     assert!(removed.contains(&"ValidatingWebhookConfiguration machine-config-operator".to_owned()));
+}
+
+#[test]
+fn the_controller_renders_with_the_templates_it_is_given() {
+    let settings = Settings {
+        templates_image: "registry.example.com/release:4".to_owned(),
+        ..settings()
+    };
+    let deployment = |objects: Vec<Value>| objects.into_iter().find(|object| object["kind"] == "Deployment");
+    let controller = deployment(manifests::controller(&settings)).unwrap();
+    let pod = &controller["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"].as_array().unwrap();
+    assert!(
+        arguments.contains(&json!("--templates=/templates")),
+        "{arguments:?}"
+    );
+    let copier = &pod["initContainers"][0];
+    assert_eq!(copier["image"], "registry.example.com/release:4");
+    assert_eq!(copier["volumeMounts"], pod["containers"][0]["volumeMounts"]);
+    assert_eq!(pod["volumes"][0]["name"], copier["volumeMounts"][0]["name"]);
+    // And the operator, which puts the controller right, knows it too.
+    let operator = deployment(manifests::operator(&settings)).unwrap();
+    let arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+        .as_array()
+        .unwrap();
+    assert!(arguments.contains(&json!("--templates-image=registry.example.com/release:4")));
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct Operator {
     /// The image with this program.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
+    #[arg(long, value_name = "IMAGE", requires = "deploy")]
+    pub templates_image: Option<String>,
     /// The release that the cluster is said to run; by default the ClusterVersion's, else the version of this program.
     #[arg(long, value_name = "VERSION", env = "RELEASE_VERSION")]
     pub release_version: Option<String>,
@@ -106,6 +109,9 @@ pub struct Install {
     /// The image with this program.
     #[arg(long, value_name = "IMAGE", default_value = concat!("localhost/mco:", env!("CARGO_PKG_VERSION")))]
     pub image: String,
+    /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
+    #[arg(long, value_name = "IMAGE")]
+    pub templates_image: Option<String>,
     /// How machines reach the API server; by default found out by the operator.
     #[arg(long, value_name = "URL")]
     pub apiserver_url: Option<String>,

@@ -1,12 +1,10 @@
 //! `mco controller`
 
-use anyhow::Context as _;
 use futures::TryFutureExt as _;
 use kube::Client;
 use mco_api::vocabulary::names;
 use mco_controllers::Options;
 use mco_core::templates::TemplateTree;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
@@ -47,15 +45,8 @@ async fn control(
     };
     if let Some(address) = arguments.metrics_listen {
         // Whoever waits for the lease answers too: a process that stands by is not one that is down.
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen on {address} for scrapers of metrics"))?;
         let metrics = options.metrics.clone();
-        tokio::spawn(mco_serve_metrics::serve(
-            listener,
-            move || metrics.encode(),
-            stop.clone(),
-        ));
+        tokio::spawn(mco_controllers::serve_metrics(address, metrics, stop.clone()).await?);
     }
     let work = |stop| Box::pin(mco_controllers::run(client.clone(), options, stop)).map_err(Into::into);
     leader::lead(

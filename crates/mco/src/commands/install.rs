@@ -10,6 +10,7 @@ use crate::output::{self, Outcome};
 pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
     let settings = Settings {
         image: arguments.image.clone(),
+        templates_image: arguments.templates_image.clone().unwrap_or_default(),
         api_server_url: arguments.apiserver_url.clone().unwrap_or_default(),
         log_level: LogLevel::default(),
     };

@@ -48,6 +48,7 @@ fn options(arguments: &Operator) -> Options {
     Options {
         release_version: arguments.release_version.clone(),
         image: arguments.image.clone().unwrap_or_default(),
+        templates_image: arguments.templates_image.clone().unwrap_or_default(),
         api_server_url: arguments.apiserver_url.clone(),
         config_server: arguments.config_server.clone(),
         workloads: if arguments.deploy {

@@ -87,7 +87,8 @@ fn pools() -> Vec<Value> {
         Alert {
             name: "MachineConfigPoolStuck",
             expression: "mco_updated_machine_count < mco_machine_count and changes(mco_updated_machine_count[2h]) == 0 and mco_pool_paused == 0",
-            lasts: "2h",
+            // The expression looks back two hours itself.
+            lasts: "5m",
             severity: "warning",
             summary: "A rollout makes no progress.",
             description: "No machine of pool {{ $labels.pool }} has been updated for two hours although some are left. See `mco status` for what it waits for.",

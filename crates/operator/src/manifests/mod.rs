@@ -29,6 +29,8 @@ pub struct Settings {
     pub image: String,
     /// The address by which new machines reach the API server; found out by the operator where it is not given.
     pub api_server_url: String,
+    /// The image of another implementation, whose templates the controller uses instead of its own; none where it is empty.
+    pub templates_image: String,
     /// How much the components log that the operator runs.
     pub log_level: LogLevel,
 }

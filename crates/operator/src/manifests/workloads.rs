@@ -18,6 +18,9 @@ const SERVER_METRICS_PORT: u16 = 22627;
 pub const LOG_LEVEL_VARIABLE: &str = "MCO_LOG_LEVEL";
 /// Longer than every graceful stop of ours takes.
 const GRACE_SECONDS: u32 = 10;
+/// Where the controller finds another implementation's templates, and where that one's image has them.
+const TEMPLATES: &str = "/templates";
+const TEMPLATES_IN_IMAGE: &str = "/etc/mcc/templates";
 /// A daemon in the middle of a change is let finish it.
 const DAEMON_GRACE_SECONDS: u32 = 600;
 
@@ -32,6 +35,9 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
     ];
     if !settings.api_server_url.is_empty() {
         arguments.push(format!("--apiserver-url={}", settings.api_server_url));
+    }
+    if !settings.templates_image.is_empty() {
+        arguments.push(format!("--templates-image={}", settings.templates_image));
     }
     let container = container(
         component::OPERATOR,
@@ -64,10 +70,13 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
 
 /// The controllers: two replicas of which one leads, so that a lost node costs seconds and not minutes.
 pub fn controller(settings: &Settings) -> Vec<Value> {
-    let arguments = [
+    let mut arguments = vec![
         "controller".to_owned(),
         format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
     ];
+    if !settings.templates_image.is_empty() {
+        arguments.push(format!("--templates={TEMPLATES}"));
+    }
     let mut container = container(
         component::CONTROLLER,
         settings,
@@ -76,7 +85,15 @@ pub fn controller(settings: &Settings) -> Vec<Value> {
     );
     container["livenessProbe"] =
         json!({"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 30});
+    let copies_templates = (!settings.templates_image.is_empty()).then(|| {
+        container["volumeMounts"] = templates_mount();
+        templates_copier(&settings.templates_image)
+    });
     let mut pod = control_plane_pod(component::CONTROLLER, &container);
+    if let Some(copier) = copies_templates {
+        pod["initContainers"] = json!([copier]);
+        pod["volumes"] = json!([{"name": "templates", "emptyDir": {"sizeLimit": "16Mi"}}]);
+    }
     pod["affinity"]["podAntiAffinity"] = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 100,
         "podAffinityTerm": {
@@ -103,6 +120,23 @@ pub fn controller(settings: &Settings) -> Vec<Value> {
             },
         }),
     ]
+}
+
+fn templates_mount() -> Value {
+    json!([{"name": "templates", "mountPath": TEMPLATES}])
+}
+
+/// Takes the templates out of an image that has nothing else for us.
+fn templates_copier(image: &str) -> Value {
+    json!({
+        "name": "templates",
+        "image": image,
+        "command": ["cp", "-r", format!("{TEMPLATES_IN_IMAGE}/."), TEMPLATES],
+        "volumeMounts": templates_mount(),
+        "securityContext": unprivileged(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
+    })
 }
 
 /// The daemons: root on their machines, which is what they are for.
@@ -205,19 +239,23 @@ fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Valu
         "ports": ports,
         "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "runAsNonRoot": true,
-            "runAsUser": 65534,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": unprivileged(),
     });
     if let Some(variable) = log_level(settings) {
         container["env"] = json!([variable]);
     }
     container
+}
+
+fn unprivileged() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true,
+        "runAsUser": 65534,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
 }
 
 /// What is normal needs not be said, so that pods stay as they are.
