@@ -56,7 +56,16 @@ pub enum OnceError {
 
 /// Held while the machine is being changed.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the lock lasts as long as the open file")] std::fs::File);
+pub struct Lock(std::fs::File);
+
+impl Drop for Lock {
+    /// Closing alone is not enough: a command that another thread has just forked still has the file open.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "the machine's lock could not be given back");
+        }
+    }
+}
 
 pub fn lock(machine: &Machine) -> Result<Lock, OnceError> {
     let path = RootedPath::new(paths::LOCK).map_err(FsError::from)?;
@@ -171,5 +180,22 @@ fn finish(
             prove_boot(machine, journal, checkpoints)?;
             Ok(Outcome::Applied { changed })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_although_another_process_still_has_its_file_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Machine::directory(directory.path()).unwrap();
+        let first = lock(&machine).unwrap();
+        let inherited = first.0.try_clone().unwrap();
+        assert!(matches!(lock(&machine), Err(OnceError::Busy)));
+        drop(first);
+        lock(&machine).unwrap();
+        drop(inherited);
     }
 }
