@@ -247,18 +247,18 @@ async fn entries(
     namespace: &str,
     name: &str,
 ) -> Result<BTreeMap<String, Vec<u8>>, ClusterError> {
-    let Some(ConfigMap {
-        data, binary_data, ..
-    }) = cluster.config_map(namespace, name).await?
-    else {
-        return Ok(BTreeMap::new());
-    };
-    let texts = data.unwrap_or_default().into_iter();
-    let bytes = binary_data.unwrap_or_default().into_iter();
-    Ok(texts
+    let found = cluster.config_map(namespace, name).await?;
+    Ok(found.map(entries_of).unwrap_or_default())
+}
+
+/// The entries of a ConfigMap, texts and bytes alike.
+pub(crate) fn entries_of(config_map: ConfigMap) -> BTreeMap<String, Vec<u8>> {
+    let texts = config_map.data.unwrap_or_default().into_iter();
+    let bytes = config_map.binary_data.unwrap_or_default().into_iter();
+    texts
         .map(|(key, text)| (key, text.into_bytes()))
         .chain(bytes.map(|(key, bytes)| (key, bytes.0)))
-        .collect())
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use mco_api::foreign::image::Image;
 use mco_api::foreign::infrastructure::Infrastructure;
 use mco_api::foreign::proxy::Proxy;
@@ -12,7 +12,7 @@ use mco_core::manifest::{Manifest, ManifestError};
 use serde::de::DeserializeOwned;
 
 use super::{BootstrapError, Inputs};
-use crate::facts::Facts;
+use crate::facts::{Facts, entries_of};
 
 const CONFIG_GROUP: &str = "config.openshift.io/";
 const CORE: &str = "v1";
@@ -125,15 +125,7 @@ fn named(
         name: name.to_owned(),
         by,
     })?;
-    let ConfigMap {
-        data, binary_data, ..
-    } = found.decode()?;
-    let texts = data.unwrap_or_default().into_iter();
-    let bytes = binary_data.unwrap_or_default().into_iter();
-    Ok(texts
-        .map(|(key, text)| (key, text.into_bytes()))
-        .chain(bytes.map(|(key, bytes)| (key, bytes.0)))
-        .collect())
+    Ok(entries_of(found.decode()?))
 }
 
 fn is(manifest: &Manifest, group: &str, kind: &str, name: &str) -> bool {
