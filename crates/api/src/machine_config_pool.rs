@@ -10,7 +10,7 @@ use crate::crd::{CustomResourceDefinition, Definition, Installable, column};
 use crate::resource::resource;
 use crate::schema::{self, rule};
 use crate::vocabulary::conditions::pool as condition;
-use crate::wire::{is_default, null_is_default};
+use crate::wire::{int_or_string, is_default, null_is_default};
 
 resource! {
     /// A group of machines that share one rendered configuration.
@@ -92,7 +92,7 @@ pub struct MachineConfigPoolSpec {
 
     /// How many machines may be unavailable at once during a rollout, as a number or a percentage. The default
     /// is 1, and so is 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "int_or_string", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
 

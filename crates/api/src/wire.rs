@@ -1,6 +1,7 @@
 //! How fields behave on the wire. Decoding follows the Go implementation our users' objects were written by:
 //! an explicit `null` means the same as an absent field.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Deserializer};
 
 /// Reads `null` as the type's default. Together with `#[serde(default)]` on the container, a field may be
@@ -16,4 +17,26 @@ where
 /// For `skip_serializing_if`: leaves out what reads back as the same value.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// Reads a number or a text. A number that no program can count with is read as its digits: the schema allows it, and an
+/// object that cannot be read at all would hide all others of its kind from whoever watches them.
+pub(crate) fn int_or_string<'de, D>(deserializer: D) -> Result<Option<IntOrString>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Wide {
+        Number(i32),
+        Text(String),
+        Large(serde_json::Number),
+    }
+    Ok(
+        Option::<Wide>::deserialize(deserializer)?.map(|value| match value {
+            Wide::Number(number) => IntOrString::Int(number),
+            Wide::Text(text) => IntOrString::String(text),
+            Wide::Large(number) => IntOrString::String(number.to_string()),
+        }),
+    )
 }

@@ -389,3 +389,20 @@ fn decode(kind: &str, object: Value) -> Result<(), serde_json::Error> {
         _ => panic!("no type for {kind}"),
     }
 }
+
+/// One pool like this must not keep a watch from bringing all others.
+#[test]
+fn a_limit_beyond_all_counting_can_be_read() {
+    let limit = |value: Value| {
+        read::<MachineConfigPool>(json!({"metadata": {"name": "worker"}, "spec": {"maxUnavailable": value}}))
+            .spec
+            .max_unavailable
+    };
+    assert_eq!(limit(json!(2)), Some(IntOrString::Int(2)));
+    assert_eq!(limit(json!("50%")), Some(IntOrString::String("50%".to_owned())));
+    assert_eq!(limit(Value::Null), None);
+    for large in ["3000000000", "-3000000000"] {
+        let number: Value = serde_json::from_str(large).unwrap();
+        assert_eq!(limit(number), Some(IntOrString::String(large.to_owned())));
+    }
+}

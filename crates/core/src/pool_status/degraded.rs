@@ -48,9 +48,10 @@ pub(super) fn write(
     let (reason, message) = if degraded.is_empty() {
         (String::new(), String::new())
     } else {
-        let complaints = degraded.iter().flat_map(|node| complaints(node, inputs));
-        let message = complaints.collect::<Vec<_>>().join(", ");
-        (reasons::pool::degraded_nodes(degraded.len()), message)
+        (
+            reasons::pool::degraded_nodes(degraded.len()),
+            complaints(&degraded, inputs),
+        )
     };
     let nodes = since(
         condition::NODE_DEGRADED,
@@ -82,22 +83,35 @@ pub(super) fn write(
     );
 }
 
-/// What a degraded node says: in its MachineConfigNode, in its annotation, or at least that it is degraded.
-fn complaints(node: &NodeView<'_>, inputs: &Inputs<'_>) -> Vec<String> {
-    let shown = inputs
-        .machine_config_nodes
-        .get(node.name)
-        .and_then(|node| failure(node));
-    let mut texts: Vec<&str> = shown.into_iter().chain([node.reason]).collect();
-    texts.retain(|text| !text.is_empty());
-    texts.dedup();
-    if texts.is_empty() {
-        texts.push(node.state);
+/// So many nodes are quoted. Hundreds that fail mostly fail alike, and what all of them say fits into no object.
+const QUOTED: usize = 10;
+
+/// What degraded nodes say: first in their MachineConfigNodes, then in their annotations where that is something else, or
+/// at least that they are degraded.
+fn complaints(degraded: &[&NodeView<'_>], inputs: &Inputs<'_>) -> String {
+    let shown = |node: &NodeView<'_>| {
+        let object = inputs.machine_config_nodes.get(node.name)?;
+        failure(object).filter(|text| !text.is_empty())
+    };
+    let quoted = degraded.iter().take(QUOTED);
+    let first = quoted.clone().filter_map(|node| Some((node.name, shown(node)?)));
+    let then = quoted.filter_map(|node| {
+        let text = match (shown(node), node.reason) {
+            (None, "") => node.state,
+            (Some(shown), reason) if reason.is_empty() || reason == shown => return None,
+            (_, reason) => reason,
+        };
+        Some((node.name, text))
+    });
+    let mut texts: Vec<String> = first
+        .chain(then)
+        .map(|(name, text)| format!("Node {name} is reporting: {text:?}"))
+        .collect();
+    let more = degraded.len().saturating_sub(QUOTED);
+    if more > 0 {
+        texts.push(format!("and {more} more nodes"));
     }
-    texts
-        .into_iter()
-        .map(|text| format!("Node {} is reporting: {text:?}", node.name))
-        .collect()
+    texts.join(", ")
 }
 
 fn failure(node: &MachineConfigNode) -> Option<&str> {

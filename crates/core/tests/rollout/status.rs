@@ -223,22 +223,44 @@ fn degraded_nodes_are_counted_and_quoted_from_one_list() {
         let condition = json!({"type": "NodeDegraded", "status": "True", "reason": "r", "message": message, "lastTransitionTime": time(0)});
         from(json!({"metadata": {"name": node}, "status": {"conditions": [condition]}}))
     };
-    let (of_a, silent): (_, MachineConfigNode) = (
+    let (of_a, silent, of_e): (_, MachineConfigNode, _) = (
         shown("a", "Node a upgrade failure. disk"),
         from(json!({"metadata": {"name": "b"}})),
+        shown("e", "full"),
     );
     let inputs = Inputs {
-        machine_config_nodes: HashMap::from([("a", &of_a), ("b", &silent)]),
+        machine_config_nodes: HashMap::from([("a", &of_a), ("b", &silent), ("e", &of_e)]),
         ..Inputs::default()
     };
-    let fleet =
-        nodes("a v0/v1 Degraded why=disk; b v0/v1 Degraded why=\"quoted\"; c v0/v1 Unreconcilable; d v1/v1");
+    let fleet = nodes(
+        "a v0/v1 Degraded why=disk; b v0/v1 Degraded why=\"quoted\"; c v0/v1 Unreconcilable; d v1/v1; e v0/v1 Degraded why=full",
+    );
     let status = report_with(&pool("worker", "v1", json!({})), &fleet, &inputs).status;
     let degraded = condition::find(&status.conditions, condition::NODE_DEGRADED).unwrap();
-    assert_eq!(degraded.reason, "3 nodes are reporting degraded status on sync");
-    let expected = r#"Node a is reporting: "Node a upgrade failure. disk", Node a is reporting: "disk", Node b is reporting: "\"quoted\"", Node c is reporting: "Unreconcilable""#;
+    assert_eq!(degraded.reason, "4 nodes are reporting degraded status on sync");
+    let expected = r#"Node a is reporting: "Node a upgrade failure. disk", Node e is reporting: "full", Node a is reporting: "disk", Node b is reporting: "\"quoted\"", Node c is reporting: "Unreconcilable""#;
     assert_eq!(degraded.message, expected);
     assert_eq!(said(&status, "Degraded"), format!("True {expected}"));
+}
+
+/// Four hundred times two thousand characters, twice, are more than an API server stores.
+#[test]
+fn however_many_nodes_fail_a_status_stays_small() {
+    let why = "x".repeat(2_000);
+    let fleet: Vec<String> = (100..520)
+        .map(|index| format!("n{index} v0/v1 Degraded why={why}"))
+        .collect();
+    let status = report_with(
+        &pool("worker", "v1", json!({})),
+        &nodes(&fleet.join("; ")),
+        &Inputs::default(),
+    )
+    .status;
+    let degraded = condition::find(&status.conditions, condition::NODE_DEGRADED).unwrap();
+    assert_eq!(degraded.reason, "420 nodes are reporting degraded status on sync");
+    assert!(degraded.message.starts_with("Node n100 is reporting: \"xxx"));
+    assert!(degraded.message.ends_with(", and 410 more nodes"));
+    assert!(degraded.message.len() < 30_000);
 }
 
 #[test]
