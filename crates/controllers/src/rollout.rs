@@ -333,13 +333,34 @@ async fn forget_stale_build(cluster: &Cluster, known: &Known) {
     }
     let stale = known.view(|_, pool| {
         let config = pool.layering.config.filter(|_| pool.layering.names_stale_build)?;
-        config.metadata.name.clone()
+        let build = config
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(build::CURRENT_MACHINE_OS_BUILD)?;
+        Some((config.metadata.clone(), build.clone()))
     });
-    let Some(name) = stale.flatten() else { return };
-    let patch = json!({"metadata": {"annotations": {build::CURRENT_MACHINE_OS_BUILD: null}}});
+    let Some((config, named)) = stale.flatten() else {
+        return;
+    };
+    let target = known.pool().target_name();
+    // A build that its config names may be younger than what the watch has brought.
+    match cluster.api::<MachineOSBuild>().get_opt(&named).await {
+        Ok(Some(build)) if build.spec.machine_config.name == target => return,
+        Ok(_) => {}
+        Err(problem) => {
+            debug!(build = named, "whether it is there cannot be asked: {problem}");
+            return;
+        }
+    }
+    let name = name_of(&config);
+    let patch = json!({"metadata": {
+        "resourceVersion": config.resource_version,
+        "annotations": {build::CURRENT_MACHINE_OS_BUILD: null},
+    }});
     let written = cluster
         .api::<MachineOSConfig>()
-        .patch(&name, &patches::by(MANAGER), &Patch::Merge(patch))
+        .patch(name, &patches::by(MANAGER), &Patch::Merge(patch))
         .await;
     match written {
         Ok(written) => cluster.os_configs.learn(written),
