@@ -30,6 +30,10 @@ use crate::user_configs::name_of;
 const MANAGER: &str = "machine-config-controller-rollout";
 /// Nodes that are written at once.
 const WRITES: usize = 32;
+/// Nodes that only get or lose a mark are written a few at a time, so that whoever is sent, in whatever pool, goes first.
+const MARKS: usize = 4;
+/// And so many in one look, so that a large pool's rollout never stands still for them.
+const MARKS_IN_A_LOOK: usize = 32;
 /// While a rollout goes on, counts are written this often; what turns a condition is written at once. People follow a
 /// small pool machine by machine, and nobody counts a large one that way.
 fn count_spacing(machines: usize) -> Duration {
@@ -47,25 +51,47 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         return Ok(Again::OnChange);
     };
     known.operator_node = operator_node(&cluster, &known).await;
-    let Some(plan) = known.view(plan_pool) else {
+    let planned = known.view(|view, pool| {
+        let plan = plan_pool(view, pool);
+        let report = plan
+            .actions
+            .is_empty()
+            .then(|| assess(&cluster, &known, pool, &plan));
+        (plan, report)
+    });
+    let Some((plan, report)) = planned else {
         return Ok(Again::OnChange);
     };
     if let Some(problem) = &plan.problem {
         warn!(pool = name, "{problem}");
     }
-    let (written, carried_out) = carry_out(&cluster, &plan).await;
+    let Carried {
+        written,
+        left,
+        outcome,
+    } = carry_out(&cluster, &plan).await;
     forget_stale_build(&cluster, &known).await;
-    // What was just written counts.
-    let again = match Known::gather(&cluster, &name) {
-        Some(known) => report(&cluster, &known, &plan).await?,
-        None => Again::OnChange,
+    let again = match report {
+        Some(report) => publish(&cluster, &known, report).await?,
+        // What was just written counts.
+        None => report_anew(&cluster, &name, &plan).await?,
     };
     for event in plan.events_after(|node| written.contains(node)) {
         cluster
             .events
             .tell(Reporter::Rollout, known.pool().as_ref(), event);
     }
-    carried_out.map(|()| again)
+    outcome.map(|()| if left { Again::After(Duration::ZERO) } else { again })
+}
+
+async fn report_anew(cluster: &Cluster, name: &str, plan: &PoolPlan) -> Result<Again, Error> {
+    let Some(known) = Known::gather(cluster, name) else {
+        return Ok(Again::OnChange);
+    };
+    match known.view(|_, pool| assess(cluster, &known, pool, plan)) {
+        Some(report) => publish(cluster, &known, report).await,
+        None => Ok(Again::OnChange),
+    }
 }
 
 /// What is known about a pool and whatever it has to respect.
@@ -170,23 +196,57 @@ async fn operator_node(cluster: &Cluster, known: &Known) -> Option<String> {
     }
 }
 
-/// Writes each node once, and says which were written. One that cannot be written does not keep the others.
-async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> (HashSet<String>, Result<(), Error>) {
+/// How far a plan was carried out.
+struct Carried {
+    /// Nodes that were written.
+    written: HashSet<String>,
+    /// Some nodes still wait for their mark.
+    left: bool,
+    outcome: Result<(), Error>,
+}
+
+/// Writes each node once. One that cannot be written does not keep the others.
+async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> Carried {
     let mut by_node: BTreeMap<&str, Vec<&Action>> = BTreeMap::new();
     for action in &plan.actions {
         by_node.entry(action.node()).or_default().push(action);
     }
     // Nodes go in the order of their turn, so that whatever fails, the right ones went first.
-    let mut order: Vec<&str> = plan.sent().collect();
-    order.extend(
-        by_node
-            .keys()
-            .copied()
-            .filter(|node| !plan.sent().any(|sent| sent == *node)),
-    );
+    let mut changes: Vec<(&str, Vec<&Action>)> = plan
+        .sent()
+        .filter_map(|node| by_node.remove_entry(node))
+        .collect();
+    let (marks, others): (Vec<_>, Vec<_>) = by_node
+        .into_iter()
+        .partition(|(_, actions)| actions.iter().all(|action| action.is_mark()));
+    changes.extend(others);
+    let left = marks.len() > MARKS_IN_A_LOOK;
+    let marks = marks.into_iter().take(MARKS_IN_A_LOOK).collect();
+    let mut outcomes = write_all(cluster, plan, changes, WRITES).await;
+    outcomes.extend(write_all(cluster, plan, marks, MARKS).await);
+    let mut carried = Carried {
+        written: HashSet::new(),
+        left,
+        outcome: Ok(()),
+    };
+    for outcome in outcomes {
+        match outcome {
+            Ok(node) => carried.written.extend(node),
+            Err(error) => carried.outcome = carried.outcome.and(Err(error)),
+        }
+    }
+    carried
+}
+
+/// Writes these nodes, some at once, and says which were written.
+async fn write_all(
+    cluster: &Cluster,
+    plan: &PoolPlan,
+    changes: Vec<(&str, Vec<&Action>)>,
+    at_once: usize,
+) -> Vec<Result<Option<String>, Error>> {
     let nodes = cluster.api::<Node>();
-    let writes = order.into_iter().map(|name| {
-        let actions = by_node.get(name).cloned().unwrap_or_default();
+    let writes = changes.into_iter().map(|(name, actions)| {
         let nodes = &nodes;
         async move {
             let Some(node) = cluster.nodes.get(name) else {
@@ -201,19 +261,10 @@ async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> (HashSet<String>, Resu
         }
     });
     let writes: Vec<_> = writes.collect();
-    let outcomes: Vec<Result<Option<String>, Error>> = futures::stream::iter(writes)
-        .buffer_unordered(WRITES)
+    futures::stream::iter(writes)
+        .buffer_unordered(at_once)
         .collect()
-        .await;
-    let mut written = HashSet::new();
-    let mut problem = Ok(());
-    for outcome in outcomes {
-        match outcome {
-            Ok(node) => written.extend(node),
-            Err(error) => problem = problem.and(Err(error)),
-        }
-    }
-    (written, problem)
+        .await
 }
 
 /// A node that no pool has waits for no update of ours.
@@ -296,8 +347,8 @@ async fn forget_stale_build(cluster: &Cluster, known: &Known) {
     }
 }
 
-/// Writes the pool's status if it says something new.
-async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Again, Error> {
+/// What there is to say about the pool.
+fn assess(cluster: &Cluster, known: &Known, pool: &PoolView<'_>, plan: &PoolPlan) -> Report {
     let render = cluster.renders.outcome(&known.name);
     let render = render.as_ref().and_then(|outcome| match outcome {
         Outcome::Rendered => Some(RenderOutcome::Rendered),
@@ -326,10 +377,11 @@ async fn report(cluster: &Cluster, known: &Known, plan: &PoolPlan) -> Result<Aga
             .as_ref()
             .map(|outcome| outcome.as_ref().copied().map_err(String::as_str)),
     };
-    let now = cluster.time();
-    let Some(report) = known.view(|_, pool| pool_status::report(pool, &inputs, &now)) else {
-        return Ok(Again::OnChange);
-    };
+    pool_status::report(pool, &inputs, &cluster.time())
+}
+
+/// Writes the pool's status if it says something new.
+async fn publish(cluster: &Cluster, known: &Known, report: Report) -> Result<Again, Error> {
     let Report {
         status,
         events,

@@ -108,33 +108,33 @@ fn warn_if_slow(cluster: &Cluster, node: &Node, record: &DrainRecord, obstacles:
 
 /// All pods are gone: tells the daemon, unless somebody let work in again meanwhile.
 async fn finish(cluster: &Cluster, name: &str, record: &DrainRecord) -> Result<Again, Error> {
-    let Some(node) = cluster
-        .api::<Node>()
-        .get_opt(name)
-        .await
-        .map_err(Error::api(format!("reading node {name}")))?
-    else {
+    let Some(mut node) = cluster.nodes.get(name) else {
         return Ok(Again::OnChange);
     };
-    let completion = drain::complete(&node, record);
-    if completion == Completion::Overtaken {
-        cluster.nodes.learn(node);
-        return Ok(Again::After(Duration::ZERO));
+    loop {
+        let completion = drain::complete(&node, record);
+        if completion == Completion::Overtaken {
+            return Ok(Again::After(Duration::ZERO));
+        }
+        let Some(patch) = without_reason(&node, completion.patch()) else {
+            return Ok(Again::OnChange);
+        };
+        node = match write_unchanged(cluster, &node, patch).await? {
+            Guarded::Written(_) => break,
+            Guarded::Changed(node) => node,
+            Guarded::Gone => return Ok(Again::OnChange),
+        };
     }
-    let patch = without_reason(&node, completion.patch());
-    let patch = patch.map(|patch| patches::both(patch, precondition(&node)));
-    if write(cluster, &Arc::new(node), patch).await?.is_some() {
-        let took = Duration::try_from(cluster.now().duration_since(record.since)).unwrap_or_default();
-        info!(
-            node = name,
-            request = record.request,
-            seconds = took.as_secs(),
-            "the node is drained"
-        );
-        cluster.options.metrics.drained(name, took);
-        let phases = [Phase::Cordoned, Phase::Draining, Phase::Drained];
-        progress::report(cluster, name, &phases).await;
-    }
+    let took = Duration::try_from(cluster.now().duration_since(record.since)).unwrap_or_default();
+    info!(
+        node = name,
+        request = record.request,
+        seconds = took.as_secs(),
+        "the node is drained"
+    );
+    cluster.options.metrics.drained(name, took);
+    let phases = [Phase::Cordoned, Phase::Draining, Phase::Drained];
+    progress::report(cluster, name, &phases).await;
     Ok(Again::OnChange)
 }
 

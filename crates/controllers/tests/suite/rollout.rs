@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
 use mco_api::MachineConfigPool;
 use mco_testkit::fleet::{Behaviour, Failure};
 use parking_lot::Mutex;
@@ -80,6 +82,35 @@ async fn as_many_are_away_as_the_pool_allows() {
         assert_eq!(observer.worst("worker"), expected, "{limit}");
         assert_eq!(observer.ever().len(), 4, "{limit}");
     }
+}
+
+/// Marks are written in portions, and none may be left when the last look at the pool has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_of_a_large_pool_that_waits_is_marked() {
+    let never = Behaviour {
+        apply: DEADLINE * 2,
+        ..Behaviour::default()
+    };
+    let cluster = Cluster::start(80, never).await;
+    let before = target(&cluster.pool("worker").await);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let new = cluster.retargeted("worker", &before).await;
+    eventually("all nodes but the one that goes wait", async || {
+        let nodes = cluster.api::<Node>().list(&ListParams::default()).await.unwrap();
+        let (sent, waiting): (Vec<Node>, Vec<Node>) = nodes
+            .items
+            .into_iter()
+            .filter(|node| node.metadata.name.as_ref().unwrap().starts_with("worker"))
+            .partition(|node| Cluster::annotation(node, "desiredConfig") == new);
+        let marked = waiting.iter().filter(|node| {
+            let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+            taints.any(|taint| taint.key == "UpdateInProgress")
+        });
+        (sent.len() == 1 && marked.count() == 79).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

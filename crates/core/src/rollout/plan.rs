@@ -117,6 +117,11 @@ impl Action {
             | Self::JoinPool { node, .. } => node,
         }
     }
+
+    /// Tells the scheduler something, and changes nothing for the machine.
+    pub fn is_mark(&self) -> bool {
+        matches!(self, Self::AddUpdateTaint { .. } | Self::RemoveUpdateTaint { .. })
+    }
 }
 
 /// Why a node is sent somewhere.
