@@ -5,6 +5,7 @@
 mod cluster;
 mod drains;
 mod generated;
+mod node_settings;
 mod observer;
 mod os_streams;
 mod pinned_images;
