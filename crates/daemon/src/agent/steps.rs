@@ -166,8 +166,10 @@ impl Agent {
         self.stop_watching();
         let again = from == to;
         if !again {
+            self.tell_resync(&from, &to);
             self.tell(&Phase::NeedsUpdate).await;
         }
+        self.begun = true;
         let known = if seen.introduces_itself || seen.disk.config.is_none() {
             Some(self.installed(&from.config).await?)
         } else {
@@ -210,6 +212,19 @@ impl Agent {
             .told(move |machine, tell| work::update(machine, &update, tell))
             .await?;
         self.follow_up(updated, &to, again).await
+    }
+
+    /// A daemon that finds its node on the way to another config, or sent there while nobody was looking.
+    fn tell_resync(&self, from: &Version, to: &Version) {
+        if !self.begun && self.verified.is_none() {
+            let text = format!(
+                "Booting node {}, currentConfig {}, desiredConfig {}",
+                self.cluster.node(),
+                from.config,
+                to.config
+            );
+            self.events.normal(event::BOOT_RESYNC, text);
+        }
     }
 
     async fn follow_up(&mut self, updated: Updated, to: &Version, again: bool) -> Result<After, AgentError> {
