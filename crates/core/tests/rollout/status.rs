@@ -173,6 +173,41 @@ fn the_configuration_is_the_last_one_that_everybody_reached() {
 }
 
 #[test]
+fn what_blocks_a_drain_is_told_after_its_daemon_has_given_up_as_well() {
+    let pool = pool("worker", "v1", json!({}));
+    let timeout = "failed to drain node: a after 1 hour. Please see machine-config-controller logs for more information";
+    let obstacle = "pod shop/db-0 (budget shop/db allows 0 disruptions)";
+    let updating = |reason: &str| {
+        let mut nodes = nodes("a v0/v1 cordoned-by-us Degraded; b v1/v1");
+        let record =
+            json!({"request": "drain-v1", "since": time(1), "cordon": "made", "waitingFor": obstacle});
+        let annotations = nodes[0].metadata.annotations.get_or_insert_default();
+        annotations.insert(key("reason"), reason.to_owned());
+        annotations.insert(key("desiredDrain"), "drain-v1".to_owned());
+        annotations.insert(key("drain-record"), record.to_string());
+        let view = View::new([&pool], &nodes);
+        let plans = plan(&view);
+        let inputs = Inputs {
+            plan: plans.pools.first(),
+            ..Inputs::default()
+        };
+        said(
+            &report(view.pool("worker").unwrap(), &inputs, &time(1)).status,
+            "Updating",
+        )
+    };
+    let told = format!(
+        "True All nodes are updating to MachineConfig v1. Nothing moves: node a fails on this config: {timeout}; the drain \
+         waits for {obstacle}"
+    );
+    assert_eq!(updating(timeout), told, "by a daemon that does not say");
+    assert_eq!(
+        updating(&format!("{timeout}; the drain waits for {obstacle}")),
+        told
+    );
+}
+
+#[test]
 fn a_new_target_is_told_once() {
     let mut pool = pool("worker", "v1", json!({}));
     pool.status = Some(from(json!({"configuration": {"name": "v0"}})));

@@ -102,7 +102,10 @@ impl Agent {
         let left = longest - Timestamp::now().duration_since(since);
         match Duration::try_from(left) {
             Ok(left) if !left.is_zero() => Ok(After::Wait(Pause::after(left))),
-            _ if drains => Err(AgentError::DrainTimeout(self.cluster.node().to_owned())),
+            _ if drains => Err(AgentError::DrainTimeout {
+                node: self.cluster.node().to_owned(),
+                waits_for: self.view().and_then(|view| view.drain_obstacle.clone()),
+            }),
             _ => Err(AgentError::UncordonTimeout(self.cluster.node().to_owned())),
         }
     }
