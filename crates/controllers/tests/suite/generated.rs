@@ -1,6 +1,6 @@
 //! What controllers generate stays as they generated it, and follows what users ask for.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -191,14 +191,29 @@ async fn an_edit_of_a_generated_config_is_undone_and_nothing_rolls_out() {
         })
         .await;
     }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Whatever the edits have left to render is rendered before what comes after them.
+    let mut expected: BTreeSet<String> = rendered_before.into_iter().collect();
+    for pool in ["worker", "master"] {
+        let _: MachineConfigPool = cluster.patch(pool, json!({"spec": {"paused": true}})).await;
+        let unmarked = target(&cluster.pool(pool).await);
+        let marker = format!("99-{pool}-marker");
+        cluster
+            .create_config(file_config(&marker, pool, "/etc/marker", "x"))
+            .await;
+        expected.insert(cluster.retargeted(pool, &unmarked).await);
+        cluster.delete_config(&marker).await;
+        cluster
+            .pool_where(pool, "is what it was", |pool| target(pool) == unmarked)
+            .await;
+    }
     assert_eq!(
-        rendered().await,
-        rendered_before,
+        rendered().await.into_iter().collect::<BTreeSet<_>>(),
+        expected,
         "no other config was ever rendered"
     );
     assert_eq!(target(&cluster.pool("worker").await), before);
     assert_eq!(observer.ever(), [""; 0]);
+    assert_eq!(observer.sent("worker-0"), std::slice::from_ref(&before));
     // The rendered one is put back as well.
     let _: MachineConfig = cluster
         .patch(&before, json!({"spec": {"kernelArguments": ["evil=1"]}}))
@@ -488,7 +503,7 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
     };
     cluster.start_controllers_with(options);
     let first = target(&cluster.pool("worker").await);
-    let mut last = first.clone();
+    let (mut unused, mut last) = (String::new(), first.clone());
     for index in 0..4 {
         cluster
             .create_config(file_config(
@@ -498,7 +513,8 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
                 "x",
             ))
             .await;
-        last = cluster.retargeted("worker", &last).await;
+        let next = cluster.retargeted("worker", &last).await;
+        unused = std::mem::replace(&mut last, next);
         cluster.updated("worker").await;
     }
     eventually("only the last two are left", || async {
@@ -530,8 +546,22 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
             .unwrap()
             .is_none()
     );
+    let marks = eventually("the one in use is marked", || async {
+        let config: MachineConfig = cluster.api().get(&last).await.unwrap();
+        config.metadata.finalizers.filter(|marks| !marks.is_empty())
+    })
+    .await;
     cluster.delete_config(&last).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Whoever lets go of what nobody uses looks at all of them: when such a one is gone, this one was looked at.
+    let _: MachineConfig = cluster
+        .patch(&unused, json!({"metadata": {"finalizers": marks}}))
+        .await;
+    cluster.delete_config(&unused).await;
+    eventually("one that nobody uses is gone", || async {
+        let found = cluster.api::<MachineConfig>().get_opt(&unused).await.unwrap();
+        found.is_none().then_some(())
+    })
+    .await;
     let kept: MachineConfig = cluster.api().get(&last).await.unwrap();
     assert!(
         kept.metadata.deletion_timestamp.is_some(),
