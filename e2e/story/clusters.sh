@@ -1,5 +1,5 @@
 # The two clusters on which the story is played: how each is started and what only an administrator of it can do. Both have
-# three masters and three workers, each a directory with a real daemon. Sourced by "run".
+# three masters and three workers, later four, each a directory with a real daemon. Sourced by "run".
 # shellcheck shell=bash
 #
 # After start_* there are KUBECONFIG and $machines, the directory with the roots of the nodes.
@@ -52,8 +52,7 @@ start_real() {
     done
     eventually "configs for all roles" all_rendered
     for node in $MASTERS $WORKERS; do
-        first_boot "$node" "${node%-*}"
-        background "$work/real/$node.log" "$MCO" daemon start --node-name "$node" --root "$machines/$node" --kubeconfig "$KUBECONFIG"
+        start_machine "$node" "${node%-*}"
     done
     eventually "the webhook" bash -c "! kubectl create --dry-run=server -f e2e/story/objects/50-bad.yaml"
 }
@@ -92,6 +91,17 @@ JSON
     "$MCO" daemon once-from "$work/real/$1.yaml" --root "$root" >/dev/null
 }
 
+# start_machine NODE POOL: its first boot, and its daemon from then on.
+start_machine() {
+    first_boot "$1" "$2"
+    background "$work/real/$1.log" "$MCO" daemon start --node-name "$1" --root "$machines/$1" --kubeconfig "$KUBECONFIG"
+}
+
+add_worker_real() {
+    register "$1" worker
+    start_machine "$1" worker
+}
+
 # Who may delete the webhook can write what it would refuse; the operator must not be there to bring it back.
 without_admission_real() {
     end "$(cat "$work/real/operator.pid")"
@@ -123,4 +133,10 @@ without_admission_embedded() {
     "$@"
     end "$(cat "$work/embedded/up.pid")"
     start_up --nodes masters=3,workers=3
+}
+
+# Nodes are numbered, so one more is the next.
+add_worker_embedded() {
+    end "$(cat "$work/embedded/up.pid")"
+    start_up --nodes masters=3,workers=4
 }

@@ -93,3 +93,32 @@ fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
         assert!(!up.file(node, "etc/chrony.conf").exists(), "{node}");
     }
 }
+
+#[test]
+fn simulated_machines_fail_as_asked_and_recover_when_they_are_sent_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let options = [
+        "--simulate",
+        "6",
+        "--simulate-seconds",
+        "0.1",
+        "--simulate-failures",
+        "worker-1",
+    ];
+    let up = Up::start_with(&scratch.path().join("data"), &options);
+    up.wait("master");
+    up.wait("worker");
+    up.create(CHRONY).unwrap();
+    let told = "simulated failure: worker-1 cannot apply rendered-worker-";
+    eventually("the pool is degraded and says why", || {
+        let status = up.status("worker");
+        let problem = status["problem"].as_str().unwrap_or_default().to_owned();
+        (status["state"] == "Degraded" && problem.contains(told)).then_some(())
+    });
+    up.delete("50-worker-chrony").unwrap();
+    up.wait("worker");
+
+    let alone = up.mco(&["up", "--simulate-failures", "5%"]);
+    assert_eq!(alone.status.code(), Some(2), "{}", text(&alone));
+    assert!(text(&alone).contains("--simulate <N>"), "{}", text(&alone));
+}

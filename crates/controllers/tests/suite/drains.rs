@@ -167,16 +167,9 @@ async fn a_node_whose_target_is_taken_back_during_a_blocked_drain_is_given_back(
         .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
         .await;
     cluster.retargeted("worker", &before).await;
-    eventually("the node is cordoned", || async {
-        cluster
-            .node("worker-0")
-            .await
-            .spec
-            .unwrap_or_default()
-            .unschedulable
-    })
-    .await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    record_says(&cluster, "worker-0", "budget shop/db allows 0 disruptions").await;
+    let node = cluster.node("worker-0").await;
+    assert_eq!(node.spec.unwrap_or_default().unschedulable, Some(true));
     cluster.delete_config("99-worker-a").await;
     let pool = cluster.updated("worker").await;
     assert_eq!(target(&pool), before);

@@ -1,11 +1,10 @@
 //! What controllers generate stays as they generated it, and follows what users ask for.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use mco_api::crd::CustomResourceDefinition;
 use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::mirrors::ImageContentSourcePolicy;
 use mco_api::machine_configuration::MachineConfigurationSpec;
@@ -37,7 +36,7 @@ async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
     .await
 }
 
-async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
+pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
     let config: MachineConfig = cluster.api().get(config).await.unwrap();
     let ignition = mco_core::validate::check_applicable(&config).unwrap();
     let file = ignition
@@ -192,14 +191,29 @@ async fn an_edit_of_a_generated_config_is_undone_and_nothing_rolls_out() {
         })
         .await;
     }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Whatever the edits have left to render is rendered before what comes after them.
+    let mut expected: BTreeSet<String> = rendered_before.into_iter().collect();
+    for pool in ["worker", "master"] {
+        let _: MachineConfigPool = cluster.patch(pool, json!({"spec": {"paused": true}})).await;
+        let unmarked = target(&cluster.pool(pool).await);
+        let marker = format!("99-{pool}-marker");
+        cluster
+            .create_config(file_config(&marker, pool, "/etc/marker", "x"))
+            .await;
+        expected.insert(cluster.retargeted(pool, &unmarked).await);
+        cluster.delete_config(&marker).await;
+        cluster
+            .pool_where(pool, "is what it was", |pool| target(pool) == unmarked)
+            .await;
+    }
     assert_eq!(
-        rendered().await,
-        rendered_before,
+        rendered().await.into_iter().collect::<BTreeSet<_>>(),
+        expected,
         "no other config was ever rendered"
     );
     assert_eq!(target(&cluster.pool("worker").await), before);
     assert_eq!(observer.ever(), [""; 0]);
+    assert_eq!(observer.sent("worker-0"), std::slice::from_ref(&before));
     // The rendered one is put back as well.
     let _: MachineConfig = cluster
         .patch(&before, json!({"spec": {"kernelArguments": ["evil=1"]}}))
@@ -392,8 +406,12 @@ async fn a_change_for_new_machines_only_is_rendered_as_soon_as_it_is_accepted() 
 async fn what_the_controllers_render_is_what_the_command_line_renders() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let config = cluster.controller_config().await;
+    let conditions = config.status.unwrap().conditions;
+    let mut completed = conditions
+        .iter()
+        .filter(|one| one.type_ == "TemplateControllerCompleted");
     assert_eq!(
-        config.status.unwrap().conditions[0].message,
+        completed.next().unwrap().message,
         format!("sync completed towards (1) generation using controller version {VERSION}")
     );
     let mut offline = mco_api::ControllerConfig::new("machine-config-controller", config.spec);
@@ -485,7 +503,7 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
     };
     cluster.start_controllers_with(options);
     let first = target(&cluster.pool("worker").await);
-    let mut last = first.clone();
+    let (mut unused, mut last) = (String::new(), first.clone());
     for index in 0..4 {
         cluster
             .create_config(file_config(
@@ -495,7 +513,8 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
                 "x",
             ))
             .await;
-        last = cluster.retargeted("worker", &last).await;
+        let next = cluster.retargeted("worker", &last).await;
+        unused = std::mem::replace(&mut last, next);
         cluster.updated("worker").await;
     }
     eventually("only the last two are left", || async {
@@ -527,8 +546,22 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
             .unwrap()
             .is_none()
     );
+    let marks = eventually("the one in use is marked", || async {
+        let config: MachineConfig = cluster.api().get(&last).await.unwrap();
+        config.metadata.finalizers.filter(|marks| !marks.is_empty())
+    })
+    .await;
     cluster.delete_config(&last).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Whoever lets go of what nobody uses looks at all of them: when such a one is gone, this one was looked at.
+    let _: MachineConfig = cluster
+        .patch(&unused, json!({"metadata": {"finalizers": marks}}))
+        .await;
+    cluster.delete_config(&unused).await;
+    eventually("one that nobody uses is gone", || async {
+        let found = cluster.api::<MachineConfig>().get_opt(&unused).await.unwrap();
+        found.is_none().then_some(())
+    })
+    .await;
     let kept: MachineConfig = cluster.api().get(&last).await.unwrap();
     assert!(
         kept.metadata.deletion_timestamp.is_some(),
@@ -536,38 +569,19 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
     );
 }
 
-/// As far as the API server needs it; a cluster with this kind brings the whole definition.
-async fn define_credential_providers(cluster: &Cluster) {
-    let definition: CustomResourceDefinition = serde_json::from_value(json!({
-        "metadata": {"name": "criocredentialproviderconfigs.config.openshift.io"},
-        "spec": {
-            "group": "config.openshift.io",
-            "scope": "Cluster",
-            "names": {
-                "kind": "CRIOCredentialProviderConfig", "listKind": "CRIOCredentialProviderConfigList",
-                "plural": "criocredentialproviderconfigs", "singular": "criocredentialproviderconfig",
-            },
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
-        },
-    }))
-    .unwrap();
-    cluster.create(&definition).await;
-    eventually("the kind is served", || async {
-        let objects = cluster.api::<CRIOCredentialProviderConfig>();
-        objects.list(&ListParams::default()).await.ok()
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn credential_providers_follow_the_cluster_and_leave_without_a_trace() {
     const NAME: &str = "97-worker-generated-credentialproviderconfig";
     const FILE: &str = "/etc/kubernetes/credential-providers/generic-credential-provider.yaml";
     let mut cluster = Cluster::prepare().await;
-    define_credential_providers(&cluster).await;
+    cluster
+        .define(
+            "CRIOCredentialProviderConfig",
+            "criocredentialproviderconfigs",
+            "v1alpha1",
+            "Cluster",
+        )
+        .await;
     let asked = |images: &[&str]| -> CRIOCredentialProviderConfig {
         serde_json::from_value(json!({"metadata": {"name": "cluster"}, "spec": {"matchImages": images}}))
             .unwrap()

@@ -3,9 +3,12 @@
 #![allow(clippy::too_many_lines, reason = "a story is told in one go")]
 
 mod cluster;
+mod controller_config;
 mod drains;
 mod generated;
+mod image_policies;
 mod layered;
+mod node_settings;
 mod observer;
 mod os_streams;
 mod pinned_images;

@@ -7,6 +7,7 @@ use clap::Args;
 use jiff::SignedDuration;
 
 use crate::commands::up::nodes::{Fleet, LocalNode};
+use crate::commands::up::simulation::{Failing, Pace, Temper};
 
 /// Run a whole cluster's machine configuration in one process: the API, and everything that works with it.
 #[derive(Debug, Args)]
@@ -15,6 +16,7 @@ Examples:
   mco up
   mco up --nodes masters=3,workers=5
   mco up --simulate 200
+  mco up --simulate 200 --simulate-seconds 0.5 --simulate-failures 2%
   mco up --data-dir /var/lib/mco --port 6443 --listen 0.0.0.0
   mco up --join-token
   mco up --join-token --pool infra --ttl 1h
@@ -57,6 +59,13 @@ pub struct Up {
     /// Pretend to have this many machines instead, to see how a large fleet behaves.
     #[arg(long, value_name = "N", conflicts_with = "nodes", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub simulate: Option<u16>,
+    /// How long a simulated machine takes for a change, its boot included and its drain not.
+    #[arg(long, value_name = "SECONDS", default_value = "3", requires = "simulate")]
+    pub simulate_seconds: Pace,
+    /// Simulated machines that fail: a name, in which * stands for anything, or a share of them with each config,
+    /// as in 5%; may be repeated. They fail after their drain, and are well again when they are sent elsewhere.
+    #[arg(long, value_name = "NAME|SHARE", requires = "simulate")]
+    pub simulate_failures: Vec<Failing>,
     /// A name or address by which other machines reach this one, if it is not one of its own; may be repeated.
     #[arg(long, value_name = "HOST")]
     pub advertise: Vec<String>,
@@ -81,6 +90,14 @@ impl Up {
     pub fn local_nodes(&self) -> impl Iterator<Item = LocalNode> + use<> {
         let local = self.simulate.is_none().then_some(self.nodes);
         local.into_iter().flat_map(Fleet::nodes)
+    }
+
+    /// What simulated machines are like.
+    pub fn temper(&self) -> Temper {
+        Temper {
+            pace: self.simulate_seconds,
+            failing: self.simulate_failures.clone(),
+        }
     }
 
     /// How many nodes there are before any machine joins.

@@ -10,7 +10,7 @@ mod ignition_server;
 mod join_tokens;
 pub mod nodes;
 mod progress;
-mod simulation;
+pub mod simulation;
 mod welcome;
 
 use std::sync::{Arc, Mutex};
@@ -142,7 +142,8 @@ async fn system(
     let signs_of_life = heartbeats::watch(control_plane.client("heartbeats"), stop.clone());
     components.start("the watch over joined machines", signs_of_life);
     if let Some(number) = arguments.simulate {
-        let fleet = simulation::run(control_plane.client("fleet"), number.into(), stop.clone());
+        let client = control_plane.client("fleet");
+        let fleet = simulation::run(client, number.into(), arguments.temper(), stop.clone());
         components.start("the simulated fleet", fleet);
     }
     for node in arguments.local_nodes() {

@@ -1,32 +1,208 @@
-//! A large fleet of machines that only pretend: they follow the protocol of a daemon and touch nothing.
+//! A large fleet of machines that only pretend: they follow the protocol of a daemon and touch nothing, as slowly and
+//! with the failures that somebody wants to see.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
-use mco_testkit::fleet::{self, Behaviour, Blueprint};
-use std::time::Duration;
+use mco_testkit::fleet::{self, Behaviour, Blueprint, Failure};
 use tokio_util::sync::CancellationToken;
 
 const MASTERS: usize = 3;
 const ZONES: usize = 3;
 
-/// Slow enough to watch.
-const APPLY: Duration = Duration::from_secs(1);
-const REBOOT: Duration = Duration::from_secs(2);
+/// A day is longer than anybody watches.
+const LONGEST: f64 = 86_400.0;
 
-pub async fn run(client: Client, number: usize, stop: CancellationToken) -> anyhow::Result<()> {
+/// How long a machine takes for a change, without the drain, as in `3` or `0.5` seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace(Duration);
+
+impl FromStr for Pace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let seconds = text
+            .parse()
+            .ok()
+            .filter(|seconds| (0.0..=LONGEST).contains(seconds));
+        let pace = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        pace.map(Self)
+            .ok_or_else(|| format!("{text:?} is not a number of seconds from 0 to {LONGEST}"))
+    }
+}
+
+/// Which machines fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failing {
+    /// With each config so many of a hundred, always the same ones.
+    Share(u64),
+    /// Those with this name, in which `*` stands for anything.
+    Named(String),
+}
+
+impl FromStr for Failing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let Some(share) = text.strip_suffix('%') else {
+            let is_name = |character: char| character.is_ascii_alphanumeric() || "-.*".contains(character);
+            return if !text.is_empty() && text.chars().all(is_name) {
+                Ok(Self::Named(text.to_owned()))
+            } else {
+                Err(format!(
+                    "{text:?} is neither a name of machines nor a share like 5%"
+                ))
+            };
+        };
+        match share.parse() {
+            Ok(share @ 0..=100) => Ok(Self::Share(share)),
+            _ => Err(format!("{text:?} is not a share from 0% to 100%")),
+        }
+    }
+}
+
+impl Failing {
+    fn strikes(&self, node: &str, config: &str) -> bool {
+        match self {
+            Self::Named(pattern) => matches(pattern, node),
+            Self::Share(share) => {
+                let mut hasher = DefaultHasher::new();
+                (node, config).hash(&mut hasher);
+                hasher.finish() % 100 < *share
+            }
+        }
+    }
+}
+
+/// Whether a name is as the pattern says, in which `*` stands for anything.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => name.strip_prefix(start).is_some_and(|left| {
+            let mut ends = left.char_indices().map(|(at, _)| at).chain([left.len()]);
+            ends.any(|at| matches(rest, &left[at..]))
+        }),
+    }
+}
+
+/// What the machines are like.
+#[derive(Debug, Clone)]
+pub struct Temper {
+    pub pace: Pace,
+    pub failing: Vec<Failing>,
+}
+
+impl Temper {
+    fn behaviour(self) -> Behaviour {
+        let Self {
+            pace: Pace(change),
+            failing,
+        } = self;
+        let apply = change / 3;
+        let fails = move |node: &str, config: &str| {
+            let strikes = failing.iter().any(|one| one.strikes(node, config));
+            // After the drain, so that whoever goes back to the config before has the machine back.
+            strikes.then(|| Failure::Late(format!("simulated failure: {node} cannot apply {config}")))
+        };
+        Behaviour {
+            apply,
+            reboot: Some(change.saturating_sub(apply)),
+            report_steps: true,
+            fails: Some(Arc::new(fails)),
+            ..Behaviour::default()
+        }
+    }
+}
+
+pub async fn run(
+    client: Client,
+    number: usize,
+    temper: Temper,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let masters = (0..MASTERS).map(|index| blueprint("master", index));
     let workers = (0..number.saturating_sub(MASTERS)).map(|index| blueprint("worker", index));
     let machines: Vec<Blueprint> = masters.chain(workers).take(number).collect();
     fleet::create(&client, &machines).await?;
-    let behaviour = Behaviour {
-        apply: APPLY,
-        reboot: Some(REBOOT),
-        report_steps: true,
-        ..Behaviour::default()
-    };
-    fleet::run(client, behaviour, stop).await;
+    fleet::run(client, temper.behaviour(), stop).await;
     Ok(())
 }
 
 fn blueprint(role: &str, index: usize) -> Blueprint {
     Blueprint::new(format!("{role}-{index}"), role).in_zone(format!("zone-{}", index % ZONES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_shares_say_who_fails() {
+        for (pattern, name, expected) in [
+            ("worker-1", "worker-1", true),
+            ("worker-1", "worker-10", false),
+            ("worker-1*", "worker-10", true),
+            ("worker-*", "master-0", false),
+            ("*-1", "worker-1", true),
+            ("*-1", "worker-12", false),
+            ("w*-1*", "worker-10", true),
+            ("*", "master-0", true),
+        ] {
+            let failing: Failing = pattern.parse().unwrap();
+            assert_eq!(failing.strikes(name, "any"), expected, "{pattern} {name}");
+        }
+        let struck = |share: &str, config: &str| {
+            let failing: Failing = share.parse().unwrap();
+            let nodes = (0..1_000).map(|index| format!("worker-{index}"));
+            nodes
+                .filter(|node| failing.strikes(node, config))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(struck("0%", "a").len(), 0);
+        assert_eq!(struck("100%", "a").len(), 1_000);
+        let tenth = struck("10%", "a");
+        assert!((50..200).contains(&tenth.len()), "{}", tenth.len());
+        assert_eq!(tenth, struck("10%", "a"), "whoever fails goes on failing");
+        assert_ne!(tenth, struck("10%", "b"), "with another config it is others");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_words() {
+        for (text, expected) in [
+            ("101%", "\"101%\" is not a share from 0% to 100%"),
+            ("-1%", "\"-1%\" is not a share from 0% to 100%"),
+            ("", "\"\" is neither a name of machines nor a share like 5%"),
+            ("a b", "\"a b\" is neither a name of machines nor a share like 5%"),
+        ] {
+            assert_eq!(text.parse::<Failing>().unwrap_err(), expected);
+        }
+        for text in ["", "soon", "-1", "NaN", "inf", "86401"] {
+            let refusal = text.parse::<Pace>().unwrap_err();
+            assert!(
+                refusal.ends_with("is not a number of seconds from 0 to 86400"),
+                "{refusal}"
+            );
+        }
+    }
+
+    #[test]
+    fn machines_are_as_slow_and_as_bad_as_asked() {
+        let temper = Temper {
+            pace: "4.5".parse().unwrap(),
+            failing: vec!["worker-7".parse().unwrap()],
+        };
+        let behaviour = temper.behaviour();
+        assert_eq!(behaviour.apply, Duration::from_millis(1_500));
+        assert_eq!(behaviour.reboot, Some(Duration::from_secs(3)));
+        let fails = behaviour.fails.unwrap();
+        assert_eq!(fails("worker-8", "rendered-worker-1"), None);
+        let failure = "simulated failure: worker-7 cannot apply rendered-worker-1".to_owned();
+        assert_eq!(
+            fails("worker-7", "rendered-worker-1"),
+            Some(Failure::Late(failure))
+        );
+    }
 }
