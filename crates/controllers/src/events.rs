@@ -32,6 +32,7 @@ pub(crate) enum Reporter {
     Rollout,
     Render,
     Registries,
+    Kubelet,
 }
 
 impl Reporter {
@@ -40,6 +41,7 @@ impl Reporter {
             Self::Rollout => "machineconfigcontroller-nodecontroller",
             Self::Render => "machineconfigcontroller-rendercontroller",
             Self::Registries => "machineconfigcontroller-containerruntimeconfigcontroller",
+            Self::Kubelet => "machineconfigcontroller-kubeletconfigcontroller",
         }
     }
 }

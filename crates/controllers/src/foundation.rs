@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use mco_api::ControllerConfig;
+use mco_api::controller_config::ControllerConfigStatus;
 use mco_api::vocabulary::names;
 use mco_core::feature_gates::FeatureGates;
 use mco_core::generated::{self, Generator};
@@ -45,6 +46,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         info!("waiting: {other_version}");
         return Ok(Again::OnChange);
     }
+    let config = begin(&cluster, config).await?;
     let made = make(&cluster, &config).await;
     let outcome = match &made {
         Ok(_) => Outcome::Completed,
@@ -145,6 +147,17 @@ async fn pull_secret(cluster: &Cluster, config: &ControllerConfig) -> Result<Str
         })
 }
 
+/// Says that something new is being made, and returns the ControllerConfig that says so.
+async fn begin(cluster: &Cluster, config: Arc<ControllerConfig>) -> Result<Arc<ControllerConfig>, Error> {
+    let before = config.status.clone().unwrap_or_default();
+    let generation = config.metadata.generation.unwrap_or_default();
+    let version = &cluster.options.source_version;
+    match status::begin(&before, generation, version, &cluster.time()) {
+        Some(begun) => Ok(Arc::new(write(cluster, &config, &begun).await?)),
+        None => Ok(config),
+    }
+}
+
 async fn report(cluster: &Cluster, config: &ControllerConfig, outcome: Outcome<'_>) -> Result<(), Error> {
     let before = config.status.clone().unwrap_or_default();
     let after = status::report(
@@ -155,11 +168,19 @@ async fn report(cluster: &Cluster, config: &ControllerConfig, outcome: Outcome<'
         certificates::of(&config.spec),
         &cluster.time(),
     );
-    if after == before {
-        return Ok(());
+    if after != before {
+        write(cluster, config, &after).await?;
     }
+    Ok(())
+}
+
+async fn write(
+    cluster: &Cluster,
+    config: &ControllerConfig,
+    status: &ControllerConfigStatus,
+) -> Result<ControllerConfig, Error> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let patch = Patch::Merge(json!({ "status": after }));
+    let patch = Patch::Merge(json!({ "status": status }));
     let written = cluster
         .api::<ControllerConfig>()
         .patch_status(name, &PatchParams::default(), &patch)
@@ -167,6 +188,6 @@ async fn report(cluster: &Cluster, config: &ControllerConfig, outcome: Outcome<'
         .map_err(Error::api(format!(
             "writing the status of ControllerConfig {name}"
         )))?;
-    cluster.controller_configs.learn(written);
-    Ok(())
+    cluster.controller_configs.learn(written.clone());
+    Ok(written)
 }

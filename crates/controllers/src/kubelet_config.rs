@@ -4,18 +4,21 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference, Time};
+use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::kubelet_config::NodeConfigCondition;
-use mco_api::vocabulary::names;
+use mco_api::vocabulary::{events, names};
 use mco_api::{KubeletConfig, MachineConfigPool};
 use mco_core::generated::condition::{self, Outcome};
 use mco_core::generated::suffix::Family;
 use mco_core::generated::{Generated, Generator};
+use mco_core::kubelet::profile::{self, Settled};
 use mco_core::kubelet::{self, Base, KubeletError, UserKubelet};
-use tracing::error;
+use mco_core::rollout::Event;
+use tracing::{error, warn};
 
 use crate::cluster::{Cluster, SOURCES_POLL};
 use crate::error::Error;
-use crate::foundation::Foundation;
+use crate::events::Reporter;
 use crate::owned::{self, Share};
 use crate::queue::Again;
 use crate::user_configs::{self, Surroundings, UserConfig, existing, name_of};
@@ -31,13 +34,15 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::After(SOURCES_POLL));
     }
     let pools = cluster.pools.all();
+    let settings = node_settings(&cluster);
     let surroundings = Surroundings {
         cluster: &cluster,
         foundation: &foundation,
+        node_settings: settings.as_ref(),
     };
     let mut harvest = user_configs::harvest(&surroundings, &cluster.kubelet_configs, &pools);
     for pool in &pools {
-        harvest.share.extend(of_cluster(&cluster, &foundation, pool));
+        harvest.share.extend(of_cluster(&surroundings, pool));
     }
     user_configs::remember(&cluster, &harvest, &cluster.kubelet_configs).await?;
     owned::publish(&cluster, Generator::Kubelet, std::mem::take(&mut harvest.share)).await?;
@@ -45,15 +50,40 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     Ok(Again::OnChange)
 }
 
+/// The node settings in force. What was made last decides which change of them is none.
+fn node_settings(cluster: &Cluster) -> Option<NodeSettings> {
+    let asked = cluster.node_settings.get(names::SINGLETON);
+    let made = [
+        names::generated_node_kubelet(names::pool::WORKER),
+        names::generated_feature_kubelet(names::pool::WORKER),
+    ];
+    let present = made
+        .iter()
+        .find_map(|name| cluster.owned.get(name).or_else(|| cluster.current_content(name)));
+    let Settled { settings, prohibited } = profile::settle(asked.as_deref(), present.as_deref());
+    if let Some(message) = prohibited {
+        warn!("{message}");
+        if let Some(asked) = asked {
+            let event = Event::normal(events::render::ACTION_PROHIBITED, message);
+            cluster.events.tell(Reporter::Kubelet, asked.as_ref(), event);
+        }
+    }
+    settings
+}
+
 /// What a pool gets without any KubeletConfig.
-fn of_cluster(cluster: &Cluster, foundation: &Foundation, pool: &MachineConfigPool) -> Share {
-    let settings = cluster.node_settings.get(names::SINGLETON);
+fn of_cluster(surroundings: &Surroundings<'_>, pool: &MachineConfigPool) -> Share {
+    let Surroundings {
+        cluster,
+        foundation,
+        node_settings: settings,
+    } = *surroundings;
     let base = || {
         Base::of_pool(
             pool,
             &foundation.templates,
             &foundation.feature_gates,
-            settings.as_deref(),
+            settings,
             &cluster.options.source_version,
         )
     };
@@ -67,7 +97,7 @@ fn of_cluster(cluster: &Cluster, foundation: &Foundation, pool: &MachineConfigPo
         (
             "Sync NodeConfig",
             names::generated_node_kubelet(role),
-            kubelet::kernel_arguments(settings.as_deref(), &[])
+            kubelet::kernel_arguments(settings, &[])
                 .and_then(|arguments| kubelet::for_node(base()?, arguments)),
         ),
     ];
@@ -113,13 +143,12 @@ impl UserConfig for KubeletConfig {
         name: String,
         owner: OwnerReference,
     ) -> Result<Generated, String> {
-        let settings = surroundings.cluster.node_settings.get(names::SINGLETON);
         let made = kubelet::check_for_pool(wish, pool).and_then(|()| {
             let base = Base::of_pool(
                 pool,
                 &surroundings.foundation.templates,
                 &surroundings.foundation.feature_gates,
-                settings.as_deref(),
+                surroundings.node_settings,
                 &surroundings.cluster.options.source_version,
             )?;
             kubelet::for_kubelet_config(base, self, wish, name, Some(owner))

@@ -3,25 +3,29 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Resource;
+use kube::api::Patch;
+use kube::{Api, Resource};
 use mco_api::MachineConfigPool;
 use mco_api::foreign::image::Image;
+use mco_api::foreign::image_policy::ImagePolicy;
 use mco_api::vocabulary::events::registries as reasons;
 use mco_api::vocabulary::{labels, names};
 use mco_core::generated::{self, Generated, Generator};
-use mco_core::registries::{self, BaseFiles, RegistryError, RegistrySources};
+use mco_core::registries::{self, BaseFiles, PolicyConflict, RegistryError, RegistrySources};
 use mco_core::rollout::Event;
 use mco_core::templates::base_file;
+use serde_json::json;
 use tracing::{error, warn};
 
 use crate::cluster::{Cluster, SOURCES_POLL};
-use crate::error::Error;
+use crate::error::{Error, is_not_found};
 use crate::events::Reporter;
 use crate::foundation::Foundation;
-use crate::owned;
 use crate::queue::Again;
 use crate::user_configs::{existing, name_of};
+use crate::{owned, patches};
 
+const MANAGER: &str = "machine-config-controller-registries";
 const SUBCONTROLLER: &str = "machine-config-controller-container-runtime-config";
 const CONFIG_GROUP: &str = "config.openshift.io/v1";
 
@@ -34,7 +38,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::After(SOURCES_POLL));
     }
     match make(&cluster, &foundation) {
-        Ok(configs) => owned::publish(&cluster, Generator::Registries, owned::share(configs)).await?,
+        Ok(made) => {
+            owned::publish(&cluster, Generator::Registries, owned::share(made.configs)).await?;
+            report(&cluster, &made.conflicts).await?;
+        }
         // What was in force stays in force: one bad object must neither stop all pools nor undo the good ones.
         Err(problem) => {
             error!("the registry settings cannot be used, so they stay as they are: {problem}");
@@ -92,7 +99,14 @@ fn base_files<'a>(foundation: &'a Foundation, role: &str) -> BaseFiles<'a> {
     }
 }
 
-fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Vec<Generated>, RegistryError> {
+/// What the registry settings come to.
+#[derive(Debug, Default)]
+struct Made {
+    configs: Vec<Generated>,
+    conflicts: Vec<PolicyConflict>,
+}
+
+fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Made, RegistryError> {
     let image = cluster.images.get(names::SINGLETON);
     macro_rules! usable {
         ($objects:ident as $field:ident) => {
@@ -129,31 +143,60 @@ fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Vec<Generated>, Re
         && cluster_policies.is_empty()
         && policies.is_empty()
     {
-        return Ok(Vec::new());
+        return Ok(Made::default());
     }
     let owner = image.as_deref().map(owner);
-    let mut configs = Vec::new();
+    let mut made = Made::default();
     for pool in cluster.pools.all().iter().filter(|pool| is_built_in(pool)) {
         let role = pool.metadata.name.as_deref().unwrap_or_default();
         let files = registries::files(&sources, base_files(foundation, role))?;
         for warning in &files.warnings {
             warn!(pool = role, "{warning}");
         }
-        for conflict in &files.conflicts {
-            warn!(
-                policy = %format!("{}/{}", conflict.namespace, conflict.name),
-                "{}", conflict.message()
-            );
-        }
+        // The policies are the same for every pool.
+        made.conflicts = files.conflicts;
         let version = Some(cluster.options.source_version.as_str());
-        configs.push(registries::generate(role, files.files, version, owner.clone()));
+        let config = registries::generate(role, files.files, version, owner.clone());
+        made.configs.push(config);
         let now = cluster.now();
         cluster
             .options
             .metrics
             .acted(SUBCONTROLLER, "Sync Image Config", role, now);
     }
-    Ok(configs)
+    Ok(made)
+}
+
+/// Tells each namespaced policy whether a cluster-wide one decides in its place.
+async fn report(cluster: &Cluster, conflicts: &[PolicyConflict]) -> Result<(), Error> {
+    for policy in cluster.image_policies.all() {
+        let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
+        let name = name_of(&policy.metadata);
+        let conflict = conflicts
+            .iter()
+            .find(|conflict| conflict.namespace == namespace && conflict.name == name);
+        let status = policy.status.as_ref();
+        let before = status.map_or(&[][..], |status| status.conditions.as_slice());
+        let generation = policy.metadata.generation;
+        let after = registries::policy_conditions(before, conflict, generation, &cluster.time());
+        if after == before {
+            continue;
+        }
+        if let Some(conflict) = conflict {
+            warn!(policy = %format!("{namespace}/{name}"), "{}", conflict.message());
+        }
+        let policies: Api<ImagePolicy> = Api::namespaced(cluster.client.clone(), namespace);
+        let patch = Patch::Merge(json!({"status": {"conditions": after}}));
+        match policies.patch_status(name, &patches::by(MANAGER), &patch).await {
+            Ok(written) => cluster.image_policies.learn(written),
+            Err(problem) if is_not_found(&problem) => {}
+            Err(problem) => {
+                let attempt = format!("writing the status of ImagePolicy {namespace}/{name}");
+                return Err(Error::api(attempt)(problem));
+            }
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn is_built_in(pool: &MachineConfigPool) -> bool {

@@ -123,7 +123,8 @@ fn follow(cluster: &Arc<Cluster>, tasks: &mut JoinSet<&'static str>) {
         credential_providers: one(names::SINGLETON),
         releases: one(names::CLUSTER_VERSION),
         feature_gates: one(names::SINGLETON),
-        node_settings: one(names::SINGLETON),
+        // One of another name is nobody's settings, and its owner should hear that.
+        node_settings: all(),
         api_servers: one(names::SINGLETON),
         schedulers: one(names::SINGLETON),
     }

@@ -28,6 +28,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let surroundings = Surroundings {
         cluster: &cluster,
         foundation: &foundation,
+        node_settings: None,
     };
     let mut harvest = user_configs::harvest(&surroundings, &cluster.runtime_configs, &cluster.pools.all());
     user_configs::remember(&cluster, &harvest, &cluster.runtime_configs).await?;

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
 use mco_api::MachineConfigPool;
+use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::kubelet_config::NodeConfigCondition;
 use mco_api::vocabulary::annotations;
 use mco_core::generated::assign::{Assigned, Claim, assign};
@@ -75,6 +76,8 @@ pub(crate) trait UserConfig:
 pub(crate) struct Surroundings<'a> {
     pub cluster: &'a Cluster,
     pub foundation: &'a Foundation,
+    /// The node settings in force.
+    pub node_settings: Option<&'a NodeSettings>,
 }
 
 /// What all objects of a kind come to.

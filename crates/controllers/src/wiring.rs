@@ -21,6 +21,7 @@ use mco_api::{
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
 use mco_core::boot_images;
+use mco_core::kubelet::profile;
 use mco_core::retention;
 use mco_core::rollout::{ContestedNode, Event, changes};
 use tracing::warn;
@@ -421,8 +422,20 @@ pub(crate) fn foundations<K>(cluster: &Cluster, _: &Change<'_, K>) {
     cluster.queues.templates.wake(WHOLE);
 }
 
-pub(crate) fn node_settings(cluster: &Cluster, _: &Change<'_, NodeSettings>) {
-    cluster.queues.kubelet.wake(WHOLE);
+pub(crate) fn node_settings(cluster: &Cluster, change: &Change<'_, NodeSettings>) {
+    let name = |settings: &Arc<NodeSettings>| settings.metadata.name.clone().unwrap_or_default();
+    if change.latest().map(name).as_deref() == Some(names::SINGLETON) {
+        cluster.queues.kubelet.wake(WHOLE);
+        return;
+    }
+    let spec = |settings: &Arc<NodeSettings>| settings.spec.clone();
+    if change.old.map(spec) != change.new.map(spec)
+        && let Some(misnamed) = change.new
+    {
+        let message = profile::misnamed(&name(misnamed));
+        let event = Event::normal(events::render::ACTION_PROHIBITED, message);
+        cluster.events.tell(Reporter::Kubelet, misnamed.as_ref(), event);
+    }
 }
 
 pub(crate) fn scheduler(cluster: &Cluster, _: &Change<'_, Scheduler>) {

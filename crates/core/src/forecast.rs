@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
 use mco_api::vocabulary::{annotations, names};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfiguration};
@@ -21,6 +22,7 @@ use crate::disruption::Drain;
 use crate::drain::{self, Blocker, Budgets, Eviction};
 use crate::explain::{self, Explanation};
 use crate::feature_gates::FeatureGates;
+use crate::kubelet::profile;
 use crate::manifest::{Manifest, ManifestError};
 use crate::problem::Problem;
 use crate::render::{Identity, Rendered};
@@ -89,7 +91,7 @@ pub fn edited(objects: &[Manifest], edits: &[Edit]) -> (Vec<Manifest>, Vec<Refus
     for edit in edits {
         match edit {
             Edit::Delete(name) => after.retain(|object| object.name != *name || !can_be_deleted(object)),
-            Edit::Apply(manifest) => match problems(manifest) {
+            Edit::Apply(manifest) => match problems(&after, manifest) {
                 problems if !problems.is_empty() => refused.push(Refusal {
                     kind: manifest.kind.clone(),
                     name: manifest.name.clone(),
@@ -145,10 +147,33 @@ fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
     }
 }
 
-fn problems(manifest: &Manifest) -> Vec<Problem> {
+fn problems(objects: &[Manifest], manifest: &Manifest) -> Vec<Problem> {
     let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
     let checked = admission::check(group, &manifest.kind, &manifest.value);
-    checked.and_then(Result::err).unwrap_or_default()
+    let mut problems = checked.and_then(Result::err).unwrap_or_default();
+    if group == "config.openshift.io" && manifest.kind == "Node" && manifest.name == names::SINGLETON {
+        problems.extend(skipped_profile(objects, manifest));
+    }
+    problems
+}
+
+/// The API server takes such a change; the controllers do not follow it.
+fn skipped_profile(objects: &[Manifest], manifest: &Manifest) -> Option<Problem> {
+    let there = objects.iter().find(|object| {
+        object.api_version == manifest.api_version
+            && object.kind == manifest.kind
+            && object.name == manifest.name
+    })?;
+    let profile = |object: &Manifest| {
+        object
+            .decode()
+            .map(|node: NodeSettings| node.spec.worker_latency_profile)
+    };
+    let (from, to) = (profile(there).ok()?, profile(manifest).ok()?);
+    profile::is_prohibited(&from, &to).then(|| {
+        Problem::new("spec.workerLatencyProfile", profile::skipped(&from, &to))
+            .with_hint("go by way of MediumUpdateAverageReaction")
+    })
 }
 
 /// A running cluster after the edits. Generated MachineConfigs are taken as they are there, except those that the edits
@@ -330,4 +355,41 @@ fn blocked(rollout: &PoolWaves, now: &Situation<'_>) -> Vec<Blocker> {
             budgets.blockers(node, eviction.evict)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node_settings(profile: &str) -> Manifest {
+        let value = json!({"apiVersion": "config.openshift.io/v1", "kind": "Node", "metadata": {"name": "cluster"},
+            "spec": {"workerLatencyProfile": profile}});
+        let mut read = crate::manifest::read("node.json", value.to_string().as_bytes()).unwrap();
+        read.remove(0)
+    }
+
+    #[test]
+    fn a_latency_profile_that_the_controllers_would_not_follow_is_foretold_as_refused() {
+        let (low, medium) = ("LowUpdateSlowReaction", "MediumUpdateAverageReaction");
+        let objects = [node_settings("Default")];
+        let refused = |edits: &[&str]| {
+            let edits: Vec<Edit> = edits.iter().map(|to| Edit::Apply(node_settings(to))).collect();
+            edited(&objects, &edits).1
+        };
+        let refusals = refused(&[low]);
+        assert_eq!(refusals.len(), 1);
+        let told = refusals[0].problems[0].to_string();
+        assert!(
+            told.contains("transition not allowed") && told.contains(medium),
+            "{told}"
+        );
+        assert_eq!(refused(&[medium, low]), [], "step by step");
+        assert_eq!(
+            edited(&[], &[Edit::Apply(node_settings(low))]).1,
+            [],
+            "a new cluster"
+        );
+    }
 }

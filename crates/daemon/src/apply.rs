@@ -4,7 +4,7 @@ use mco_core::diff::{self, ConfigDiff, Replaced};
 use mco_core::disruption::{self, Action, Cost, Policy, REGISTRIES_CONF, RegistriesChange};
 use mco_core::problem::Problem;
 use mco_core::reconcilable::{self, Overrides};
-use mco_host::os::OsError;
+use mco_host::os::{OsChange, OsError};
 use mco_host::systemd::{ServiceAction, ServiceError};
 use mco_host::{Machine, PowerError, Reboot};
 use thiserror::Error;
@@ -103,9 +103,9 @@ impl<'a> Prepared<'a> {
         self.subject.aftermath.reboot.as_deref()
     }
 
-    /// Whether anything but files changes.
-    pub fn changes_system(&self) -> bool {
-        self.subject.os.is_some()
+    /// What changes below the files.
+    pub fn system_change(&self) -> Option<&OsChange> {
+        self.subject.os.as_ref()
     }
 }
 

@@ -96,7 +96,7 @@ pub fn apply(
         transaction::read_journal(&machine.root).map_err(Failure::from)?,
     ) {
         (Some(because), Some(journal))
-            if prepared.changed_paths().next().is_none() && !prepared.changes_system() =>
+            if prepared.changed_paths().next().is_none() && prepared.system_change().is_none() =>
         {
             // The same config again, still waiting for the same boot.
             return finish(machine, &journal, because.clone(), reboots, 0, checkpoints);

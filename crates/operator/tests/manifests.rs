@@ -305,6 +305,22 @@ fn every_alert_refers_to_metrics_that_exist() {
 }
 
 #[test]
+fn who_is_told_that_a_node_cannot_be_drained_is_told_where_to_look() {
+    let rules = manifests::alerts();
+    let text = serde_json::to_string(&rules).unwrap();
+    let alert = text.split("\"MCCDrainError\"").nth(1).unwrap();
+    let alert = alert.split("\"expr\"").next().unwrap();
+    for place in [
+        "mco node {{ $labels.node }}",
+        "Drained",
+        "DrainBlocked",
+        "Updating",
+    ] {
+        assert!(alert.contains(place), "{place} in {alert}");
+    }
+}
+
+#[test]
 fn the_consoles_dashboard_shows_metrics_that_exist() {
     let registered = registered_metrics();
     let object = manifests::dashboard();

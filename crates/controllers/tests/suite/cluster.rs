@@ -4,8 +4,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
+use mco_api::crd::CustomResourceDefinition;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
 use mco_apiserver::Server;
@@ -143,6 +145,48 @@ impl Cluster {
             .create(&PostParams::default(), object)
             .await
             .unwrap()
+    }
+
+    /// Defines a kind of config.openshift.io as far as an API server needs it; a cluster with it brings the whole definition.
+    pub async fn define(&self, kind: &str, plural: &str, version: &str, scope: &str) {
+        let definition: CustomResourceDefinition = serde_json::from_value(json!({
+            "metadata": {"name": format!("{plural}.config.openshift.io")},
+            "spec": {
+                "group": "config.openshift.io",
+                "scope": scope,
+                "names": {
+                    "kind": kind, "listKind": format!("{kind}List"),
+                    "plural": plural, "singular": kind.to_lowercase(),
+                },
+                "versions": [{
+                    "name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                }],
+            },
+        }))
+        .unwrap();
+        self.create(&definition).await;
+        let path = format!("/apis/config.openshift.io/{version}/{plural}");
+        eventually(&format!("{kind} is served"), || async {
+            let request = http::Request::get(&path).body(Vec::new()).unwrap();
+            self.client.request::<Value>(request).await.ok()
+        })
+        .await;
+    }
+
+    /// Waits for an event about the object of this name, with this reason and such a text.
+    pub async fn told(&self, about: &str, reason: &str, part: &str) -> Event {
+        let events: Api<Event> = Api::all(self.client.clone());
+        eventually(&format!("event {reason} about {about}: {part}"), || async {
+            let events = events.list(&ListParams::default()).await.ok()?.items;
+            events.into_iter().find(|event| {
+                let regarding = event.regarding.as_ref().and_then(|about| about.name.as_deref());
+                regarding == Some(about)
+                    && event.reason.as_deref() == Some(reason)
+                    && event.note.as_deref().is_some_and(|note| note.contains(part))
+            })
+        })
+        .await
     }
 
     pub async fn create_config(&self, value: Value) -> MachineConfig {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use mco_api::crd::CustomResourceDefinition;
 use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::mirrors::ImageContentSourcePolicy;
 use mco_api::machine_configuration::MachineConfigurationSpec;
@@ -37,7 +36,7 @@ async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
     .await
 }
 
-async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
+pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
     let config: MachineConfig = cluster.api().get(config).await.unwrap();
     let ignition = mco_core::validate::check_applicable(&config).unwrap();
     let file = ignition
@@ -392,8 +391,12 @@ async fn a_change_for_new_machines_only_is_rendered_as_soon_as_it_is_accepted() 
 async fn what_the_controllers_render_is_what_the_command_line_renders() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let config = cluster.controller_config().await;
+    let conditions = config.status.unwrap().conditions;
+    let mut completed = conditions
+        .iter()
+        .filter(|one| one.type_ == "TemplateControllerCompleted");
     assert_eq!(
-        config.status.unwrap().conditions[0].message,
+        completed.next().unwrap().message,
         format!("sync completed towards (1) generation using controller version {VERSION}")
     );
     let mut offline = mco_api::ControllerConfig::new("machine-config-controller", config.spec);
@@ -536,38 +539,19 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
     );
 }
 
-/// As far as the API server needs it; a cluster with this kind brings the whole definition.
-async fn define_credential_providers(cluster: &Cluster) {
-    let definition: CustomResourceDefinition = serde_json::from_value(json!({
-        "metadata": {"name": "criocredentialproviderconfigs.config.openshift.io"},
-        "spec": {
-            "group": "config.openshift.io",
-            "scope": "Cluster",
-            "names": {
-                "kind": "CRIOCredentialProviderConfig", "listKind": "CRIOCredentialProviderConfigList",
-                "plural": "criocredentialproviderconfigs", "singular": "criocredentialproviderconfig",
-            },
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
-        },
-    }))
-    .unwrap();
-    cluster.create(&definition).await;
-    eventually("the kind is served", || async {
-        let objects = cluster.api::<CRIOCredentialProviderConfig>();
-        objects.list(&ListParams::default()).await.ok()
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn credential_providers_follow_the_cluster_and_leave_without_a_trace() {
     const NAME: &str = "97-worker-generated-credentialproviderconfig";
     const FILE: &str = "/etc/kubernetes/credential-providers/generic-credential-provider.yaml";
     let mut cluster = Cluster::prepare().await;
-    define_credential_providers(&cluster).await;
+    cluster
+        .define(
+            "CRIOCredentialProviderConfig",
+            "criocredentialproviderconfigs",
+            "v1alpha1",
+            "Cluster",
+        )
+        .await;
     let asked = |images: &[&str]| -> CRIOCredentialProviderConfig {
         serde_json::from_value(json!({"metadata": {"name": "cluster"}, "spec": {"matchImages": images}}))
             .unwrap()

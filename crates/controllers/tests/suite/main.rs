@@ -3,8 +3,11 @@
 #![allow(clippy::too_many_lines, reason = "a story is told in one go")]
 
 mod cluster;
+mod controller_config;
 mod drains;
 mod generated;
+mod image_policies;
+mod node_settings;
 mod observer;
 mod os_streams;
 mod pinned_images;

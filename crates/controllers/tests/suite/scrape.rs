@@ -67,6 +67,7 @@ async fn metrics_are_answered_where_an_option_says_and_events_tell_the_story() {
         "RenderedConfigGenerated",
         "SetDesiredConfig",
         "Completed",
+        "Updating",
         "AnnotationChange",
     ]
     .map(str::to_owned)

@@ -2,6 +2,8 @@
 //! and lifts only what the record says is its own. The record also carries the start of the drain, so that no clock
 //! starts again when the controller does.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::annotations::node as annotation;
@@ -47,20 +49,19 @@ pub enum CordonOrigin {
 
 impl DrainRecord {
     pub fn of_node(node: &Node) -> Option<Self> {
-        let text = node
-            .metadata
-            .annotations
-            .as_ref()?
-            .get(annotation::DRAIN_RECORD)?;
-        serde_json::from_str(text).ok()
+        Self::of_annotations(node.metadata.annotations.as_ref()?)
     }
 
-    /// What the drain that this node asks for waits for; `None` when it is finished or nothing is in its way.
-    pub fn obstacle(node: &Node) -> Option<String> {
-        let annotations = node.metadata.annotations.as_ref()?;
+    fn of_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        serde_json::from_str(annotations.get(annotation::DRAIN_RECORD)?).ok()
+    }
+
+    /// What the drain waits for that a node with these annotations asks for; `None` when it is finished or nothing is in
+    /// its way.
+    pub fn obstacle(annotations: &BTreeMap<String, String>) -> Option<String> {
         let asked = annotations.get(annotation::DESIRED_DRAIN)?;
         let pending = annotations.get(annotation::LAST_APPLIED_DRAIN) != Some(asked);
-        Self::of_node(node)
+        Self::of_annotations(annotations)
             .filter(|record| pending && record.request == *asked)?
             .waiting_for
     }

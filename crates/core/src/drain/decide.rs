@@ -121,13 +121,19 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
     };
     match of_this_request {
         Some(record) if cordon != Cordon::None => Decision::Evict(record.clone()),
-        started => Decision::Cordon(DrainRecord {
+        _ => Decision::Cordon(DrainRecord {
             request: request.to_owned(),
-            since: started.map_or(now, |record| record.since),
+            since: unfinished(node, record).map_or(now, |record| record.since),
             cordon: origin,
             waiting_for: None,
         }),
     }
+}
+
+/// A drain that has begun and not ended. Its clock goes on when the node is sent elsewhere meanwhile: whatever is in the
+/// way of the one drain is in the way of the other, and somebody has to hear of it an hour after it began.
+fn unfinished(node: &Node, record: Option<DrainRecord>) -> Option<DrainRecord> {
+    record.filter(|record| annotation_of(node, annotation::LAST_APPLIED_DRAIN) != record.request)
 }
 
 fn give_back(node: &Node, request: &str) -> Decision {

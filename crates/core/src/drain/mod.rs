@@ -16,6 +16,6 @@ pub use budgets::{Blocker, Budgets, Obstacle};
 pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, Decision, Lift, complete, decide};
 pub use pods::{Eviction, Fate, Policy};
-pub use reason::reason_patch;
+pub use reason::{reason_patch, with_obstacle};
 pub use request::{RequestError, Verb};
 pub use timing::{Pace, pace};

@@ -30,6 +30,15 @@ pub fn reason_patch(node: &Node, waiting_for: Option<&str>) -> Option<Value> {
     (wanted != current).then(|| json!({"metadata": {"annotations": {annotation::REASON: wanted}}}))
 }
 
+/// A failure in the words of its daemon, and what the drain waits for, unless they say that already.
+pub fn with_obstacle(failure: &str, waiting_for: Option<&str>) -> String {
+    match waiting_for.map(sentence) {
+        Some(obstacle) if failure.is_empty() => obstacle,
+        Some(obstacle) if !failure.contains(&obstacle) => format!("{failure}; {obstacle}"),
+        _ => failure.to_owned(),
+    }
+}
+
 fn sentence(what: &str) -> String {
     format!("the drain waits for {what}")
 }

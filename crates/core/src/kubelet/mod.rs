@@ -8,6 +8,7 @@ mod conf;
 pub(crate) mod duration;
 mod error;
 mod node;
+pub mod profile;
 mod schema;
 mod tree;
 mod validate;

@@ -112,6 +112,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     for new in updating::conditions(pool, &progress, now) {
         condition::set(&mut status.conditions, new);
     }
+    events.extend(updating::news(pool, &described, &before, &status));
     degraded::write(&mut status.conditions, pool, inputs, now);
     if let Some(interrupted) = degraded::interrupted_build(&status.conditions, pool, now) {
         condition::set(&mut status.conditions, interrupted);

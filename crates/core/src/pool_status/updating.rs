@@ -1,12 +1,13 @@
 //! The conditions that tell how far a rollout has come: Updated and Updating.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mco_api::machine_config_pool::MachineConfigPoolCondition;
-use mco_api::vocabulary::conditions::pool as condition;
+use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPoolStatus};
+use mco_api::vocabulary::conditions::{pool as condition, status};
+use mco_api::vocabulary::events;
 
 use super::since;
 use crate::rollout::target::BuildState;
-use crate::rollout::{PoolView, Target};
+use crate::rollout::{Event, PoolView, Target};
 
 pub(super) struct Progress<'a> {
     pub all_updated: bool,
@@ -32,6 +33,31 @@ pub(super) fn conditions(
         since(condition::UPDATED, progress.all_updated, "", updated, now),
         since(condition::UPDATING, updating, "", message, now),
     ]
+}
+
+/// What to tell when a pool begins to go to another config: once for each, because the condition then names it.
+pub(super) fn news(
+    pool: &PoolView<'_>,
+    target: &Target,
+    before: &MachineConfigPoolStatus,
+    after: &MachineConfigPoolStatus,
+) -> Option<Event> {
+    let updating = |status: &MachineConfigPoolStatus| {
+        let condition = condition::find(&status.conditions, condition::UPDATING);
+        condition
+            .filter(|condition| condition.status == status::TRUE)
+            .map(|condition| condition.message.clone())
+    };
+    // A machine of the pool that is merely not well makes it no newer target.
+    let is_elsewhere = before.configuration.name() != target.config;
+    let was_told = updating(before).is_some_and(|message| {
+        // In a layered pool the condition names the build instead.
+        pool.layering.config.is_some() || message.contains(&target.to_string())
+    });
+    (is_elsewhere && updating(after).is_some() && !was_told).then(|| {
+        let message = format!("Pool {} now targeting {target}", pool.name);
+        Event::normal(events::rollout::UPDATING, message)
+    })
 }
 
 fn plain(pool: &PoolView<'_>, progress: &Progress<'_>) -> (bool, String) {

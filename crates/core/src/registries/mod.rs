@@ -11,6 +11,7 @@ mod policy;
 mod scope;
 mod sigstore;
 mod sources;
+mod status;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use mco_api::foreign::image::Image;
@@ -28,6 +29,7 @@ use sigstore::Signatures;
 
 pub use sigstore::PolicyConflict;
 pub use sources::pull_sources;
+pub use status::policy_conditions;
 
 pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 pub const POLICY_JSON: &str = "/etc/containers/policy.json";

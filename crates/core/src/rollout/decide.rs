@@ -18,6 +18,7 @@ use super::plan::{Action, Because, Budget, Event, Held, HeldReason, Plan, PoolPl
 use super::target::{Gate, Target, gate};
 use super::view::{PoolView, View};
 use crate::drain::cordon::Cordon;
+use crate::drain::with_obstacle;
 
 /// What to do next, for all pools.
 pub fn plan(view: &View<'_>) -> Plan {
@@ -227,7 +228,9 @@ fn arriving(node: &NodeView<'_>) -> HeldReason {
     if node.is_done() {
         HeldReason::UpToDate
     } else if node.is_degraded() {
-        HeldReason::FailingOnTarget(node.reason.to_owned())
+        // A daemon that has waited too long says so; what for, only the record says.
+        let obstacle = node.drain_obstacle();
+        HeldReason::FailingOnTarget(with_obstacle(node.reason, obstacle.as_deref()))
     } else {
         node.drain_obstacle()
             .map_or(HeldReason::InProgress, HeldReason::DrainBlocked)

@@ -104,7 +104,7 @@ impl<'a> NodeView<'a> {
 
     /// What keeps the node's pods from leaving for an update, once something does.
     pub fn drain_obstacle(&self) -> Option<String> {
-        cordon::DrainRecord::obstacle(self.node)
+        cordon::DrainRecord::obstacle(self.node.metadata.annotations.as_ref()?)
     }
 
     /// Current and desired config are known and equal.

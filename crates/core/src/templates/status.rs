@@ -4,11 +4,59 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::controller_config::{ControllerCertificate, ControllerConfigCondition, ControllerConfigStatus};
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
 
-/// How making the base configuration went.
+/// How making the base configuration goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
     Completed,
     Failed(&'a str),
+}
+
+/// The status while an attempt is under way, if it says more than the one before: of this generation and by this version
+/// nothing was made yet. Repetitions are not told, so nothing is written when nothing has changed.
+pub fn begin(
+    before: &ControllerConfigStatus,
+    generation: i64,
+    version: &str,
+    now: &Time,
+) -> Option<ControllerConfigStatus> {
+    let towards = towards(generation, version);
+    let ended = |entry: &ControllerConfigCondition| {
+        entry.status == status::TRUE
+            && entry.type_ != condition::TEMPLATE_CONTROLLER_RUNNING
+            && entry.message.contains(&towards)
+    };
+    if before.observed_generation == generation && before.conditions.iter().any(ended) {
+        return None;
+    }
+    let mut after = before.clone();
+    after.observed_generation = generation;
+    let message = format!("syncing {towards}");
+    let mut completed = after
+        .conditions
+        .iter()
+        .filter(|entry| entry.status == status::TRUE);
+    if completed.any(|entry| entry.type_ == condition::TEMPLATE_CONTROLLER_COMPLETED) {
+        let why = if before.observed_generation == generation {
+            "controller version"
+        } else {
+            "Generation"
+        };
+        set(
+            &mut after.conditions,
+            condition::TEMPLATE_CONTROLLER_COMPLETED,
+            status::FALSE,
+            format!("{message} due to change in {why}"),
+            now,
+        );
+    }
+    set(
+        &mut after.conditions,
+        condition::TEMPLATE_CONTROLLER_RUNNING,
+        status::TRUE,
+        message,
+        now,
+    );
+    (after != *before).then_some(after)
 }
 
 /// The status after an attempt. The same but for times when nothing else changed.
@@ -23,7 +71,7 @@ pub fn report(
     let mut after = before.clone();
     after.observed_generation = generation;
     after.controller_certificates = certificates;
-    let towards = format!("towards ({generation}) generation using controller version {version}");
+    let towards = towards(generation, version);
     let [completed, failing] = match outcome {
         Outcome::Completed => [Some(format!("sync completed {towards}")), None],
         Outcome::Failed(why) => [None, Some(format!("failed to syncing {towards}: {why}"))],
@@ -48,6 +96,10 @@ pub fn report(
         );
     }
     after
+}
+
+fn towards(generation: i64, version: &str) -> String {
+    format!("towards ({generation}) generation using controller version {version}")
 }
 
 fn set(
@@ -125,6 +177,51 @@ mod tests {
         assert_eq!(
             report(&second, Outcome::Completed, 3, "abc", Vec::new(), &at(9)),
             second
+        );
+    }
+
+    #[test]
+    fn work_on_something_new_is_told_once_and_ends_as_completed_or_failing() {
+        let nothing = ControllerConfigStatus::default();
+        let begun = begin(&nothing, 1, "abc", &at(1)).unwrap();
+        assert_eq!(
+            shown(&begun),
+            ["TemplateControllerRunning=True @1 syncing towards (1) generation using controller version abc"]
+        );
+        assert_eq!(begun.observed_generation, 1);
+        assert_eq!(
+            begin(&begun, 1, "abc", &at(2)),
+            None,
+            "who was killed meanwhile does not say it again"
+        );
+        let done = report(&begun, Outcome::Completed, 1, "abc", Vec::new(), &at(3));
+        assert_eq!(
+            shown(&done)[0],
+            "TemplateControllerRunning=False @3",
+            "its end is told"
+        );
+        assert_eq!(begin(&done, 1, "abc", &at(4)), None, "nothing has changed");
+        let failed = report(&done, Outcome::Failed("no secret"), 1, "abc", Vec::new(), &at(5));
+        assert_eq!(
+            begin(&failed, 1, "abc", &at(6)),
+            None,
+            "another attempt is no news"
+        );
+
+        let syncing = "syncing towards (2) generation using controller version abc";
+        let next = begin(&done, 2, "abc", &at(7)).unwrap();
+        assert_eq!(
+            shown(&next),
+            [
+                format!("TemplateControllerRunning=True @7 {syncing}"),
+                format!("TemplateControllerCompleted=False @7 {syncing} due to change in Generation"),
+                "TemplateControllerFailing=False @3".to_owned(),
+            ]
+        );
+        let upgraded = shown(&begin(&done, 1, "abcd", &at(8)).unwrap());
+        assert!(
+            upgraded[1].ends_with("controller version abcd due to change in controller version"),
+            "{upgraded:?}"
         );
     }
 }

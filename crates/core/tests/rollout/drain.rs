@@ -109,6 +109,16 @@ fn what_a_node_asks_for() {
             fresh(Made),
         ),
         (
+            "another target during a drain: the same pods are in the way, so the clock goes on",
+            asking("drain-b", "", true, Some(&record("drain-a", 5, Made))),
+            Decision::Cordon(made.clone()),
+        ),
+        (
+            "another target during a drain that somebody uncordoned",
+            asking("drain-b", "uncordon-x", false, Some(&record("drain-a", 5, Made))),
+            Decision::Cordon(made.clone()),
+        ),
+        (
             "another drain under a foreign cordon",
             asking("drain-b", "drain-a", true, Some(&record("drain-a", 1, Found))),
             fresh(Found),

@@ -1,6 +1,7 @@
 //! Why a node could not be brought further, and what that means for it.
 
 use mco_api::vocabulary::events::daemon as event;
+use mco_core::drain::with_obstacle;
 use mco_core::problem::InvalidObject;
 use mco_host::systemd::ServiceAction;
 use thiserror::Error;
@@ -49,10 +50,12 @@ pub enum AgentError {
          not reconcilable against {old:?}: {cause}"
     )]
     Unreconcilable { old: String, new: String, cause: String },
-    #[error(
-        "failed to drain node: {0} after 1 hour. Please see machine-config-controller logs for more information"
-    )]
-    DrainTimeout(String),
+    #[error("{}", drain_timeout(.node, .waits_for.as_deref()))]
+    DrainTimeout {
+        node: String,
+        /// The pod that does not go, and what keeps it.
+        waits_for: Option<String>,
+    },
     #[error(
         "failed to uncordon node: {0} after 10 minutes. Please see machine-config-controller logs for more information"
     )]
@@ -84,6 +87,14 @@ pub enum AgentError {
     },
 }
 
+/// The words that people and tools search for, followed by what they would look for in the controller's log.
+fn drain_timeout(node: &str, waits_for: Option<&str>) -> String {
+    let failure = format!(
+        "failed to drain node: {node} after 1 hour. Please see machine-config-controller logs for more information"
+    );
+    with_obstacle(&failure, waits_for)
+}
+
 impl AgentError {
     pub fn failure(&self) -> Failure {
         match self {
@@ -97,7 +108,7 @@ impl AgentError {
         match self {
             Self::Unreconcilable { .. } => Some(event::FAILED_TO_RECONCILE),
             Self::UnexpectedState(_) => Some(event::PREFLIGHT_CONFIG_DRIFT_CHECK_FAILED),
-            Self::DrainTimeout(_) => Some(event::FAILED_TO_DRAIN),
+            Self::DrainTimeout { .. } => Some(event::FAILED_TO_DRAIN),
             Self::UncordonTimeout(_) => Some(event::FAILED_TO_UNCORDON),
             Self::Once(error) if matches!(**error, OnceError::Unproven(_)) => {
                 Some(event::ON_DISK_STATE_VALIDATION_FAILED)

@@ -14,6 +14,7 @@ mod health;
 mod images;
 mod kubelet;
 mod metrics;
+mod notes;
 mod options;
 mod progress;
 mod report;

@@ -25,6 +25,7 @@ use super::health::{self, Health};
 use super::images::{Keeper, NodeFacts};
 use super::kubelet;
 use super::metrics::Metrics;
+use super::notes::Note;
 use super::options::Options;
 use super::progress::Progress;
 use super::report::{self, Failure, Report};
@@ -94,6 +95,8 @@ pub(super) struct Agent {
     /// Why the boot before this one lost its staged deployment, if it did.
     pub finalization: Option<String>,
     /// What this process has compared and applied; nothing is taken on trust from the one before.
+    /// Whether an update was begun since this process started.
+    pub begun: bool,
     pub verified: Option<Version>,
     /// The version of which it was told what only a new machine would have.
     pub compared_with_installation: Option<Version>,
@@ -156,6 +159,7 @@ impl Agent {
             controller_config: None,
             recovered: false,
             finalization: None,
+            begun: false,
             verified: None,
             compared_with_installation: None,
             monitor: None,
@@ -360,16 +364,19 @@ impl Agent {
     /// The same for work that tells how far it is.
     pub async fn told<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&Machine, &dyn Fn(Phase)) -> Result<T, AgentError> + Send + 'static,
+        work: impl FnOnce(&Machine, &dyn Fn(Note)) -> Result<T, AgentError> + Send + 'static,
     ) -> Result<T, AgentError> {
-        let (sender, mut phases) = mpsc::unbounded_channel();
+        let (sender, mut notes) = mpsc::unbounded_channel();
         let machine = Arc::clone(&self.machine);
         let task = tokio::task::spawn_blocking(move || {
             // Nobody listens any more only if the agent itself is going away.
-            work(&machine, &|phase| drop(sender.send(phase)))
+            work(&machine, &|note| drop(sender.send(note)))
         });
-        while let Some(phase) = phases.recv().await {
-            self.tell(&phase).await;
+        while let Some(note) = notes.recv().await {
+            match note {
+                Note::Phase(phase) => self.tell(&phase).await,
+                Note::Event { reason, message } => self.events.normal(reason, message),
+            }
         }
         task.await?
     }

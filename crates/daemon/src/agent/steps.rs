@@ -102,7 +102,10 @@ impl Agent {
         let left = longest - Timestamp::now().duration_since(since);
         match Duration::try_from(left) {
             Ok(left) if !left.is_zero() => Ok(After::Wait(Pause::after(left))),
-            _ if drains => Err(AgentError::DrainTimeout(self.cluster.node().to_owned())),
+            _ if drains => Err(AgentError::DrainTimeout {
+                node: self.cluster.node().to_owned(),
+                waits_for: self.view().and_then(|view| view.drain_obstacle.clone()),
+            }),
             _ => Err(AgentError::UncordonTimeout(self.cluster.node().to_owned())),
         }
     }
@@ -166,8 +169,10 @@ impl Agent {
         self.stop_watching();
         let again = from == to;
         if !again {
+            self.tell_resync(&from, &to);
             self.tell(&Phase::NeedsUpdate).await;
         }
+        self.begun = true;
         let known = if seen.introduces_itself || seen.disk.config.is_none() {
             Some(self.installed(&from.config).await?)
         } else {
@@ -210,6 +215,19 @@ impl Agent {
             .told(move |machine, tell| work::update(machine, &update, tell))
             .await?;
         self.follow_up(updated, &to, again).await
+    }
+
+    /// A daemon that finds its node on the way to another config, or sent there while nobody was looking.
+    fn tell_resync(&self, from: &Version, to: &Version) {
+        if !self.begun && self.verified.is_none() {
+            let text = format!(
+                "Booting node {}, currentConfig {}, desiredConfig {}",
+                self.cluster.node(),
+                from.config,
+                to.config
+            );
+            self.events.normal(event::BOOT_RESYNC, text);
+        }
     }
 
     async fn follow_up(&mut self, updated: Updated, to: &Version, again: bool) -> Result<After, AgentError> {

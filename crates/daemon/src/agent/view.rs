@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::{node_state, topology};
+use mco_core::drain::DrainRecord;
 
 use super::report::Report;
 use crate::config::NodeConfig;
@@ -21,6 +22,8 @@ pub struct NodeView {
     pub reason: String,
     pub desired_drain: Option<String>,
     pub last_applied_drain: Option<String>,
+    /// What the drain that was asked for waits for, in the controller's words.
+    pub drain_obstacle: Option<String>,
     pub rebooting: bool,
     pub single_replica: bool,
     /// The node's own policy, if it has one; else the pool's counts.
@@ -43,6 +46,7 @@ impl NodeView {
             reason: text(annotation::REASON).unwrap_or_default(),
             desired_drain: text(annotation::DESIRED_DRAIN),
             last_applied_drain: text(annotation::LAST_APPLIED_DRAIN),
+            drain_obstacle: DrainRecord::obstacle(annotations),
             rebooting: text(annotation::POST_CONFIG_ACTION).as_deref() == Some(annotation::REBOOTING),
             single_replica: text(annotation::CONTROL_PLANE_TOPOLOGY).as_deref()
                 == Some(topology::SINGLE_REPLICA),

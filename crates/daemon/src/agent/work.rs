@@ -11,6 +11,7 @@ use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 
 use super::decide::{DrainStep, Observation, Pending, Version, drain_step};
 use super::error::AgentError;
+use super::notes::{self, Note};
 use super::report;
 use super::view::{NodeView, OnDisk};
 use crate::apply::{self, ApplyError, Circumstances, Prepared, Request, Settled};
@@ -166,11 +167,7 @@ pub(super) enum Updated {
 }
 
 /// Goes from one config to another, as far as that is possible without a boot. `tell` hears of each step.
-pub(super) fn update(
-    machine: &Machine,
-    update: &Update,
-    tell: &dyn Fn(Progress),
-) -> Result<Updated, AgentError> {
+pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) -> Result<Updated, AgentError> {
     let Update { old, new, .. } = update;
     let request = Request {
         old,
@@ -198,19 +195,36 @@ pub(super) fn update(
         return Ok(Updated::NeedsDrain { because });
     }
     let actions = prepared.cost.actions.clone();
-    let applied = if prepared.changes_system() {
+    let system = prepared.system_change().cloned();
+    let applied = if system.is_some() {
         Applied::FilesAndOs
     } else {
         Applied::Files
     };
-    tell(Progress::Applying(applied));
+    tell(Progress::Applying(applied).into());
+    let is_change = !prepared.is_nothing();
+    if is_change {
+        tell(notes::protected());
+    }
+    if let Some(change) = &system {
+        notes::os_update_started(change, new).into_iter().for_each(tell);
+    }
     if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
         // A boot that cannot be proven, and somebody who forces the update: there is no way back from here.
         transaction::supersede(machine, &journal, &Uninterrupted).map_err(ApplyError::from)?;
     }
-    let committed = apply::commit(machine, prepared, &Uninterrupted)?;
+    let committed = apply::commit(machine, prepared, &Uninterrupted);
+    if is_change {
+        tell(notes::unprotected());
+    }
+    let committed = committed?;
     settle_in(machine)?;
-    tell(Progress::Applied(applied));
+    if let Some(change) = &system {
+        notes::os_update_staged(change, old, new)
+            .into_iter()
+            .for_each(tell);
+    }
+    tell(Progress::Applied(applied).into());
     let version = Version {
         config: new.name().to_owned(),
         image: new.built_image.clone(),
@@ -227,7 +241,7 @@ pub(super) fn update(
 fn prepare<'a>(
     machine: &Machine,
     request: &Request<'a>,
-    tell: &dyn Fn(Progress),
+    tell: &dyn Fn(Note),
 ) -> Result<Prepared<'a>, AgentError> {
     apply::prepare(machine, request).map_err(|error| match error {
         ApplyError::Irreconcilable(problems) => {
@@ -237,22 +251,24 @@ fn prepare<'a>(
                 new: request.new.name().to_owned(),
                 cause: causes.join("; "),
             };
-            tell(Progress::Incompatible {
+            let incompatible = Progress::Incompatible {
                 error: error.to_string(),
-            });
+            };
+            tell(incompatible.into());
             error
         }
         other => other.into(),
     })
 }
 
-fn tell_cost(prepared: &Prepared<'_>, drain: &Drain, tell: &dyn Fn(Progress)) {
-    tell(Progress::Prepared {
+fn tell_cost(prepared: &Prepared<'_>, drain: &Drain, tell: &dyn Fn(Note)) {
+    let compatible = Progress::Prepared {
         post_actions: names(&prepared.cost),
         drain_required: *drain != Drain::NotNeeded,
-    });
+    };
+    tell(compatible.into());
     if *drain == Drain::NotNeeded {
-        tell(Progress::DrainNotRequired);
+        tell(Progress::DrainNotRequired.into());
     }
 }
 

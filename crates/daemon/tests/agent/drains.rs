@@ -2,6 +2,7 @@
 
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::topology;
+use serde_json::json;
 
 use crate::support::{config, file, files};
 use crate::world::{World, has};
@@ -105,6 +106,24 @@ async fn a_drain_that_takes_an_hour_is_a_failure_that_ends_with_the_drain() {
                     == "failed to drain node: worker-1 after 1 hour. Please see machine-config-controller logs for more information"
         })
         .await;
+    // Which pod and which budget, as soon as the controller knows, and whatever blocks later.
+    for obstacle in [
+        "pod shop/db-0 (budget shop/db allows 0 disruptions)",
+        "pod shop/web (budget shop/web allows 0 disruptions)",
+    ] {
+        let record = json!({
+            "request": "drain-rendered-worker-2", "since": "2020-01-01T00:00:00Z", "cordon": "made", "waitingFor": obstacle,
+        });
+        world
+            .annotate(annotation::DRAIN_RECORD, &record.to_string())
+            .await;
+        world
+            .until_unanswered(obstacle, |now| {
+                now[annotation::REASON].starts_with("failed to drain node: worker-1 after 1 hour.")
+                    && now[annotation::REASON].ends_with(&format!("; the drain waits for {obstacle}"))
+            })
+            .await;
+    }
     world.until_done(&second).await;
     world.stop_daemon().await;
 }

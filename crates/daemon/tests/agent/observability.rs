@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use mco_daemon::agent::Options;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{config, file, files};
+use crate::support::{config, config_with, file, files};
 use crate::world::World;
 
 pub async fn get(address: SocketAddr, path: &str) -> String {
@@ -100,5 +101,78 @@ async fn progress_and_events_tell_the_story_of_an_update() {
     ] {
         assert!(reasons.contains(&reason.to_owned()), "{reason} in {reasons:?}");
     }
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_system_and_a_start_on_the_way_are_told() {
+    let system = |image: u8, arguments: &[&str]| json!({"osImageURL": format!("registry.example/os@sha256:{image}"), "kernelArguments": arguments});
+    let nothing = files(&[file("/etc/a", "1\n")]);
+    let first = config_with("rendered-worker-1", &nothing, &system(1, &[]));
+    let second = config_with("rendered-worker-2", &nothing, &system(2, &["nosmt"]));
+    let third = config_with("rendered-worker-3", &nothing, &system(2, &[]));
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.until_idle().await;
+    assert_eq!(
+        world.event_texts("BootResync").await,
+        [""; 0],
+        "the node has what it shall have"
+    );
+    world.stop_daemon().await;
+    world.publish_and_target(&second).await;
+    world.start_daemon();
+    world.until_done(&second).await;
+    let told = async |world: &World, reason: &str, texts: &[&str]| {
+        let what = format!("{reason} tells {texts:?}");
+        world
+            .eventually(&what, async |world: &World| {
+                world.event_texts(reason).await == texts
+            })
+            .await;
+    };
+    for (reason, text) in [
+        (
+            "BootResync",
+            "Booting node worker-1, currentConfig rendered-worker-1, desiredConfig rendered-worker-2",
+        ),
+        (
+            "InClusterUpgrade",
+            "Updating from oscontainer registry.example/os@sha256:2",
+        ),
+        ("OSUpdateStarted", "Upgrading OS; Changing kernel arguments"),
+        (
+            "OSUpgradeApplied",
+            "OS upgrade applied; new MachineConfig (rendered-worker-2) has new OS image (registry.example/os@sha256:2)",
+        ),
+        ("OSUpdateStaged", "Changes to OS staged"),
+    ] {
+        told(&world, reason, &[text]).await;
+    }
+    // Twice: when the new node took over its first config, and now.
+    for (reason, text) in [
+        ("AddSigtermProtection", "Adding SIGTERM protection"),
+        ("RemoveSigtermProtection", "Removing SIGTERM protection"),
+    ] {
+        told(&world, reason, &[text, text]).await;
+    }
+    world.publish_and_target(&third).await;
+    world.until_done(&third).await;
+    told(
+        &world,
+        "OSUpgradeSkipped",
+        &["OS upgrade skipped; new MachineConfig (rendered-worker-3) has same OS image (registry.example/os@sha256:2) as old MachineConfig (rendered-worker-2)"],
+    )
+    .await;
+    told(
+        &world,
+        "OSUpdateStarted",
+        &[
+            "Changing kernel arguments",
+            "Upgrading OS; Changing kernel arguments",
+        ],
+    )
+    .await;
     world.stop_daemon().await;
 }

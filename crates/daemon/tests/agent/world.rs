@@ -321,6 +321,20 @@ impl World {
             .collect()
     }
 
+    /// What the events with this reason say, sorted.
+    pub async fn event_texts(&self, reason: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client(), "default");
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let mut texts: Vec<String> = events
+            .items
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some(reason))
+            .filter_map(|event| event.message)
+            .collect();
+        texts.sort();
+        texts
+    }
+
     /// Type, status and message of each condition of the node's progress.
     pub async fn progress(&self) -> BTreeMap<String, (String, String)> {
         let node = self.all::<MachineConfigNode>().get(NODE).await.unwrap();

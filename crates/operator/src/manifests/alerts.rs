@@ -128,7 +128,7 @@ fn controller() -> Vec<Value> {
             lasts: "0s",
             severity: "warning",
             summary: "A node cannot be drained.",
-            description: "Draining node {{ $labels.node }} has taken more than an hour. The node's reason annotation and its events name the pods and budgets that block it.",
+            description: "Draining node {{ $labels.node }} has taken more than an hour. Which pods and budgets block it: `mco node {{ $labels.node }}`, or the condition Drained of MachineConfigNode {{ $labels.node }}, the events DrainBlocked and DrainFailed about the node, and the Updating message of its pool.",
         }
         .into(),
         Alert {

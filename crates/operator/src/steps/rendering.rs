@@ -56,16 +56,22 @@ fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
             reported.observed_generation
         )));
     }
-    if holds(condition::TEMPLATE_CONTROLLER_FAILING) {
+    let [completed, running, failing] = [
+        condition::TEMPLATE_CONTROLLER_COMPLETED,
+        condition::TEMPLATE_CONTROLLER_RUNNING,
+        condition::TEMPLATE_CONTROLLER_FAILING,
+    ]
+    .map(holds);
+    // While work goes on, whatever else is said is about what was before.
+    if failing && !running {
         let message = find(condition::TEMPLATE_CONTROLLER_FAILING).map(|one| one.message.clone());
         return Err(RenderingError::Templates(message.unwrap_or_default()));
     }
-    if holds(condition::TEMPLATE_CONTROLLER_COMPLETED) {
+    if completed && !running {
         return Ok(Settled::Yes);
     }
     Ok(Settled::NotYet(format!(
-        "ControllerConfig has not completed: completed(false) running({}) failing(false)",
-        holds(condition::TEMPLATE_CONTROLLER_RUNNING)
+        "ControllerConfig has not completed: completed({completed}) running({running}) failing({failing})"
     )))
 }
 
@@ -118,6 +124,28 @@ mod tests {
                 "work goes on",
                 (2, json!([condition("TemplateControllerRunning", "True")])),
                 waiting("ControllerConfig has not completed: completed(false) running(true) failing(false)"),
+            ),
+            (
+                "what failed before is tried again",
+                (
+                    2,
+                    json!([
+                        condition("TemplateControllerRunning", "True"),
+                        condition("TemplateControllerFailing", "True")
+                    ]),
+                ),
+                waiting("ControllerConfig has not completed: completed(false) running(true) failing(true)"),
+            ),
+            (
+                "another version makes it again",
+                (
+                    2,
+                    json!([
+                        condition("TemplateControllerCompleted", "True"),
+                        condition("TemplateControllerRunning", "True")
+                    ]),
+                ),
+                waiting("ControllerConfig has not completed: completed(true) running(true) failing(false)"),
             ),
             (
                 "it failed",

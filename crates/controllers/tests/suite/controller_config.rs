@@ -1,0 +1,78 @@
+//! What the ControllerConfig's status tells while the base configuration is made.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use mco_api::ControllerConfig;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::cluster::{Cluster, VERSION, eventually, file_config};
+
+/// Notes the conditions that hold, each time they are others.
+fn watch(cluster: &Cluster) -> Arc<Mutex<Vec<String>>> {
+    let notes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let taking = Arc::clone(&notes);
+    let configs = cluster.api::<ControllerConfig>();
+    tokio::spawn(async move {
+        let mut events = watcher(configs, watcher::Config::default()).boxed();
+        while let Some(Ok(event)) = events.next().await {
+            let (Event::Apply(config) | Event::InitApply(config)) = event else {
+                continue;
+            };
+            let status = config.status.unwrap_or_default();
+            let told = status.conditions.iter().filter(|one| one.status == "True");
+            let told: Vec<String> = told
+                .map(|one| format!("{}: {}", one.type_, one.message))
+                .collect();
+            let told = told.join(", ");
+            let mut notes = taking.lock();
+            if notes.last() != Some(&told) {
+                notes.push(told);
+            }
+        }
+    });
+    notes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn making_something_new_is_told_while_it_goes_on_and_nothing_is_told_twice() {
+    let mut cluster = Cluster::prepare().await;
+    let notes = watch(&cluster);
+    eventually("the watch", || async { (!notes.lock().is_empty()).then_some(()) }).await;
+    cluster.start_controllers();
+    let story = |generation: i64, version: &str| {
+        let towards = format!("towards ({generation}) generation using controller version {version}");
+        [
+            format!("TemplateControllerRunning: syncing {towards}"),
+            format!("TemplateControllerCompleted: sync completed {towards}"),
+        ]
+    };
+    let mut expected = vec![String::new()];
+    expected.extend(story(1, VERSION));
+    eventually("the first story", || async {
+        (*notes.lock() == expected).then_some(())
+    })
+    .await;
+
+    let change = json!({"spec": {"clusterDNSIP": "10.96.0.99"}});
+    let _: ControllerConfig = cluster.patch("machine-config-controller", change).await;
+    expected.extend(story(2, VERSION));
+    eventually("the story of a change", || async {
+        (*notes.lock() == expected).then_some(())
+    })
+    .await;
+
+    cluster.updated("worker").await;
+    let before = cluster.pool("worker").await;
+    cluster.stop_controllers().await;
+    cluster.start_controllers();
+    // Nothing is rendered before the base was made again.
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    cluster.retargeted("worker", before.target_name()).await;
+    cluster.at_rest().await;
+    assert_eq!(*notes.lock(), expected, "a restart alone is no news");
+}

@@ -1,0 +1,77 @@
+//! What work on the machine tells while it goes on: how far it is, and what people read as events.
+
+use mco_api::vocabulary::events::daemon as event;
+use mco_core::node_progress::Phase;
+use mco_host::os::OsChange;
+
+use crate::config::NodeConfig;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Note {
+    Phase(Phase),
+    Event { reason: &'static str, message: String },
+}
+
+impl From<Phase> for Note {
+    fn from(phase: Phase) -> Self {
+        Self::Phase(phase)
+    }
+}
+
+fn told(reason: &'static str, message: impl Into<String>) -> Note {
+    Note::Event {
+        reason,
+        message: message.into(),
+    }
+}
+
+/// From here on a stop is obeyed only when the machine is whole again.
+pub(super) fn protected() -> Note {
+    told(event::ADD_SIGTERM_PROTECTION, "Adding SIGTERM protection")
+}
+
+pub(super) fn unprotected() -> Note {
+    told(event::REMOVE_SIGTERM_PROTECTION, "Removing SIGTERM protection")
+}
+
+/// What is told before the operating system is changed.
+pub(super) fn os_update_started(change: &OsChange, new: &NodeConfig) -> Vec<Note> {
+    let packages = !change.install_packages.is_empty() || !change.uninstall_packages.is_empty();
+    let arguments = !change.append_kernel_arguments.is_empty() || !change.delete_kernel_arguments.is_empty();
+    let reasons: Vec<&str> = [
+        (change.image.is_some(), "Upgrading OS"),
+        (packages, "Installing extensions"),
+        (change.kernel.is_some(), "Changing kernel type"),
+        (arguments, "Changing kernel arguments"),
+    ]
+    .into_iter()
+    .filter_map(|(changes, what)| changes.then_some(what))
+    .collect();
+    let mut notes = Vec::new();
+    if change.image.is_some() || packages || change.kernel.is_some() {
+        let text = format!("Updating from oscontainer {}", new.os_image());
+        notes.push(told(event::IN_CLUSTER_UPGRADE, text));
+    }
+    notes.push(told(event::OS_UPDATE_STARTED, reasons.join("; ")));
+    notes
+}
+
+/// What is told once the change waits for the boot.
+pub(super) fn os_update_staged(change: &OsChange, old: &NodeConfig, new: &NodeConfig) -> [Note; 2] {
+    let image = new.os_image();
+    let outcome = if change.image.is_some() {
+        let text = format!(
+            "OS upgrade applied; new MachineConfig ({}) has new OS image ({image})",
+            new.name()
+        );
+        told(event::OS_UPGRADE_APPLIED, text)
+    } else {
+        let text = format!(
+            "OS upgrade skipped; new MachineConfig ({}) has same OS image ({image}) as old MachineConfig ({})",
+            new.name(),
+            old.name()
+        );
+        told(event::OS_UPGRADE_SKIPPED, text)
+    };
+    [outcome, told(event::OS_UPDATE_STAGED, "Changes to OS staged")]
+}
