@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
+use crate::contents;
 use crate::error::{Error, is_already_there, is_not_found};
 use crate::queue::Again;
 
@@ -20,7 +21,8 @@ pub(crate) type Share = BTreeMap<String, Arc<MachineConfig>>;
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     shares: RwLock<BTreeMap<Generator, Share>>,
-    /// Being written, and not yet part of a share: the API server may show them before their generator has finished.
+    /// Being written, and not yet part of a share as they are written: the API server may show them before their generator
+    /// has finished.
     coming: RwLock<BTreeSet<String>>,
 }
 
@@ -65,16 +67,23 @@ impl Owned {
 
     fn fate(&self, name: &str, keeper: Option<Generator>) -> Fate {
         // Asked first: what is coming leaves this set only after it has become part of a share.
-        let coming = self.coming.read().contains(name);
+        if self.coming.read().contains(name) {
+            return Fate::LeftAlone;
+        }
         match self.get(name) {
             Some(config) => Fate::Kept(config),
-            None if !coming && keeper.is_some_and(|generator| self.has(generator)) => Fate::Removed,
+            None if keeper.is_some_and(|generator| self.has(generator)) => Fate::Removed,
             None => Fate::LeftAlone,
         }
     }
 
+    /// Until this share is published, what is new in it is nobody's edit. What it leaves as it was stays kept.
     fn announce(&self, share: &Share) {
-        self.coming.write().extend(share.keys().cloned());
+        let known = self.all();
+        let new = share
+            .iter()
+            .filter(|(name, config)| known.get(name.as_str()) != Some(*config));
+        self.coming.write().extend(new.map(|(name, _)| name.clone()));
     }
 
     /// Takes a generator's whole share in place of its last one. Returns the configs that are not what they were.
@@ -126,11 +135,10 @@ pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Shar
             delete(cluster, name).await?;
         }
     }
-    // Who deleted one of them before it was known to be ours was not noticed.
-    for name in names
-        .iter()
-        .filter(|name| cluster.config_metadata.get(name).is_none())
-    {
+    // What somebody did to one of them while it was coming, or before it was known to be ours, was not noticed.
+    let is_unknown = |name: &&String| cluster.config_metadata.get(name).is_none();
+    let changed_names = changed.iter().filter_map(|config| config.metadata.name.as_ref());
+    for name in names.iter().filter(is_unknown).chain(changed_names) {
         cluster.queues.keeper.wake(name.as_str());
     }
     if first && cluster.owned.is_complete() {
@@ -186,10 +194,11 @@ async fn write(cluster: &Cluster, config: &MachineConfig, reason: Reason) -> Res
         return Ok(());
     }
     let restored = generated::restored(&actual, config);
-    configs
+    let written = configs
         .replace(name, &PostParams::default(), &restored)
         .await
         .map_err(Error::api(attempt()))?;
+    contents::learn(cluster, written);
     match reason {
         Reason::Generated => info!(config = name, "updated"),
         Reason::Edited => warn!(
@@ -248,5 +257,31 @@ mod tests {
         assert_eq!(owned.fate(first, keeper), Fate::Kept(Arc::clone(&share[first])));
         owned.publish(Generator::Registries, share_of(&[second]));
         assert_eq!(owned.fate(first, keeper), Fate::Removed);
+    }
+
+    #[test]
+    fn a_config_that_its_generator_is_changing_is_not_put_back_and_its_neighbour_is_kept() {
+        let owned = Owned::default();
+        let keeper = Some(Generator::Kubelet);
+        let (changing, staying) = ("97-worker-generated-kubelet", "98-worker-generated-kubelet");
+        let before = share_of(&[changing, staying]);
+        owned.publish(Generator::Kubelet, before.clone());
+        let mut after = before.clone();
+        let mut changed = MachineConfig::clone(&before[changing]);
+        changed.spec.kernel_arguments = vec!["new=1".to_owned()];
+        after.insert(changing.to_owned(), Arc::new(changed));
+        owned.announce(&after);
+        assert_eq!(owned.fate(changing, keeper), Fate::LeftAlone);
+        assert_eq!(
+            owned.fate(staying, keeper),
+            Fate::Kept(Arc::clone(&before[staying])),
+            "an edit of it is undone meanwhile"
+        );
+        let changes = owned.publish(Generator::Kubelet, after.clone());
+        assert_eq!(changes, [Arc::clone(&after[changing])]);
+        assert_eq!(
+            owned.fate(changing, keeper),
+            Fate::Kept(Arc::clone(&after[changing]))
+        );
     }
 }

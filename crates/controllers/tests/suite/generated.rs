@@ -38,13 +38,13 @@ async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
 
 pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
     let config: MachineConfig = cluster.api().get(config).await.unwrap();
-    let ignition = mco_core::validate::check_applicable(&config).unwrap();
-    let file = ignition
-        .storage
-        .files
-        .iter()
-        .find(|file| file.path == path)
-        .unwrap();
+    file_of(&config, path).unwrap()
+}
+
+/// A file of a MachineConfig, if it has one of this path.
+pub fn file_of(config: &MachineConfig, path: &str) -> Option<String> {
+    let ignition = mco_core::validate::check_applicable(config).ok()?;
+    let file = ignition.storage.files.iter().find(|file| file.path == path)?;
     let contents = &file.contents;
     let bytes = mco_ignition::resource::decode(
         contents.source.as_deref(),
@@ -52,7 +52,7 @@ pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
         1 << 20,
     )
     .unwrap();
-    String::from_utf8(bytes).unwrap()
+    Some(String::from_utf8(bytes).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,145 @@
+//! What generators, and the keeper of what they make, do while the API server is slow or refuses.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::{Method, Request};
+use k8s_openapi::ClusterResourceScope;
+use kube::client::Body;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::cluster::{Cluster, eventually};
+use crate::generated::file_of;
+
+const CONTROLLER_CONFIG: &str = "machine-config-controller";
+const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+
+/// The API of an API server that answers updates of MachineConfigs some time after everybody has seen them.
+fn slow_to_answer(client: Client) -> Client {
+    const LATE: Duration = Duration::from_millis(50);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            let is_update =
+                *request.method() == Method::PUT && request.uri().path().contains("/machineconfigs/");
+            let answer = client.send(request).await;
+            if is_update {
+                tokio::time::sleep(LATE).await;
+            }
+            answer
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// The states that each object went through, as far as they differ in what is looked at.
+type Histories = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+async fn histories<K>(cluster: &Cluster, look: impl Fn(&K) -> Option<String> + Send + 'static) -> Histories
+where
+    K: Resource<Scope = ClusterResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let histories = Histories::default();
+    let taking = Arc::clone(&histories);
+    let (listed, ready) = tokio::sync::oneshot::channel();
+    let objects = cluster.api::<K>();
+    tokio::spawn(async move {
+        let mut listed = Some(listed);
+        let mut events = watcher(objects, watcher::Config::default()).boxed();
+        while let Some(Ok(event)) = events.next().await {
+            match event {
+                Event::Apply(object) | Event::InitApply(object) => {
+                    let Some(state) = look(&object) else { continue };
+                    let mut taking = taking.lock();
+                    let history = taking.entry(object.name_any()).or_default();
+                    if history.last() != Some(&state) {
+                        history.push(state);
+                    }
+                }
+                Event::InitDone => {
+                    if let Some(listed) = listed.take() {
+                        let _ = listed.send(());
+                    }
+                }
+                Event::Init | Event::Delete(_) => {}
+            }
+        }
+    });
+    ready.await.unwrap();
+    histories
+}
+
+/// The cluster's DNS server that a kubelet is told.
+fn dns_of(config: &MachineConfig) -> Option<String> {
+    let conf = file_of(config, KUBELET_CONF)?;
+    let mut lines = conf.lines().skip_while(|line| !line.starts_with("clusterDNS:"));
+    Some(lines.nth(1)?.trim_start_matches([' ', '-']).to_owned())
+}
+
+/// Two pools that everybody has and eight without a node.
+async fn start_with_ten_pools() -> Cluster {
+    let mut cluster = Cluster::prepare().await;
+    for index in 0..8 {
+        let name = format!("custom-{index}");
+        let pool: MachineConfigPool = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "machineConfigSelector": {"matchExpressions": [
+                    {"key": "machineconfiguration.openshift.io/role", "operator": "In", "values": ["worker", name]},
+                ]},
+                "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{name}"): ""}},
+            },
+        }))
+        .unwrap();
+        cluster.create(&pool).await;
+    }
+    let client = slow_to_answer(cluster.counted_client());
+    cluster.start_controllers_through(client, cluster.options());
+    for index in 0..8 {
+        cluster.updated(&format!("custom-{index}")).await;
+    }
+    for pool in ["master", "worker"] {
+        cluster.updated(pool).await;
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_generator_changes_is_not_taken_for_an_edit_and_reaches_all_its_configs() {
+    let cluster = start_with_ten_pools().await;
+    let before = cluster.controller_config().await.spec.cluster_dns_ip;
+    let histories = histories::<MachineConfig>(&cluster, |config| {
+        let generated = config.name_any().ends_with("-generated-kubelet");
+        dns_of(config).filter(|_| generated)
+    })
+    .await;
+    assert_eq!(histories.lock().len(), 20, "97 and 98 of ten pools");
+    let after = "10.96.0.99";
+    let change = json!({"spec": {"clusterDNSIP": after}});
+    let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
+    eventually("all configs are the new ones", || async {
+        let histories = histories.lock();
+        let mut last = histories.values().map(|history| history.last());
+        last.all(|last| last.is_some_and(|last| last == after))
+            .then_some(())
+    })
+    .await;
+    cluster.updated("worker").await;
+    cluster.at_rest().await;
+    for (config, history) in histories.lock().iter() {
+        assert_eq!(*history, [before.as_str(), after], "{config}");
+    }
+}
