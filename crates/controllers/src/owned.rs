@@ -117,7 +117,7 @@ pub(crate) fn share(generated: impl IntoIterator<Item = Generated>) -> Share {
     named.collect()
 }
 
-/// Writes a generator's configs where they differ, deletes those that it no longer makes, and lets renders see them.
+/// Writes a generator's configs where they differ, lets renders see them, and deletes those that it no longer makes.
 pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Share) -> Result<(), Error> {
     let mut outcome = Ok(());
     cluster.owned.announce(&share);
@@ -129,25 +129,33 @@ pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Shar
     let names: BTreeSet<String> = share.keys().cloned().collect();
     let first = !cluster.owned.has(generator);
     let changed = cluster.owned.publish(generator, share);
+    // Before anything more can fail: whoever tries again finds nothing changed and wakes nobody.
+    wake(cluster, &names, &changed);
+    if first && cluster.owned.is_complete() {
+        cluster.wake_all_renders();
+    }
     for metadata in cluster.config_metadata.all() {
         let name = metadata.metadata.name.as_deref().unwrap_or_default();
-        if generated::keeper(&metadata.metadata) == Some(generator) && !names.contains(name) {
-            delete(cluster, name).await?;
+        if generated::keeper(&metadata.metadata) == Some(generator)
+            && !names.contains(name)
+            && let Err(problem) = delete(cluster, name).await
+        {
+            outcome = Err(problem);
         }
     }
+    outcome
+}
+
+fn wake(cluster: &Cluster, names: &BTreeSet<String>, changed: &[Arc<MachineConfig>]) {
     // What somebody did to one of them while it was coming, or before it was known to be ours, was not noticed.
     let is_unknown = |name: &&String| cluster.config_metadata.get(name).is_none();
     let changed_names = changed.iter().filter_map(|config| config.metadata.name.as_ref());
     for name in names.iter().filter(is_unknown).chain(changed_names) {
         cluster.queues.keeper.wake(name.as_str());
     }
-    if first && cluster.owned.is_complete() {
-        cluster.wake_all_renders();
-    }
     for config in changed {
         cluster.wake_renders_selecting(config.metadata.labels.as_ref());
     }
-    outcome
 }
 
 /// Looks at one config that the API server has or had, and puts it back if it is a generator's.

@@ -140,7 +140,10 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     for metadata in cluster.config_metadata.all() {
         let metadata = &metadata.metadata;
         let name = name_of(metadata);
-        let is_source = mco_core::retention::pool_of(metadata).is_none() && !own.contains_key(name);
+        // What a generator makes no longer, or not yet, is nobody's wish, even while the API server still shows it.
+        let is_source = mco_core::retention::pool_of(metadata).is_none()
+            && mco_core::generated::keeper(metadata).is_none()
+            && !own.contains_key(name);
         if !is_source || !selector.matches(metadata.labels.as_ref()) {
             continue;
         }

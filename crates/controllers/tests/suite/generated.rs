@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, VERSION, eventually, file_config, holds, message, target};
 use crate::observer::Observer;
 
-fn kubelet_config(name: &str, label: &str, value: &Value) -> KubeletConfig {
+pub fn kubelet_config(name: &str, label: &str, value: &Value) -> KubeletConfig {
     serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"kubeletConfig": value, "machineConfigPoolSelector": {"matchLabels": {"custom-kubelet": label}}},

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use k8s_openapi::ClusterResourceScope;
+use kube::api::DeleteParams;
 use kube::client::Body;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Resource, ResourceExt as _};
-use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
+use mco_api::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::cluster::{Cluster, eventually};
-use crate::generated::file_of;
+use crate::cluster::{Cluster, eventually, target};
+use crate::generated::{file, file_of, kubelet_config};
 
 const CONTROLLER_CONFIG: &str = "machine-config-controller";
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
@@ -35,6 +36,29 @@ fn slow_to_answer(client: Client) -> Client {
                 tokio::time::sleep(LATE).await;
             }
             answer
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// The API of an API server that refuses some requests.
+fn refusing(
+    client: Client,
+    refused: impl Fn(&Method, &str) -> bool + Clone + Send + Sync + 'static,
+) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, refused) = (client.clone(), refused.clone());
+        async move {
+            if !refused(request.method(), request.uri().path()) {
+                return client.send(request).await;
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                "message": "not today",
+            });
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = http::StatusCode::FORBIDDEN;
+            Ok(response)
         }
     });
     Client::new(service, "default")
@@ -142,4 +166,44 @@ async fn what_a_generator_changes_is_not_taken_for_an_edit_and_reaches_all_its_c
     for (config, history) in histories.lock().iter() {
         assert_eq!(*history, [before.as_str(), after], "{config}");
     }
+}
+
+/// The pool's kubelets have this many pods at most.
+async fn rendered_with(cluster: &Cluster, pool: &str, max_pods: u32) -> String {
+    let line = format!("maxPods: {max_pods}\n");
+    eventually(&format!("pool {pool} is rendered with {line:?}"), || async {
+        let target = target(&cluster.pool(pool).await);
+        let conf = file(cluster, &target, KUBELET_CONF).await;
+        conf.contains(&line).then_some(target)
+    })
+    .await
+}
+
+/// The worker pool with a KubeletConfig for at most 11 pods.
+async fn with_a_kubelet_config(cluster: &Cluster) -> String {
+    let label = json!({"metadata": {"labels": {"custom-kubelet": "small"}}});
+    let _: MachineConfigPool = cluster.patch("worker", label).await;
+    let object = kubelet_config("first", "small", &json!({"maxPods": 11}));
+    cluster.updated("worker").await;
+    cluster.create(&object).await;
+    rendered_with(cluster, "worker", 11).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_deleted() {
+    let mut cluster = Cluster::prepare().await;
+    let client = refusing(cluster.counted_client(), |method, path| {
+        *method == Method::DELETE && path.ends_with("/99-worker-generated-kubelet-1")
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let with_first = with_a_kubelet_config(&cluster).await;
+    cluster
+        .create(&kubelet_config("second", "small", &json!({"maxPods": 22})))
+        .await;
+    rendered_with(&cluster, "worker", 22).await;
+    let objects = cluster.api::<KubeletConfig>();
+    objects.delete("second", &DeleteParams::default()).await.unwrap();
+    assert_eq!(rendered_with(&cluster, "worker", 11).await, with_first);
+    let left: MachineConfig = cluster.api().get("99-worker-generated-kubelet-1").await.unwrap();
+    assert_eq!(left.metadata.deletion_timestamp, None);
 }
