@@ -207,3 +207,49 @@ async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_
     let left: MachineConfig = cluster.api().get("99-worker-generated-kubelet-1").await.unwrap();
     assert_eq!(left.metadata.deletion_timestamp, None);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_change_of_the_base_configuration_gives_every_pool_one_new_target() {
+    let cluster = start_with_ten_pools().await;
+    let histories = histories::<MachineConfigPool>(&cluster, |pool| Some(target(pool))).await;
+    assert_eq!(histories.lock().len(), 10);
+    let bundle = "IyBuZXcgYnVuZGxlCg==";
+    let change = json!({"spec": {"clusterDNSIP": "10.96.0.99", "additionalTrustBundle": bundle}});
+    let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
+    let targets = eventually("every pool has another target", || async {
+        let histories = histories.lock();
+        let done = histories.values().all(|history| history.len() > 1);
+        done.then(|| histories.clone())
+    })
+    .await;
+    for (pool, history) in &targets {
+        let config: MachineConfig = cluster.api().get(&history[1]).await.unwrap();
+        assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"), "{pool}");
+        let bundle = file_of(&config, "/etc/pki/ca-trust/source/anchors/cluster-ca-bundle.crt");
+        assert!(
+            bundle.is_some_and(|bundle| bundle.contains("# new bundle")),
+            "{pool}"
+        );
+    }
+    cluster.at_rest().await;
+    assert_eq!(*histories.lock(), targets, "and no other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_cannot_be_marked_holds_nothing_up() {
+    let mut cluster = Cluster::prepare().await;
+    let client = refusing(cluster.counted_client(), |method, path| {
+        *method == Method::PATCH && path.ends_with("/kubeletconfigs/stubborn")
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let before = with_a_kubelet_config(&cluster).await;
+    let stubborn = kubelet_config("stubborn", "small", &json!({"maxPods": 33}));
+    cluster.create(&stubborn).await;
+    let change = json!({"spec": {"clusterDNSIP": "10.96.0.99"}});
+    let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
+    let after = cluster.retargeted("worker", &before).await;
+    let config: MachineConfig = cluster.api().get(&after).await.unwrap();
+    assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"));
+    let conf = file_of(&config, KUBELET_CONF).unwrap();
+    assert!(conf.contains("maxPods: 11\n"), "{conf}");
+}
