@@ -15,7 +15,7 @@ use mco_api::vocabulary::annotations;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::generated::assign::{Assigned, Claim, assign};
 use mco_core::generated::condition::Outcome;
-use mco_core::generated::suffix::Family;
+use mco_core::generated::suffix::{Family, has_written_for};
 use mco_core::generated::{self, Generated};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -98,7 +98,7 @@ pub(crate) fn harvest<K: UserConfig>(
     let (leaving, objects): (Vec<K>, Vec<K>) = objects
         .into_iter()
         .partition(|object| object.meta().deletion_timestamp.is_some());
-    let choices: Vec<Result<Vec<&MachineConfigPool>, String>> = objects
+    let choices: Vec<Result<Vec<&MachineConfigPool>, Unusable<'_>>> = objects
         .iter()
         .map(|object| choose(object, &objects, pools))
         .collect();
@@ -107,11 +107,11 @@ pub(crate) fn harvest<K: UserConfig>(
         .zip(&choices)
         .map(|(object, chosen)| Claim {
             object: object.meta(),
-            pools: chosen
-                .iter()
-                .flatten()
-                .map(|pool| name_of(&pool.metadata))
-                .collect(),
+            pools: match chosen {
+                Ok(pools) | Err(Unusable { keeping: pools, .. }) => {
+                    pools.iter().map(|pool| name_of(&pool.metadata)).collect()
+                }
+            },
         })
         .collect();
     let cluster = surroundings.cluster;
@@ -130,16 +130,31 @@ pub(crate) fn harvest<K: UserConfig>(
     harvest
 }
 
+/// Why an object is for no pool.
+struct Unusable<'p> {
+    why: String,
+    /// Pools that keep what they have from it.
+    keeping: Vec<&'p MachineConfigPool>,
+}
+
 fn choose<'p, K: UserConfig>(
     object: &K,
     all: &[K],
     pools: &'p [Arc<MachineConfigPool>],
-) -> Result<Vec<&'p MachineConfigPool>, String> {
-    let every = pools.iter().map(Arc::as_ref);
-    let mut chosen = mco_core::pools::selected(every, object.selector())
-        .map_err(|problem| format!("invalid label selector: {problem}"))?;
+) -> Result<Vec<&'p MachineConfigPool>, Unusable<'p>> {
+    let every = || pools.iter().map(Arc::as_ref);
+    let mut chosen = mco_core::pools::selected(every(), object.selector()).map_err(|problem| Unusable {
+        why: format!("invalid label selector: {problem}"),
+        // Nobody can say that it no longer means those that it meant.
+        keeping: every()
+            .filter(|pool| has_written_for(K::FAMILY, name_of(&pool.metadata), object.meta()))
+            .collect(),
+    })?;
     if chosen.is_empty() {
-        return Err(object.nobody_selected());
+        return Err(Unusable {
+            why: object.nobody_selected(),
+            keeping: Vec::new(),
+        });
     }
     chosen.extend(K::followers(all, &chosen, pools));
     Ok(chosen)
@@ -148,12 +163,14 @@ fn choose<'p, K: UserConfig>(
 fn reap<K: UserConfig>(
     surroundings: &Surroundings<'_>,
     object: &K,
-    chosen: Result<Vec<&MachineConfigPool>, String>,
+    chosen: Result<Vec<&MachineConfigPool>, Unusable<'_>>,
     assigned: &Assigned,
     share: &mut Share,
 ) -> Outcome {
     let mut problem = None;
-    let wish = chosen.and_then(|chosen| object.check().map(|wish| (chosen, wish)));
+    let wish = chosen
+        .map_err(|unusable| unusable.why)
+        .and_then(|chosen| object.check().map(|wish| (chosen, wish)));
     let (chosen, wish) = match wish {
         Ok((chosen, wish)) => (chosen, Some(wish)),
         Err(why) => {

@@ -26,7 +26,7 @@ pub fn kubelet_config(name: &str, label: &str, value: &Value) -> KubeletConfig {
     .unwrap()
 }
 
-async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
+pub async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
     eventually(&format!("KubeletConfig {name} is reported"), || async {
         let object: KubeletConfig = cluster.api().get(name).await.unwrap();
         let status = object.status.clone().unwrap_or_default();

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::cluster::{Cluster, eventually, target};
-use crate::generated::{file, file_of, kubelet_config};
+use crate::generated::{file, file_of, kubelet_config, settled};
 
 const CONTROLLER_CONFIG: &str = "machine-config-controller";
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
@@ -252,4 +252,38 @@ async fn an_object_that_cannot_be_marked_holds_nothing_up() {
     assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"));
     let conf = file_of(&config, KUBELET_CONF).unwrap();
     assert!(conf.contains("maxPods: 11\n"), "{conf}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
+    let mut cluster = Cluster::prepare().await;
+    cluster.start_controllers();
+    let before = with_a_kubelet_config(&cluster).await;
+    let selector =
+        json!({"matchLabels": null, "matchExpressions": [{"key": "custom-kubelet", "operator": "Maybe"}]});
+    let _: KubeletConfig = cluster
+        .patch("first", json!({"spec": {"machineConfigPoolSelector": selector}}))
+        .await;
+    let first = settled(&cluster, "first").await;
+    let told = first.status.unwrap().conditions.pop().unwrap();
+    assert_eq!(told.type_, "Failure");
+    assert!(
+        told.message.contains("invalid label selector"),
+        "{}",
+        told.message
+    );
+    assert_eq!(
+        first.metadata.finalizers.unwrap(),
+        ["99-worker-generated-kubelet"]
+    );
+    cluster.at_rest().await;
+    assert_eq!(target(&cluster.pool("worker").await), before);
+    let config = file(&cluster, "99-worker-generated-kubelet", KUBELET_CONF).await;
+    assert!(config.contains("maxPods: 11\n"), "{config}");
+    // Once it can be read again it counts, here as one for nobody.
+    let selector = json!({"matchExpressions": null, "matchLabels": {"custom-kubelet": "other"}});
+    let _: KubeletConfig = cluster
+        .patch("first", json!({"spec": {"machineConfigPoolSelector": selector}}))
+        .await;
+    cluster.retargeted("worker", &before).await;
 }
