@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::Api;
+use kube::api::PartialObjectMeta;
 use mco_api::MachineConfig;
 use mco_core::retention;
 use parking_lot::RwLock;
@@ -83,6 +84,27 @@ pub(crate) async fn fetch(cluster: Arc<Cluster>, name: String) -> Result<Again, 
         .insert(name.clone(), content.clone());
     wake(&cluster, &name, old.as_ref(), Some(&content));
     Ok(Again::OnChange)
+}
+
+/// Takes in the answer to a write of ours, so that nobody takes what it replaced for the present state.
+pub(crate) fn learn(cluster: &Cluster, mut written: MachineConfig) {
+    let Some(name) = written.metadata.name.clone() else {
+        return;
+    };
+    written.metadata.managed_fields = None;
+    let metadata: PartialObjectMeta<MachineConfig> = PartialObjectMeta {
+        metadata: written.metadata.clone(),
+        ..PartialObjectMeta::default()
+    };
+    let version = written.metadata.resource_version.clone();
+    let content = Content {
+        versions: [version.clone(), version],
+        config: Ok(Arc::new(written)),
+    };
+    cluster.contents.known.write().insert(name.clone(), content);
+    cluster.config_metadata.learn(metadata);
+    // Somebody may have been faster, and this took the place of a later state.
+    cluster.queues.contents.wake(name);
 }
 
 fn wake(cluster: &Cluster, name: &str, old: Option<&Content>, new: Option<&Content>) {

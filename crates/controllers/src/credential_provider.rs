@@ -36,13 +36,14 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let config = cluster.credential_providers.get(names::SINGLETON);
     let is_on = !foundation.feature_gates.is_disabled(FEATURE_GATE);
     let Some(config) = config.filter(|config| is_on && config.metadata.deletion_timestamp.is_none()) else {
-        owned::publish(&cluster, Generator::CredentialProvider, Share::default()).await?;
+        let nothing = Share::default();
+        owned::publish(&cluster, Generator::CredentialProvider, nothing, &foundation).await?;
         return Ok(Again::OnChange);
     };
     let (outcome, written) = match make(&cluster, &foundation, &config) {
         Ok((configs, ignored)) => {
             let share = owned::share(configs);
-            let written = owned::publish(&cluster, Generator::CredentialProvider, share).await;
+            let written = owned::publish(&cluster, Generator::CredentialProvider, share, &foundation).await;
             match &written {
                 Ok(()) => (Outcome::Applied { ignored }, written),
                 Err(problem) => (Outcome::NotRendered(problem.to_string()), written),
@@ -54,7 +55,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
                 CredentialProviderError::Patterns(_) => Outcome::Invalid(problem.to_string()),
                 CredentialProviderError::Base { .. } => Outcome::NotRendered(problem.to_string()),
             };
-            (outcome, keep(&cluster).await)
+            (outcome, keep(&cluster, &foundation).await)
         }
     };
     report(&cluster, &config, &outcome).await?;
@@ -62,13 +63,11 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
 }
 
 /// What was in force before we came stays in force.
-async fn keep(cluster: &Cluster) -> Result<(), Error> {
-    if cluster.owned.has(Generator::CredentialProvider) {
-        return Ok(());
-    }
+async fn keep(cluster: &Cluster, foundation: &Arc<Foundation>) -> Result<(), Error> {
     let is_own =
         |name: &str| name.starts_with("97-") && name.ends_with("-generated-credentialproviderconfig");
-    owned::publish(cluster, Generator::CredentialProvider, existing(cluster, is_own)).await
+    let found = || existing(cluster, is_own);
+    owned::retain(cluster, Generator::CredentialProvider, foundation, found).await
 }
 
 fn make(

@@ -58,7 +58,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     };
     if let Ok(foundation) = &made {
         let share = owned::share(foundation.templates.iter().map(|config| config.generated.clone()));
-        owned::publish(&cluster, Generator::Templates, share).await?;
+        owned::publish(&cluster, Generator::Templates, share, foundation).await?;
         *cluster.foundation.write() = Some(Arc::clone(foundation));
         for queue in [
             &cluster.queues.kubelet,
@@ -69,7 +69,6 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         ] {
             queue.wake(WHOLE);
         }
-        cluster.wake_all_renders();
     }
     report(&cluster, &config, outcome).await?;
     match made {

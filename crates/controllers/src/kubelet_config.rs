@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::events::Reporter;
 use crate::owned::{self, Share};
 use crate::queue::Again;
-use crate::user_configs::{self, Surroundings, UserConfig, existing, name_of};
+use crate::user_configs::{self, Surroundings, UserConfig, in_force, name_of};
 
 const SUBCONTROLLER: &str = "machine-config-controller-kubelet-config";
 
@@ -44,10 +44,11 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     for pool in &pools {
         harvest.share.extend(of_cluster(&surroundings, pool));
     }
-    user_configs::remember(&cluster, &harvest, &cluster.kubelet_configs).await?;
-    owned::publish(&cluster, Generator::Kubelet, std::mem::take(&mut harvest.share)).await?;
+    let remembered = user_configs::remember(&cluster, &mut harvest, &cluster.kubelet_configs).await;
+    let share = std::mem::take(&mut harvest.share);
+    owned::publish(&cluster, Generator::Kubelet, share, &foundation).await?;
     user_configs::report(&cluster, &harvest, &cluster.kubelet_configs).await?;
-    Ok(Again::OnChange)
+    remembered.map(|()| Again::OnChange)
 }
 
 /// The node settings in force. What was made last decides which change of them is none.
@@ -113,7 +114,7 @@ fn of_cluster(surroundings: &Surroundings<'_>, pool: &MachineConfigPool) -> Shar
             }
             Err(problem) => {
                 error!(pool = role, config = %name, "cannot be made, so it stays as it is: {problem}");
-                share.extend(existing(cluster, |known| known == name));
+                share.extend(in_force(cluster, &name));
             }
         }
     }

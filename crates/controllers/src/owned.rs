@@ -12,16 +12,48 @@ use parking_lot::RwLock;
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
+use crate::contents;
 use crate::error::{Error, is_already_there, is_not_found};
+use crate::foundation::Foundation;
 use crate::queue::Again;
 
 pub(crate) type Share = BTreeMap<String, Arc<MachineConfig>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
-    shares: RwLock<BTreeMap<Generator, Share>>,
-    /// Being written, and not yet part of a share: the API server may show them before their generator has finished.
+    made: RwLock<BTreeMap<Generator, Made>>,
+    /// Being written, and not yet part of a share as they are written: the API server may show them before their generator
+    /// has finished.
     coming: RwLock<BTreeSet<String>>,
+}
+
+/// What a generator made, and from what.
+#[derive(Debug)]
+struct Made {
+    share: Share,
+    from: Arc<Foundation>,
+}
+
+impl Made {
+    fn is_from(&self, foundation: &Arc<Foundation>) -> bool {
+        Arc::ptr_eq(&self.from, foundation)
+    }
+}
+
+/// What a new share changed.
+#[derive(Debug, PartialEq)]
+struct News {
+    /// Configs that are not what they were.
+    changed: Vec<Arc<MachineConfig>>,
+    /// Whether now every generator has made what it makes of the same foundation, and whether that is new.
+    whole: Whole,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whole {
+    NotYet,
+    Now,
+    Still,
 }
 
 /// What becomes of a config that the API server has or had.
@@ -36,51 +68,52 @@ enum Fate {
 }
 
 impl Owned {
-    /// Whether every generator has said what it makes. Before that a render could lack something and start a rollout that
-    /// the next one would have to undo.
-    pub fn is_complete(&self) -> bool {
-        let shares = self.shares.read();
-        Generator::ALL
-            .iter()
-            .all(|generator| shares.contains_key(generator))
-    }
-
-    pub fn has(&self, generator: Generator) -> bool {
-        self.shares.read().contains_key(&generator)
+    /// All that was made, once every generator has said what it makes of this foundation. Before that a render would lack
+    /// something, or mix what is new with what is old, and start a rollout that the next one has to undo.
+    pub fn whole(&self, foundation: &Arc<Foundation>) -> Option<Share> {
+        let made = self.made.read();
+        is_whole(&made, foundation).then(|| all(&made))
     }
 
     pub fn get(&self, name: &str) -> Option<Arc<MachineConfig>> {
-        let shares = self.shares.read();
-        shares.values().find_map(|share| share.get(name)).cloned()
+        let made = self.made.read();
+        made.values().find_map(|made| made.share.get(name)).cloned()
     }
 
-    pub fn all(&self) -> Share {
-        let shares = self.shares.read();
-        shares
-            .values()
-            .flatten()
-            .map(|(name, config)| (name.clone(), Arc::clone(config)))
-            .collect()
+    fn has(&self, generator: Generator) -> bool {
+        self.made.read().contains_key(&generator)
+    }
+
+    fn share_of(&self, generator: Generator) -> Option<Share> {
+        self.made.read().get(&generator).map(|made| made.share.clone())
     }
 
     fn fate(&self, name: &str, keeper: Option<Generator>) -> Fate {
         // Asked first: what is coming leaves this set only after it has become part of a share.
-        let coming = self.coming.read().contains(name);
+        if self.coming.read().contains(name) {
+            return Fate::LeftAlone;
+        }
         match self.get(name) {
             Some(config) => Fate::Kept(config),
-            None if !coming && keeper.is_some_and(|generator| self.has(generator)) => Fate::Removed,
+            None if keeper.is_some_and(|generator| self.has(generator)) => Fate::Removed,
             None => Fate::LeftAlone,
         }
     }
 
+    /// Until this share is published, what is new in it is nobody's edit. What it leaves as it was stays kept.
     fn announce(&self, share: &Share) {
-        self.coming.write().extend(share.keys().cloned());
+        let known = all(&self.made.read());
+        let new = share
+            .iter()
+            .filter(|(name, config)| known.get(name.as_str()) != Some(*config));
+        self.coming.write().extend(new.map(|(name, _)| name.clone()));
     }
 
-    /// Takes a generator's whole share in place of its last one. Returns the configs that are not what they were.
-    fn publish(&self, generator: Generator, share: Share) -> Vec<Arc<MachineConfig>> {
-        let mut shares = self.shares.write();
-        let before = shares.get(&generator);
+    /// Takes a generator's whole share in place of its last one.
+    fn publish(&self, generator: Generator, share: Share, from: &Arc<Foundation>) -> News {
+        let mut made = self.made.write();
+        let was_whole = is_whole(&made, from);
+        let before = made.get(&generator).map(|made| &made.share);
         let mut changed: Vec<Arc<MachineConfig>> = Vec::new();
         for (name, config) in &share {
             if before.and_then(|before| before.get(name)) != Some(config) {
@@ -96,9 +129,31 @@ impl Owned {
         for name in share.keys() {
             coming.remove(name);
         }
-        shares.insert(generator, share);
-        changed
+        let new = Made {
+            share,
+            from: Arc::clone(from),
+        };
+        made.insert(generator, new);
+        let whole = match (was_whole, is_whole(&made, from)) {
+            (_, false) => Whole::NotYet,
+            (false, true) => Whole::Now,
+            (true, true) => Whole::Still,
+        };
+        News { changed, whole }
     }
+}
+
+fn is_whole(made: &BTreeMap<Generator, Made>, foundation: &Arc<Foundation>) -> bool {
+    Generator::ALL
+        .iter()
+        .all(|generator| made.get(generator).is_some_and(|made| made.is_from(foundation)))
+}
+
+fn all(made: &BTreeMap<Generator, Made>) -> Share {
+    let shares = made.values().flat_map(|made| &made.share);
+    shares
+        .map(|(name, config)| (name.clone(), Arc::clone(config)))
+        .collect()
 }
 
 pub(crate) fn share(generated: impl IntoIterator<Item = Generated>) -> Share {
@@ -108,8 +163,14 @@ pub(crate) fn share(generated: impl IntoIterator<Item = Generated>) -> Share {
     named.collect()
 }
 
-/// Writes a generator's configs where they differ, deletes those that it no longer makes, and lets renders see them.
-pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Share) -> Result<(), Error> {
+/// Writes a generator's configs where they differ, lets renders see them, and deletes those that it no longer makes.
+/// Whatever fails, renders do not wait for it.
+pub(crate) async fn publish(
+    cluster: &Cluster,
+    generator: Generator,
+    share: Share,
+    from: &Arc<Foundation>,
+) -> Result<(), Error> {
     let mut outcome = Ok(());
     cluster.owned.announce(&share);
     for config in share.values() {
@@ -118,28 +179,50 @@ pub(crate) async fn publish(cluster: &Cluster, generator: Generator, share: Shar
         }
     }
     let names: BTreeSet<String> = share.keys().cloned().collect();
-    let first = !cluster.owned.has(generator);
-    let changed = cluster.owned.publish(generator, share);
+    let news = cluster.owned.publish(generator, share, from);
+    // Before anything more can fail: whoever tries again finds nothing changed and wakes nobody.
+    wake(cluster, &names, &news);
     for metadata in cluster.config_metadata.all() {
         let name = metadata.metadata.name.as_deref().unwrap_or_default();
-        if generated::keeper(&metadata.metadata) == Some(generator) && !names.contains(name) {
-            delete(cluster, name).await?;
+        if generated::keeper(&metadata.metadata) == Some(generator)
+            && !names.contains(name)
+            && let Err(problem) = delete(cluster, name).await
+        {
+            outcome = Err(problem);
         }
     }
-    // Who deleted one of them before it was known to be ours was not noticed.
-    for name in names
-        .iter()
-        .filter(|name| cluster.config_metadata.get(name).is_none())
-    {
+    outcome
+}
+
+/// For a generator that cannot work: its configs stay as it made them last, or as we found them.
+pub(crate) async fn retain(
+    cluster: &Cluster,
+    generator: Generator,
+    from: &Arc<Foundation>,
+    found: impl FnOnce() -> Share,
+) -> Result<(), Error> {
+    let share = cluster.owned.share_of(generator).unwrap_or_else(found);
+    publish(cluster, generator, share, from).await
+}
+
+fn wake(cluster: &Cluster, names: &BTreeSet<String>, news: &News) {
+    // What somebody did to one of them while it was coming, or before it was known to be ours, was not noticed.
+    let is_unknown = |name: &&String| cluster.config_metadata.get(name).is_none();
+    let changed = news.changed.iter();
+    let changed_names = changed.filter_map(|config| config.metadata.name.as_ref());
+    for name in names.iter().filter(is_unknown).chain(changed_names) {
         cluster.queues.keeper.wake(name.as_str());
     }
-    if first && cluster.owned.is_complete() {
-        cluster.wake_all_renders();
+    match news.whole {
+        // Whoever is the last wakes them.
+        Whole::NotYet => {}
+        Whole::Now => cluster.wake_all_renders(),
+        Whole::Still => {
+            for config in &news.changed {
+                cluster.wake_renders_selecting(config.metadata.labels.as_ref());
+            }
+        }
     }
-    for config in changed {
-        cluster.wake_renders_selecting(config.metadata.labels.as_ref());
-    }
-    outcome
 }
 
 /// Looks at one config that the API server has or had, and puts it back if it is a generator's.
@@ -186,10 +269,11 @@ async fn write(cluster: &Cluster, config: &MachineConfig, reason: Reason) -> Res
         return Ok(());
     }
     let restored = generated::restored(&actual, config);
-    configs
+    let written = configs
         .replace(name, &PostParams::default(), &restored)
         .await
         .map_err(Error::api(attempt()))?;
+    contents::learn(cluster, written);
     match reason {
         Reason::Generated => info!(config = name, "updated"),
         Reason::Edited => warn!(
@@ -212,7 +296,17 @@ pub(crate) async fn delete(cluster: &Cluster, name: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use mco_core::feature_gates::FeatureGates;
+
     use super::*;
+
+    fn foundation() -> Arc<Foundation> {
+        Arc::new(Foundation {
+            controller_config: Arc::default(),
+            templates: Vec::new(),
+            feature_gates: FeatureGates::default(),
+        })
+    }
 
     fn share_of(names: &[&str]) -> Share {
         let config = |name: &&str| {
@@ -225,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_config_that_is_still_being_written_is_not_taken_for_one_that_nobody_makes() {
-        let owned = Owned::default();
+        let (owned, from) = (Owned::default(), foundation());
         let keeper = Some(Generator::Registries);
         let (first, second) = ("99-master-generated-registries", "99-worker-generated-registries");
         assert_eq!(
@@ -233,7 +327,7 @@ mod tests {
             Fate::LeftAlone,
             "nobody has said anything yet"
         );
-        owned.publish(Generator::Registries, Share::new());
+        owned.publish(Generator::Registries, Share::new(), &from);
         assert_eq!(owned.fate(first, keeper), Fate::Removed);
         assert_eq!(owned.fate("50-mine", None), Fate::LeftAlone);
 
@@ -244,9 +338,65 @@ mod tests {
             Fate::LeftAlone,
             "seen before its generator has finished"
         );
-        owned.publish(Generator::Registries, share.clone());
+        owned.publish(Generator::Registries, share.clone(), &from);
         assert_eq!(owned.fate(first, keeper), Fate::Kept(Arc::clone(&share[first])));
-        owned.publish(Generator::Registries, share_of(&[second]));
+        owned.publish(Generator::Registries, share_of(&[second]), &from);
         assert_eq!(owned.fate(first, keeper), Fate::Removed);
+    }
+
+    #[test]
+    fn a_config_that_its_generator_is_changing_is_not_put_back_and_its_neighbour_is_kept() {
+        let (owned, from) = (Owned::default(), foundation());
+        let keeper = Some(Generator::Kubelet);
+        let (changing, staying) = ("97-worker-generated-kubelet", "98-worker-generated-kubelet");
+        let before = share_of(&[changing, staying]);
+        owned.publish(Generator::Kubelet, before.clone(), &from);
+        let mut after = before.clone();
+        let mut changed = MachineConfig::clone(&before[changing]);
+        changed.spec.kernel_arguments = vec!["new=1".to_owned()];
+        after.insert(changing.to_owned(), Arc::new(changed));
+        owned.announce(&after);
+        assert_eq!(owned.fate(changing, keeper), Fate::LeftAlone);
+        assert_eq!(
+            owned.fate(staying, keeper),
+            Fate::Kept(Arc::clone(&before[staying])),
+            "an edit of it is undone meanwhile"
+        );
+        let changes = owned.publish(Generator::Kubelet, after.clone(), &from);
+        assert_eq!(changes.changed, [Arc::clone(&after[changing])]);
+        assert_eq!(
+            owned.fate(changing, keeper),
+            Fate::Kept(Arc::clone(&after[changing]))
+        );
+    }
+
+    #[test]
+    fn a_render_sees_nothing_until_every_generator_has_followed_the_same_foundation() {
+        let owned = Owned::default();
+        let (first, second) = (foundation(), foundation());
+        let [last, others @ ..] = Generator::ALL;
+        let publish = |generator: Generator, from: &Arc<Foundation>| {
+            let name = format!("{generator:?}");
+            owned.publish(generator, share_of(&[&name]), from).whole
+        };
+        for generator in others {
+            assert_eq!(publish(generator, &first), Whole::NotYet);
+            assert_eq!(owned.whole(&first), None);
+        }
+        assert_eq!(publish(last, &first), Whole::Now);
+        assert_eq!(
+            owned.whole(&first).map(|all| all.len()),
+            Some(Generator::ALL.len())
+        );
+        assert_eq!(publish(last, &first), Whole::Still);
+
+        assert_eq!(publish(last, &second), Whole::NotYet);
+        assert_eq!((owned.whole(&first), owned.whole(&second)), (None, None));
+        for generator in others {
+            assert_eq!(owned.whole(&second), None);
+            publish(generator, &second);
+        }
+        assert!(owned.whole(&second).is_some(), "even if nothing has changed");
+        assert_eq!(publish(last, &second), Whole::Still);
     }
 }

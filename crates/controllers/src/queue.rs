@@ -49,6 +49,9 @@ pub(crate) enum Again {
     OnChange,
     /// After this long, if nothing happens before.
     After(Duration),
+    /// Nothing could be done yet, so this was no look that others have to keep a distance from. When something happens,
+    /// or after this long.
+    NotYet(Option<Duration>),
     /// It failed: with growing distance.
     Failed,
 }
@@ -79,6 +82,8 @@ struct Entry {
     due: Option<Instant>,
     running: bool,
     last_start: Option<Instant>,
+    /// The one before that.
+    start_before: Option<Instant>,
     failures: u32,
 }
 
@@ -134,6 +139,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
                                 due: None,
                                 running: true,
                                 last_start: Some(Instant::now()),
+                                start_before: entry.last_start,
                                 failures: entry.failures,
                             };
                             return key;
@@ -171,6 +177,11 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
             Again::After(delay) => {
                 entry.failures = 0;
                 Some(now + delay)
+            }
+            Again::NotYet(delay) => {
+                entry.failures = 0;
+                entry.last_start = entry.start_before;
+                delay.map(|delay| now + delay)
             }
             Again::Failed => {
                 entry.failures = entry.failures.saturating_add(1);
@@ -225,6 +236,29 @@ mod tests {
 
     fn milliseconds(start: Instant) -> u128 {
         start.elapsed().as_millis()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_came_too_early_delays_no_other() {
+        let queue: Queue<String> = Queue::new(RENDER);
+        queue.wake("worker");
+        let key = queue.next().await;
+        queue.done(&key, Again::OnChange);
+        let start = Instant::now();
+        queue.wake("worker");
+        let key = queue.next().await;
+        assert_eq!(milliseconds(start), 2_000, "the distance to a real look");
+        queue.done(&key, Again::NotYet(None));
+        queue.wake("worker");
+        let key = queue.next().await;
+        assert_eq!(milliseconds(start), 2_150);
+        queue.done(&key, Again::NotYet(Some(Duration::from_millis(20))));
+        let key = queue.next().await;
+        assert_eq!(milliseconds(start), 2_170);
+        queue.done(&key, Again::OnChange);
+        queue.wake("worker");
+        queue.next().await;
+        assert_eq!(milliseconds(start), 4_170, "and to the next real one");
     }
 
     #[tokio::test(start_paused = true)]

@@ -39,17 +39,16 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     }
     match make(&cluster, &foundation) {
         Ok(made) => {
-            owned::publish(&cluster, Generator::Registries, owned::share(made.configs)).await?;
+            let share = owned::share(made.configs);
+            owned::publish(&cluster, Generator::Registries, share, &foundation).await?;
             report(&cluster, &made.conflicts).await?;
         }
         // What was in force stays in force: one bad object must neither stop all pools nor undo the good ones.
         Err(problem) => {
             error!("the registry settings cannot be used, so they stay as they are: {problem}");
-            if !cluster.owned.has(Generator::Registries) {
-                let is_own = |name: &str| name.starts_with("99-") && name.ends_with("-generated-registries");
-                let share = existing(&cluster, is_own);
-                owned::publish(&cluster, Generator::Registries, share).await?;
-            }
+            let is_own = |name: &str| name.starts_with("99-") && name.ends_with("-generated-registries");
+            let found = || existing(&cluster, is_own);
+            owned::retain(&cluster, Generator::Registries, &foundation, found).await?;
         }
     }
     Ok(Again::OnChange)

@@ -43,9 +43,12 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     };
     let started = Instant::now();
     let outcome = match gather(&cluster, &pool).await? {
-        Gathered::Wait(why) => Outcome::Waiting(why),
+        Gathered::Wait(why) => {
+            tell(&cluster, &name, &Outcome::Waiting(why));
+            return Ok(Again::NotYet(None));
+        }
         // It comes in a moment, and may turn out to be the same, which wakes nobody.
-        Gathered::Fetching => return Ok(Again::After(SOURCES_POLL)),
+        Gathered::Fetching => return Ok(Again::NotYet(Some(SOURCES_POLL))),
         Gathered::SelectsEverything => {
             let message =
                 "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
@@ -72,15 +75,20 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             }
         }
     };
-    if cluster.renders.report(&name, outcome.clone()) {
-        match &outcome {
-            Outcome::Rendered => debug!(pool = name, "rendered"),
-            Outcome::Waiting(why) => info!(pool = name, "rendering waits: {why}"),
-            Outcome::Failed(why) => error!(pool = name, "rendering fails: {why}"),
-        }
-        cluster.queues.rollout.wake(name.as_str());
-    }
+    tell(&cluster, &name, &outcome);
     Ok(Again::OnChange)
+}
+
+/// Tells whoever reports about the pool, if it is news.
+fn tell(cluster: &Cluster, pool: &str, outcome: &Outcome) {
+    if cluster.renders.report(pool, outcome.clone()) {
+        match outcome {
+            Outcome::Rendered => debug!(pool, "rendered"),
+            Outcome::Waiting(why) => info!(pool, "rendering waits: {why}"),
+            Outcome::Failed(why) => error!(pool, "rendering fails: {why}"),
+        }
+        cluster.queues.rollout.wake(pool);
+    }
 }
 
 enum Gathered {
@@ -126,10 +134,9 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     if foundation.controller_config.metadata.generation != controller_config.metadata.generation {
         return wait(&"the base configuration is being made again");
     }
-    if !cluster.owned.is_complete() {
-        return wait(&"the generated configuration has not been made yet");
-    }
-    let own = cluster.owned.all();
+    let Some(own) = cluster.owned.whole(&foundation) else {
+        return wait(&"the generated configuration is being made");
+    };
     let mut sources: Vec<Arc<MachineConfig>> = own
         .values()
         .filter(|config| selector.matches(config.metadata.labels.as_ref()))
@@ -140,7 +147,10 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     for metadata in cluster.config_metadata.all() {
         let metadata = &metadata.metadata;
         let name = name_of(metadata);
-        let is_source = mco_core::retention::pool_of(metadata).is_none() && !own.contains_key(name);
+        // What a generator makes no longer, or not yet, is nobody's wish, even while the API server still shows it.
+        let is_source = mco_core::retention::pool_of(metadata).is_none()
+            && mco_core::generated::keeper(metadata).is_none()
+            && !own.contains_key(name);
         if !is_source || !selector.matches(metadata.labels.as_ref()) {
             continue;
         }

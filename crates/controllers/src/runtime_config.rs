@@ -31,11 +31,11 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         node_settings: None,
     };
     let mut harvest = user_configs::harvest(&surroundings, &cluster.runtime_configs, &cluster.pools.all());
-    user_configs::remember(&cluster, &harvest, &cluster.runtime_configs).await?;
+    let remembered = user_configs::remember(&cluster, &mut harvest, &cluster.runtime_configs).await;
     let share = std::mem::take(&mut harvest.share);
-    owned::publish(&cluster, Generator::ContainerRuntime, share).await?;
+    owned::publish(&cluster, Generator::ContainerRuntime, share, &foundation).await?;
     user_configs::report(&cluster, &harvest, &cluster.runtime_configs).await?;
-    Ok(Again::OnChange)
+    remembered.map(|()| Again::OnChange)
 }
 
 impl UserConfig for ContainerRuntimeConfig {

@@ -9,13 +9,13 @@ use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
-use mco_api::MachineConfigPool;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::kubelet_config::NodeConfigCondition;
 use mco_api::vocabulary::annotations;
+use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::generated::assign::{Assigned, Claim, assign};
 use mco_core::generated::condition::Outcome;
-use mco_core::generated::suffix::Family;
+use mco_core::generated::suffix::{Family, has_written_for};
 use mco_core::generated::{self, Generated};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -98,7 +98,7 @@ pub(crate) fn harvest<K: UserConfig>(
     let (leaving, objects): (Vec<K>, Vec<K>) = objects
         .into_iter()
         .partition(|object| object.meta().deletion_timestamp.is_some());
-    let choices: Vec<Result<Vec<&MachineConfigPool>, String>> = objects
+    let choices: Vec<Result<Vec<&MachineConfigPool>, Unusable<'_>>> = objects
         .iter()
         .map(|object| choose(object, &objects, pools))
         .collect();
@@ -107,11 +107,11 @@ pub(crate) fn harvest<K: UserConfig>(
         .zip(&choices)
         .map(|(object, chosen)| Claim {
             object: object.meta(),
-            pools: chosen
-                .iter()
-                .flatten()
-                .map(|pool| name_of(&pool.metadata))
-                .collect(),
+            pools: match chosen {
+                Ok(pools) | Err(Unusable { keeping: pools, .. }) => {
+                    pools.iter().map(|pool| name_of(&pool.metadata)).collect()
+                }
+            },
         })
         .collect();
     let cluster = surroundings.cluster;
@@ -130,16 +130,31 @@ pub(crate) fn harvest<K: UserConfig>(
     harvest
 }
 
+/// Why an object is for no pool.
+struct Unusable<'p> {
+    why: String,
+    /// Pools that keep what they have from it.
+    keeping: Vec<&'p MachineConfigPool>,
+}
+
 fn choose<'p, K: UserConfig>(
     object: &K,
     all: &[K],
     pools: &'p [Arc<MachineConfigPool>],
-) -> Result<Vec<&'p MachineConfigPool>, String> {
-    let every = pools.iter().map(Arc::as_ref);
-    let mut chosen = mco_core::pools::selected(every, object.selector())
-        .map_err(|problem| format!("invalid label selector: {problem}"))?;
+) -> Result<Vec<&'p MachineConfigPool>, Unusable<'p>> {
+    let every = || pools.iter().map(Arc::as_ref);
+    let mut chosen = mco_core::pools::selected(every(), object.selector()).map_err(|problem| Unusable {
+        why: format!("invalid label selector: {problem}"),
+        // Nobody can say that it no longer means those that it meant.
+        keeping: every()
+            .filter(|pool| has_written_for(K::FAMILY, name_of(&pool.metadata), object.meta()))
+            .collect(),
+    })?;
     if chosen.is_empty() {
-        return Err(object.nobody_selected());
+        return Err(Unusable {
+            why: object.nobody_selected(),
+            keeping: Vec::new(),
+        });
     }
     chosen.extend(K::followers(all, &chosen, pools));
     Ok(chosen)
@@ -148,12 +163,14 @@ fn choose<'p, K: UserConfig>(
 fn reap<K: UserConfig>(
     surroundings: &Surroundings<'_>,
     object: &K,
-    chosen: Result<Vec<&MachineConfigPool>, String>,
+    chosen: Result<Vec<&MachineConfigPool>, Unusable<'_>>,
     assigned: &Assigned,
     share: &mut Share,
 ) -> Outcome {
     let mut problem = None;
-    let wish = chosen.and_then(|chosen| object.check().map(|wish| (chosen, wish)));
+    let wish = chosen
+        .map_err(|unusable| unusable.why)
+        .and_then(|chosen| object.check().map(|wish| (chosen, wish)));
     let (chosen, wish) = match wish {
         Ok((chosen, wish)) => (chosen, Some(wish)),
         Err(why) => {
@@ -186,10 +203,8 @@ fn reap<K: UserConfig>(
             (Err(why), config) => {
                 problem.get_or_insert(why);
                 // A pool keeps what it has until the object can be used again.
-                if let Ok(name) = config
-                    && let Some(known) = surroundings.cluster.current_content(name)
-                {
-                    share.insert(name.clone(), known);
+                if let Ok(name) = config {
+                    share.extend(in_force(surroundings.cluster, name));
                 }
             }
         }
@@ -197,30 +212,53 @@ fn reap<K: UserConfig>(
     problem.unwrap_or(Outcome::Success)
 }
 
-/// Writes down which names were given, before anything of those names is written.
+/// Writes down which names were given, before anything of those names is written. An object that cannot be marked keeps
+/// what it has, and no other waits for it.
 pub(crate) async fn remember<K: UserConfig>(
     cluster: &Cluster,
-    harvest: &Harvest<K>,
+    harvest: &mut Harvest<K>,
     objects: &Mirror<K>,
 ) -> Result<(), Error> {
-    for (object, assigned, _) in &harvest.reports {
-        let mut metadata = serde_json::Map::new();
-        if let Some(suffix) = &assigned.suffix {
-            metadata.insert(
-                "annotations".to_owned(),
-                json!({annotations::MC_NAME_SUFFIX: suffix}),
-            );
+    let mut outcome = Ok(());
+    for (object, assigned, reaped) in std::mem::take(&mut harvest.reports) {
+        match mark(cluster, &object, &assigned, objects).await {
+            Ok(()) => harvest.reports.push((object, assigned, reaped)),
+            Err(problem) => {
+                let recorded = object.meta().finalizers.as_deref().unwrap_or_default();
+                let names = assigned.configs.iter().filter_map(|(_, name)| name.as_ref().ok());
+                for name in names.filter(|name| !recorded.contains(name)) {
+                    harvest.share.remove(name);
+                    harvest.share.extend(in_force(cluster, name));
+                }
+                outcome = Err(problem);
+            }
         }
-        if let Some(finalizers) = &assigned.finalizers {
-            metadata.insert("finalizers".to_owned(), json!(finalizers));
-            metadata.insert(
-                "resourceVersion".to_owned(),
-                json!(object.meta().resource_version),
-            );
-        }
-        if !metadata.is_empty() {
-            patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
-        }
+    }
+    outcome
+}
+
+async fn mark<K: UserConfig>(
+    cluster: &Cluster,
+    object: &K,
+    assigned: &Assigned,
+    objects: &Mirror<K>,
+) -> Result<(), Error> {
+    let mut metadata = serde_json::Map::new();
+    if let Some(suffix) = &assigned.suffix {
+        metadata.insert(
+            "annotations".to_owned(),
+            json!({annotations::MC_NAME_SUFFIX: suffix}),
+        );
+    }
+    if let Some(finalizers) = &assigned.finalizers {
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+        metadata.insert(
+            "resourceVersion".to_owned(),
+            json!(object.meta().resource_version),
+        );
+    }
+    if !metadata.is_empty() {
+        patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
     }
     Ok(())
 }
@@ -336,6 +374,16 @@ fn described<K: UserConfig>(metadata: &ObjectMeta) -> String {
 
 pub(crate) fn name_of(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
+}
+
+/// A config of a generator as it is in force, for when it cannot be made: as it was made last, whatever somebody has made
+/// of it since, or as we found it.
+pub(crate) fn in_force(cluster: &Cluster, name: &str) -> Option<(String, Arc<MachineConfig>)> {
+    let config = cluster
+        .owned
+        .get(name)
+        .or_else(|| cluster.current_content(name))?;
+    Some((name.to_owned(), config))
 }
 
 /// The configs of a generator as the API server has them, for when they cannot be made.

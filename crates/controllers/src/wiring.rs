@@ -289,8 +289,8 @@ pub(crate) fn controller_config(cluster: &Cluster, change: &Change<'_, Controlle
         })
     };
     if spec(change.old) != spec(change.new) {
+        // Renders follow when all that is made from it has been made.
         cluster.queues.templates.wake(WHOLE);
-        cluster.wake_all_renders();
         tell_about_boot_images(cluster);
     }
     let certificates = |config: Option<&Arc<ControllerConfig>>| {

@@ -96,8 +96,13 @@ impl Cluster {
     }
 
     pub fn start_controllers_with(&mut self, options: Options) {
+        self.start_controllers_through(self.counted_client(), options);
+    }
+
+    /// A client whose writes are counted as the controllers'.
+    pub fn counted_client(&self) -> Client {
         let service = Counting::new(self.server.service(), self.writes.clone());
-        self.start_controllers_through(Client::new(service, "default"), options);
+        Client::new(service, "default")
     }
 
     /// With a client that may do more than the ordinary one.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, VERSION, eventually, file_config, holds, message, target};
 use crate::observer::Observer;
 
-fn kubelet_config(name: &str, label: &str, value: &Value) -> KubeletConfig {
+pub fn kubelet_config(name: &str, label: &str, value: &Value) -> KubeletConfig {
     serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"kubeletConfig": value, "machineConfigPoolSelector": {"matchLabels": {"custom-kubelet": label}}},
@@ -26,7 +26,7 @@ fn kubelet_config(name: &str, label: &str, value: &Value) -> KubeletConfig {
     .unwrap()
 }
 
-async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
+pub async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
     eventually(&format!("KubeletConfig {name} is reported"), || async {
         let object: KubeletConfig = cluster.api().get(name).await.unwrap();
         let status = object.status.clone().unwrap_or_default();
@@ -38,13 +38,13 @@ async fn settled(cluster: &Cluster, name: &str) -> KubeletConfig {
 
 pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
     let config: MachineConfig = cluster.api().get(config).await.unwrap();
-    let ignition = mco_core::validate::check_applicable(&config).unwrap();
-    let file = ignition
-        .storage
-        .files
-        .iter()
-        .find(|file| file.path == path)
-        .unwrap();
+    file_of(&config, path).unwrap()
+}
+
+/// A file of a MachineConfig, if it has one of this path.
+pub fn file_of(config: &MachineConfig, path: &str) -> Option<String> {
+    let ignition = mco_core::validate::check_applicable(config).ok()?;
+    let file = ignition.storage.files.iter().find(|file| file.path == path)?;
     let contents = &file.contents;
     let bytes = mco_ignition::resource::decode(
         contents.source.as_deref(),
@@ -52,7 +52,7 @@ pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
         1 << 20,
     )
     .unwrap();
-    String::from_utf8(bytes).unwrap()
+    Some(String::from_utf8(bytes).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod cluster;
 mod controller_config;
 mod drains;
 mod generated;
+mod generators;
 mod image_policies;
 mod layered;
 mod node_settings;

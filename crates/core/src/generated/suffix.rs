@@ -92,6 +92,11 @@ pub fn config_name(
     Ok(family.name(pool, Some(next)))
 }
 
+/// Whether an object has written a MachineConfig for a pool, as far as it has recorded that.
+pub fn has_written_for(family: Family, pool: &str, object: &ObjectMeta) -> bool {
+    recorded(family, pool, object, |_| true).is_some()
+}
+
 /// The annotation that records a chosen name: the number at its end, or nothing.
 pub fn annotation_for(name: &str) -> String {
     let last = name.rsplit('-').next().unwrap_or_default();
@@ -251,5 +256,30 @@ mod tests {
     fn the_annotation_records_the_number() {
         assert_eq!(annotation_for("99-worker-generated-kubelet"), "");
         assert_eq!(annotation_for("99-worker-generated-kubelet-7"), "7");
+    }
+
+    #[test]
+    fn what_an_object_has_written_is_told_by_its_finalizers() {
+        let finalizers = [
+            "99-worker-generated-kubelet-2",
+            "99-infra-generated-kubelet",
+            "99-gpu-generated-containerruntime",
+            "theirs",
+        ];
+        let object = object("a", Some("2"), &finalizers);
+        for (pool, expected) in [
+            ("worker", true),
+            ("infra", true),
+            ("gpu", false),
+            ("work", false),
+            ("theirs", false),
+        ] {
+            assert_eq!(
+                has_written_for(Family::Kubelet, pool, &object),
+                expected,
+                "{pool}"
+            );
+        }
+        assert!(has_written_for(Family::ContainerRuntime, "gpu", &object));
     }
 }

@@ -1,0 +1,289 @@
+//! What generators, and the keeper of what they make, do while the API server is slow or refuses.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::{Method, Request, Response};
+use k8s_openapi::ClusterResourceScope;
+use kube::api::DeleteParams;
+use kube::client::Body;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use mco_api::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::cluster::{Cluster, eventually, target};
+use crate::generated::{file, file_of, kubelet_config, settled};
+
+const CONTROLLER_CONFIG: &str = "machine-config-controller";
+const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+
+/// The API of an API server that answers updates of MachineConfigs some time after everybody has seen them.
+fn slow_to_answer(client: Client) -> Client {
+    const LATE: Duration = Duration::from_millis(50);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            let is_update =
+                *request.method() == Method::PUT && request.uri().path().contains("/machineconfigs/");
+            let answer = client.send(request).await;
+            if is_update {
+                tokio::time::sleep(LATE).await;
+            }
+            answer
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// The API of an API server that refuses some requests.
+fn refusing(
+    client: Client,
+    refused: impl Fn(&Method, &str) -> bool + Clone + Send + Sync + 'static,
+) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, refused) = (client.clone(), refused.clone());
+        async move {
+            if !refused(request.method(), request.uri().path()) {
+                return client.send(request).await;
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                "message": "not today",
+            });
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = http::StatusCode::FORBIDDEN;
+            Ok(response)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// The states that each object went through, as far as they differ in what is looked at.
+type Histories = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+async fn histories<K>(cluster: &Cluster, look: impl Fn(&K) -> Option<String> + Send + 'static) -> Histories
+where
+    K: Resource<Scope = ClusterResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let histories = Histories::default();
+    let taking = Arc::clone(&histories);
+    let (listed, ready) = tokio::sync::oneshot::channel();
+    let objects = cluster.api::<K>();
+    tokio::spawn(async move {
+        let mut listed = Some(listed);
+        let mut events = watcher(objects, watcher::Config::default()).boxed();
+        while let Some(Ok(event)) = events.next().await {
+            match event {
+                Event::Apply(object) | Event::InitApply(object) => {
+                    let Some(state) = look(&object) else { continue };
+                    let mut taking = taking.lock();
+                    let history = taking.entry(object.name_any()).or_default();
+                    if history.last() != Some(&state) {
+                        history.push(state);
+                    }
+                }
+                Event::InitDone => {
+                    if let Some(listed) = listed.take() {
+                        let _ = listed.send(());
+                    }
+                }
+                Event::Init | Event::Delete(_) => {}
+            }
+        }
+    });
+    ready.await.unwrap();
+    histories
+}
+
+/// The cluster's DNS server that a kubelet is told.
+fn dns_of(config: &MachineConfig) -> Option<String> {
+    let conf = file_of(config, KUBELET_CONF)?;
+    let mut lines = conf.lines().skip_while(|line| !line.starts_with("clusterDNS:"));
+    Some(lines.nth(1)?.trim_start_matches([' ', '-']).to_owned())
+}
+
+/// Two pools that everybody has and eight without a node.
+async fn start_with_ten_pools() -> Cluster {
+    let mut cluster = Cluster::prepare().await;
+    for index in 0..8 {
+        let name = format!("custom-{index}");
+        let pool: MachineConfigPool = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "machineConfigSelector": {"matchExpressions": [
+                    {"key": "machineconfiguration.openshift.io/role", "operator": "In", "values": ["worker", name]},
+                ]},
+                "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{name}"): ""}},
+            },
+        }))
+        .unwrap();
+        cluster.create(&pool).await;
+    }
+    let client = slow_to_answer(cluster.counted_client());
+    cluster.start_controllers_through(client, cluster.options());
+    for index in 0..8 {
+        cluster.updated(&format!("custom-{index}")).await;
+    }
+    for pool in ["master", "worker"] {
+        cluster.updated(pool).await;
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_generator_changes_is_not_taken_for_an_edit_and_reaches_all_its_configs() {
+    let cluster = start_with_ten_pools().await;
+    let before = cluster.controller_config().await.spec.cluster_dns_ip;
+    let histories = histories::<MachineConfig>(&cluster, |config| {
+        let generated = config.name_any().ends_with("-generated-kubelet");
+        dns_of(config).filter(|_| generated)
+    })
+    .await;
+    assert_eq!(histories.lock().len(), 20, "97 and 98 of ten pools");
+    let after = "10.96.0.99";
+    let change = json!({"spec": {"clusterDNSIP": after}});
+    let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
+    eventually("all configs are the new ones", || async {
+        let histories = histories.lock();
+        let mut last = histories.values().map(|history| history.last());
+        last.all(|last| last.is_some_and(|last| last == after))
+            .then_some(())
+    })
+    .await;
+    cluster.updated("worker").await;
+    cluster.at_rest().await;
+    for (config, history) in histories.lock().iter() {
+        assert_eq!(*history, [before.as_str(), after], "{config}");
+    }
+}
+
+/// The pool's kubelets have this many pods at most.
+async fn rendered_with(cluster: &Cluster, pool: &str, max_pods: u32) -> String {
+    let line = format!("maxPods: {max_pods}\n");
+    eventually(&format!("pool {pool} is rendered with {line:?}"), || async {
+        let target = target(&cluster.pool(pool).await);
+        let conf = file(cluster, &target, KUBELET_CONF).await;
+        conf.contains(&line).then_some(target)
+    })
+    .await
+}
+
+/// The worker pool with a KubeletConfig for at most 11 pods.
+async fn with_a_kubelet_config(cluster: &Cluster) -> String {
+    let label = json!({"metadata": {"labels": {"custom-kubelet": "small"}}});
+    let _: MachineConfigPool = cluster.patch("worker", label).await;
+    let object = kubelet_config("first", "small", &json!({"maxPods": 11}));
+    cluster.updated("worker").await;
+    cluster.create(&object).await;
+    rendered_with(cluster, "worker", 11).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_deleted() {
+    let mut cluster = Cluster::prepare().await;
+    let client = refusing(cluster.counted_client(), |method, path| {
+        *method == Method::DELETE && path.ends_with("/99-worker-generated-kubelet-1")
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let with_first = with_a_kubelet_config(&cluster).await;
+    cluster
+        .create(&kubelet_config("second", "small", &json!({"maxPods": 22})))
+        .await;
+    rendered_with(&cluster, "worker", 22).await;
+    let objects = cluster.api::<KubeletConfig>();
+    objects.delete("second", &DeleteParams::default()).await.unwrap();
+    assert_eq!(rendered_with(&cluster, "worker", 11).await, with_first);
+    let left: MachineConfig = cluster.api().get("99-worker-generated-kubelet-1").await.unwrap();
+    assert_eq!(left.metadata.deletion_timestamp, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_change_of_the_base_configuration_gives_every_pool_one_new_target() {
+    let cluster = start_with_ten_pools().await;
+    let histories = histories::<MachineConfigPool>(&cluster, |pool| Some(target(pool))).await;
+    assert_eq!(histories.lock().len(), 10);
+    let bundle = "IyBuZXcgYnVuZGxlCg==";
+    let change = json!({"spec": {"clusterDNSIP": "10.96.0.99", "additionalTrustBundle": bundle}});
+    let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
+    let targets = eventually("every pool has another target", || async {
+        let histories = histories.lock();
+        let done = histories.values().all(|history| history.len() > 1);
+        done.then(|| histories.clone())
+    })
+    .await;
+    for (pool, history) in &targets {
+        let config: MachineConfig = cluster.api().get(&history[1]).await.unwrap();
+        assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"), "{pool}");
+        let bundle = file_of(&config, "/etc/pki/ca-trust/source/anchors/cluster-ca-bundle.crt");
+        assert!(
+            bundle.is_some_and(|bundle| bundle.contains("# new bundle")),
+            "{pool}"
+        );
+    }
+    cluster.at_rest().await;
+    assert_eq!(*histories.lock(), targets, "and no other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_cannot_be_marked_holds_nothing_up() {
+    let mut cluster = Cluster::prepare().await;
+    let client = refusing(cluster.counted_client(), |method, path| {
+        *method == Method::PATCH && path.ends_with("/kubeletconfigs/stubborn")
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let before = with_a_kubelet_config(&cluster).await;
+    let stubborn = kubelet_config("stubborn", "small", &json!({"maxPods": 33}));
+    cluster.create(&stubborn).await;
+    let change = json!({"spec": {"clusterDNSIP": "10.96.0.99"}});
+    let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
+    let after = cluster.retargeted("worker", &before).await;
+    let config: MachineConfig = cluster.api().get(&after).await.unwrap();
+    assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"));
+    let conf = file_of(&config, KUBELET_CONF).unwrap();
+    assert!(conf.contains("maxPods: 11\n"), "{conf}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
+    let mut cluster = Cluster::prepare().await;
+    cluster.start_controllers();
+    let before = with_a_kubelet_config(&cluster).await;
+    let selector =
+        json!({"matchLabels": null, "matchExpressions": [{"key": "custom-kubelet", "operator": "Maybe"}]});
+    let _: KubeletConfig = cluster
+        .patch("first", json!({"spec": {"machineConfigPoolSelector": selector}}))
+        .await;
+    let first = settled(&cluster, "first").await;
+    let told = first.status.unwrap().conditions.pop().unwrap();
+    assert_eq!(told.type_, "Failure");
+    assert!(
+        told.message.contains("invalid label selector"),
+        "{}",
+        told.message
+    );
+    assert_eq!(
+        first.metadata.finalizers.unwrap(),
+        ["99-worker-generated-kubelet"]
+    );
+    cluster.at_rest().await;
+    assert_eq!(target(&cluster.pool("worker").await), before);
+    let config = file(&cluster, "99-worker-generated-kubelet", KUBELET_CONF).await;
+    assert!(config.contains("maxPods: 11\n"), "{config}");
+    // Once it can be read again it counts, here as one for nobody.
+    let selector = json!({"matchExpressions": null, "matchLabels": {"custom-kubelet": "other"}});
+    let _: KubeletConfig = cluster
+        .patch("first", json!({"spec": {"machineConfigPoolSelector": selector}}))
+        .await;
+    cluster.retargeted("worker", &before).await;
+}
