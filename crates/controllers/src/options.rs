@@ -10,6 +10,7 @@ use kube::Client;
 use mco_core::drain::timing;
 use mco_core::skew::Versions;
 use mco_core::templates::TemplateTree;
+use mco_serve_metrics::Door;
 
 use crate::metrics::Metrics;
 
@@ -32,6 +33,8 @@ pub struct Options {
     pub metrics: Metrics,
     /// Where to answer scrapes; none listens nowhere.
     pub metrics_address: Option<SocketAddr>,
+    /// Who sees metrics there.
+    pub metrics_door: Door,
     /// How many rendered configs of each pool stay although nobody uses them.
     pub kept_configs: usize,
     pub clock: Clock,
@@ -49,6 +52,7 @@ impl Options {
             drain: DrainTiming::default(),
             metrics: Metrics::default(),
             metrics_address: None,
+            metrics_door: Door::default(),
             kept_configs: 10,
             clock: Clock::default(),
         }
@@ -69,6 +73,7 @@ impl fmt::Debug for Options {
             .field("source_version", &self.source_version)
             .field("drain", &self.drain)
             .field("metrics_address", &self.metrics_address)
+            .field("metrics_door", &self.metrics_door)
             .field("kept_configs", &self.kept_configs)
             .finish_non_exhaustive()
     }

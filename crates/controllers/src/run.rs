@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
+use mco_serve_metrics::Door;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -42,7 +43,8 @@ const ONE: usize = 1;
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let mut tasks: JoinSet<&'static str> = JoinSet::new();
     if let Some(address) = options.metrics_address {
-        let serving = serve_metrics(address, options.metrics.clone(), stop.clone()).await?;
+        let (door, metrics) = (options.metrics_door.clone(), options.metrics.clone());
+        let serving = serve_metrics(address, door, metrics, stop.clone()).await?;
         tasks.spawn(named("the metrics", serving));
     }
     let (teller, writer) = events::channel();
@@ -76,13 +78,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 /// Answers scrapers there until `stop`. For those who want to be scraped before they may work.
 pub async fn serve_metrics(
     address: SocketAddr,
+    door: Door,
     metrics: Metrics,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
     let listener = TcpListener::bind(address)
         .await
         .map_err(|source| Error::Listen { address, source })?;
-    Ok(mco_serve_metrics::serve(listener, move || metrics.encode(), stop))
+    let site = move || metrics.encode();
+    Ok(mco_serve_metrics::serve(listener, door, site, stop))
 }
 
 async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {

@@ -25,6 +25,6 @@ pub use cluster::ClusterError;
 pub use facts::Facts;
 pub use log_levels::LogLevels;
 pub use metrics::Metrics;
-pub use options::{Options, Webhook, Workloads};
+pub use options::{MetricsAccess, Options, Webhook, Workloads};
 pub use progress::{Outcome, Progress, Settled, Step};
 pub use run::{OperatorError, prepare, run};

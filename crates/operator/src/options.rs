@@ -34,8 +34,9 @@ pub struct Options {
     /// Where the operator says how much is to be logged; whoever has the log follows.
     pub log_levels: watch::Sender<LogLevels>,
     pub metrics: Metrics,
-    /// Where metrics are served over plain HTTP; nowhere by default.
+    /// Where the operator's own metrics are told; nowhere by default.
     pub metrics_address: Option<SocketAddr>,
+    pub metrics_access: MetricsAccess,
 }
 
 /// Who runs the controller, the daemons and the servers.
@@ -46,6 +47,16 @@ pub enum Workloads {
     Elsewhere,
     /// The cluster, with Deployments and DaemonSets that the operator looks after.
     Deployed,
+}
+
+/// Who sees the operator's own metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsAccess {
+    /// Everybody who can connect, over plain HTTP.
+    #[default]
+    Open,
+    /// Those whom the cluster lets get `/metrics`, over TLS with a certificate that the operator makes.
+    Guarded,
 }
 
 /// Where the API server asks whether an object may be written.
@@ -72,6 +83,7 @@ impl Options {
             log_levels: watch::Sender::default(),
             metrics: Metrics::default(),
             metrics_address: None,
+            metrics_access: MetricsAccess::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ pub enum Step {
     AccessControl,
     RenderConfig,
     Certificates,
+    Monitoring,
     MachineConfiguration,
     MachineConfigPools,
     UserData,
@@ -34,6 +35,7 @@ impl Step {
             Self::AccessControl => "AccessControl",
             Self::RenderConfig => "RenderConfig",
             Self::Certificates => "Certificates",
+            Self::Monitoring => "Monitoring",
             Self::MachineConfiguration => "MachineConfiguration",
             Self::MachineConfigPools => "MachineConfigPools",
             Self::UserData => "UserData",
@@ -50,7 +52,9 @@ impl Step {
     fn needs(self) -> &'static [Self] {
         match self {
             Self::Namespace | Self::CustomResourceDefinitions | Self::RenderConfig => &[],
-            Self::AccessControl | Self::NetworkPolicies | Self::Admission => &[Self::Namespace],
+            Self::AccessControl | Self::Monitoring | Self::NetworkPolicies | Self::Admission => {
+                &[Self::Namespace]
+            }
             Self::MachineConfiguration | Self::MachineConfigPools => &[Self::CustomResourceDefinitions],
             Self::Certificates => &[Self::Namespace, Self::RenderConfig],
             Self::UserData => &[Self::MachineConfigPools, Self::Certificates],

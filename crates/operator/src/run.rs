@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use kube::Client;
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::{MachineConfigPool, MachineConfiguration};
+use mco_serve_metrics::Door;
+use mco_tls::{Certificate, TlsError};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -16,20 +18,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::admission::InUse;
-use crate::admission::webhook::{self, Certificate};
+use crate::admission::webhook;
 use crate::cluster::{Cluster, ClusterError};
 use crate::cluster_operator::{self, Release};
 use crate::controller_config::release_version;
 use crate::facts::{self, Facts};
 use crate::log_levels::LogLevels;
 use crate::manifests::{self, Settings};
-use crate::options::{Options, Workloads};
+use crate::options::{MetricsAccess, Options, Workloads};
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
 use crate::steps::rendering::RenderingError;
 use crate::steps::user_data::Upgrade;
 use crate::steps::{
-    definitions, evaluation, machine_configuration, pools, rendering, serving, user_data, workloads,
+    definitions, evaluation, machine_configuration, monitoring, pools, rendering, serving, user_data,
+    workloads,
 };
 use crate::watches::{Watches, Work};
 
@@ -49,6 +52,8 @@ pub enum OperatorError {
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot tell metrics over TLS: {0}")]
+    Tls(#[from] TlsError),
 }
 
 /// Looks after the cluster until `stop`.
@@ -61,6 +66,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         let in_use = Arc::new(InUse::default());
         let certificate = Arc::clone(&operator.certificate);
         let (following, stopping) = (Arc::clone(&in_use), ending.clone());
+        let client = client.clone();
         tasks.spawn(async move { following.follow(client, stopping).await });
         let serving = webhook::serve(listener, certificate, in_use, ending.clone());
         tasks.spawn(async move {
@@ -71,9 +77,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     }
     if let Some(address) = operator.options.metrics_address {
         let listener = listen("scrapers of metrics", address).await?;
+        let door = match operator.options.metrics_access {
+            MetricsAccess::Open => Door::default(),
+            MetricsAccess::Guarded => {
+                Door::with_certificate(Arc::clone(&operator.metrics_certificate), client)?
+            }
+        };
         let metrics = operator.options.metrics.clone();
-        let encode = move || metrics.encode();
-        tasks.spawn(mco_serve_metrics::serve(listener, encode, ending.clone()));
+        let site = move || metrics.encode();
+        tasks.spawn(mco_serve_metrics::serve(listener, door, site, ending.clone()));
     }
     tokio::select! {
         () = stop.cancelled() => {}
@@ -115,6 +127,8 @@ struct Operator {
     boot_images: Option<String>,
     /// The webhook's.
     certificate: Arc<Certificate>,
+    /// What scrapers of the operator's own metrics are shown.
+    metrics_certificate: Arc<Certificate>,
 }
 
 impl Operator {
@@ -129,6 +143,7 @@ impl Operator {
             evaluation: None,
             boot_images: None,
             certificate: Arc::default(),
+            metrics_certificate: Arc::default(),
         }
     }
 
@@ -202,6 +217,10 @@ impl Operator {
             if options.workloads == Workloads::Deployed {
                 self.watches.follow_workloads();
             }
+        }
+        if options.workloads == Workloads::Deployed || options.metrics_access == MetricsAccess::Guarded {
+            let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
+            progress.run(Step::Monitoring, certificates).await;
         }
         let facts = progress.find(Step::RenderConfig, facts::gather(cluster)).await;
         let known = facts.clone().unwrap_or_default();

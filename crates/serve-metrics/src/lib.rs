@@ -1,130 +1,130 @@
-//! Hands metrics to whoever scrapes them, and says that the process lives. Knows no metric and listens nowhere by itself:
-//! the listener and the text come from outside.
+//! Hands metrics to whoever may see them, and says to everybody that the process lives. Knows no metric and listens nowhere by
+//! itself: the listener, what is told and who may ask come from outside.
+
+mod answer;
+mod crowd;
+mod door;
+mod memory;
+mod review;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{HeaderMap, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-const TEXT: HeaderValue =
-    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+pub use answer::{Answer, plain};
+pub use door::Door;
+
+use crowd::Crowd;
+use door::{Transport, Visitor};
+
+/// The one path that not everybody may see.
+const METRICS: &str = "/metrics";
 /// A scraper that says nothing for this long has gone away.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// When descriptors run out, accepting again at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Enough for any token; a request has nothing else to say.
+const LARGEST_REQUEST: usize = 64 << 10;
 
-/// Answers `/metrics` with what `encode` writes, and `/healthz`, until `stop`.
-pub async fn serve<Encode>(listener: TcpListener, encode: Encode, stop: CancellationToken)
-where
-    Encode: Fn() -> Result<String, fmt::Error> + Clone + Send + Sync + 'static,
-{
-    let mut connections = JoinSet::new();
+/// What a process tells of itself.
+pub trait Site: Send + Sync + 'static {
+    /// What only those are told whom the door lets in.
+    fn metrics(&self) -> Result<String, fmt::Error>;
+
+    /// What everybody is told at other paths; nothing where there is no such path.
+    fn sign_of_life(&self, path: &str) -> Option<Answer> {
+        (path == "/healthz").then(|| plain(StatusCode::OK, "ok\n"))
+    }
+}
+
+impl<Encode: Fn() -> Result<String, fmt::Error> + Send + Sync + 'static> Site for Encode {
+    fn metrics(&self) -> Result<String, fmt::Error> {
+        self()
+    }
+}
+
+impl<S: Site> Site for Arc<S> {
+    fn metrics(&self) -> Result<String, fmt::Error> {
+        (**self).metrics()
+    }
+
+    fn sign_of_life(&self, path: &str) -> Option<Answer> {
+        (**self).sign_of_life(path)
+    }
+}
+
+/// Answers until `stop`.
+pub async fn serve(listener: TcpListener, door: Door, site: impl Site, stop: CancellationToken) {
+    let host = Arc::new(Host { door, site });
+    let mut crowd = Crowd::default();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
+            () = crowd.somebody_leaves() => continue,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        match accepted {
+            Ok((stream, _)) => crowd.admit(Arc::clone(&host).welcome(stream)),
             Err(problem) => {
                 debug!("cannot accept a scraper: {problem}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        let encode = encode.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let response = answer(request.uri().path(), &encode);
-            async move { Ok::<_, Infallible>(response) }
-        });
-        connections.spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(problem) = connection.await {
-                debug!("a scraper's connection ended: {problem}");
-            }
-        });
+        }
     }
 }
 
-fn answer(path: &str, encode: &impl Fn() -> Result<String, fmt::Error>) -> Response<Full<Bytes>> {
-    let mut response = Response::default();
-    let text = match path {
-        "/metrics" => match encode() {
-            Ok(text) => {
-                response.headers_mut().insert(CONTENT_TYPE, TEXT);
-                text
-            }
-            Err(problem) => {
-                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                problem.to_string()
-            }
-        },
-        "/healthz" => "ok\n".to_owned(),
-        _ => {
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            "not found\n".to_owned()
-        }
-    };
-    *response.body_mut() = Full::new(Bytes::from(text));
-    response
+struct Host<S> {
+    door: Door,
+    site: S,
 }
 
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn scrapers_are_answered_until_the_end() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let encode = || Ok("some_metric 1\n# EOF\n".to_owned());
-        let serving = tokio::spawn(serve(listener, encode, stop.clone()));
-        for (path, status, text) in [
-            ("/metrics", "200 OK", "some_metric 1\n# EOF\n"),
-            ("/healthz", "200 OK", "ok\n"),
-            ("/", "404 Not Found", "not found\n"),
-        ] {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");
-            assert!(answer.ends_with(&format!("\r\n\r\n{text}")), "{answer}");
-            let is_metrics = answer.contains("content-type: application/openmetrics-text");
-            assert_eq!(is_metrics, path == "/metrics", "{answer}");
+impl<S: Site> Host<S> {
+    async fn welcome(self: Arc<Self>, stream: TcpStream) {
+        match tokio::time::timeout(PATIENCE, self.door.greet(stream)).await {
+            Ok(Ok(Visitor::Plain(stream))) => self.talk(stream, Transport::Plain).await,
+            Ok(Ok(Visitor::Tls(stream))) => self.talk(stream, Transport::Tls).await,
+            Ok(Err(problem)) => debug!("a scraper and we do not understand each other: {problem}"),
+            Err(_) => debug!("a scraper never said anything"),
         }
-        // Somebody who never asks anything keeps nobody.
-        let _silent = TcpStream::connect(address).await.unwrap();
-        stop.cancel();
-        serving.await.unwrap();
     }
 
-    #[test]
-    fn metrics_that_cannot_be_written_are_an_error() {
-        assert_eq!(
-            answer("/metrics", &|| Err(fmt::Error)).status(),
-            StatusCode::INTERNAL_SERVER_ERROR
-        );
+    async fn talk(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin, transport: Transport) {
+        let service = service_fn(|request: Request<Incoming>| {
+            let host = Arc::clone(&self);
+            async move {
+                let answer = host.answer(request.uri().path(), request.headers(), transport);
+                Ok::<_, Infallible>(answer.await)
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(LARGEST_REQUEST)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(problem) = connection.await {
+            debug!("a scraper's connection ended: {problem}");
+        }
+    }
+
+    async fn answer(&self, path: &str, headers: &HeaderMap, transport: Transport) -> Answer {
+        if path != METRICS {
+            let told = self.site.sign_of_life(path);
+            return told.unwrap_or_else(|| plain(StatusCode::NOT_FOUND, "not found\n"));
+        }
+        match self.door.admit(transport, headers).await {
+            Ok(()) => answer::metrics(self.site.metrics()),
+            Err(refusal) => answer::refusal(refusal),
+        }
     }
 }

@@ -15,7 +15,6 @@ pub mod negotiate;
 pub mod offline;
 pub mod prepared;
 pub mod run;
-pub mod tls;
 pub mod tokens;
 
 pub use mco_core::pointer;

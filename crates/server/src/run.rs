@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mco_tls::{Certificates, Offer, TlsError};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,7 +17,6 @@ use tracing::{info, warn};
 use crate::cluster::Cluster;
 use crate::http::{self, App, Limits, Listener, TokenGuard, Transport};
 use crate::offline::Directory;
-use crate::tls::{Certificates, Offer, TlsError};
 use crate::tokens::TokensError;
 
 /// Everything that can be chosen on the command line.

@@ -3,15 +3,19 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mco_serve_metrics::Door;
+
 use super::kubelet::KubeletCheck;
 
 /// The callers of components expect them to be gone five seconds after a stop.
 const GRACE: Duration = Duration::from_secs(4);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Where liveness, readiness and metrics are served; nowhere without it.
     pub listen: Option<SocketAddr>,
+    /// Who sees metrics there.
+    pub door: Door,
     /// How the machine's kubelet is asked how it is; machines of ours may have none.
     pub kubelet: Option<KubeletCheck>,
     /// The service manager to tell how we are: the value of `NOTIFY_SOCKET`.
@@ -26,6 +30,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             listen: None,
+            door: Door::default(),
             kubelet: None,
             notify_socket: None,
             grace: GRACE,

@@ -52,7 +52,10 @@ pub async fn run(
     let keeper_client = client.clone();
     let mut agent = Agent::new(client, machine, node, &options);
     let endpoints = match options.listen {
-        Some(address) => Some(health::listen(address, Arc::clone(&agent.health), helpers.clone()).await?),
+        Some(address) => {
+            let (door, health) = (options.door.clone(), Arc::clone(&agent.health));
+            Some(health::listen(address, door, health, helpers.clone()).await?)
+        }
         None => None,
     };
     if let Some(check) = options.kubelet_check() {

@@ -9,6 +9,7 @@ use mco_daemon::agent::HealthEndpoint;
 use mco_daemon::member::Fingerprint;
 
 use super::Format;
+use super::metrics::Metrics;
 
 /// Bring this machine, or a directory that plays one, to its configuration.
 #[derive(Debug, Args)]
@@ -46,9 +47,8 @@ pub struct DaemonStart {
     /// How to reach the cluster.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Serve /metrics, /livez and /readyz over plain HTTP here.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub metrics: Metrics,
     /// Where the kubelet of this machine tells how it is.
     #[arg(long, value_name = "URL", default_value = "http://localhost:10248/healthz")]
     pub kubelet_healthz_endpoint: HealthEndpoint,
@@ -92,7 +92,7 @@ pub struct DaemonJoin {
     /// The name of the Node; by default the machine's own.
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Serve /metrics, /livez and /readyz over plain HTTP here.
+    /// Tell /metrics, /livez and /readyz here, over plain HTTP.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
     /// Go on as the daemon here, also where systemd could run it.

@@ -4,6 +4,7 @@ mod client;
 mod console;
 pub mod daemon;
 mod get;
+mod metrics;
 mod operator;
 mod plan;
 mod server;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::Format;
+use super::metrics::Metrics;
 use crate::connection::Connection;
 use crate::leader::Election;
 
@@ -53,9 +54,13 @@ pub struct Operator {
     /// How the API server reaches that address; by default through the operator's Service.
     #[arg(long, value_name = "URL", requires = "webhook_listen")]
     pub webhook_url: Option<String>,
-    /// Serve /metrics over plain HTTP here.
+    /// Tell /metrics here, over plain HTTP.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
+    /// Tell metrics there over TLS only, with a certificate that the operator makes, and only to those whose bearer token the
+    /// cluster knows and whom it lets get /metrics.
+    #[arg(long, requires = "metrics_listen")]
+    pub guard_metrics: bool,
     #[command(flatten)]
     pub election: Election,
     #[command(flatten)]
@@ -73,14 +78,14 @@ pub enum OperatorCommand {
 Examples:
   mco controller
   mco controller --kubeconfig admin.kubeconfig --metrics-listen 127.0.0.1:9001
+  mco controller --metrics-listen 0.0.0.0:9001 --metrics-cert tls.crt --metrics-key tls.key
   mco controller --templates templates/
 
 It waits for the ControllerConfig that mco operator writes. Of several controllers one leads; the others take over when it
 ends. SIGTERM stops it within five seconds; what it was doing is carried on by the next.")]
 pub struct Controller {
-    /// Serve /metrics over plain HTTP here.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub metrics: Metrics,
     /// Directory of base templates, instead of the built-in ones.
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,

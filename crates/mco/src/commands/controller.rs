@@ -43,10 +43,10 @@ async fn control(
         drain_client: Some(Client::try_from(for_drains)?),
         ..Options::new(VERSION, VERSION)
     };
-    if let Some(address) = arguments.metrics_listen {
+    if let Some(address) = arguments.metrics.listen {
         // Whoever waits for the lease answers too: a process that stands by is not one that is down.
-        let metrics = options.metrics.clone();
-        tokio::spawn(mco_controllers::serve_metrics(address, metrics, stop.clone()).await?);
+        let (door, metrics) = (arguments.metrics.door(&client)?, options.metrics.clone());
+        tokio::spawn(mco_controllers::serve_metrics(address, door, metrics, stop.clone()).await?);
     }
     let work = |stop| Box::pin(mco_controllers::run(client.clone(), options, stop)).map_err(Into::into);
     leader::lead(

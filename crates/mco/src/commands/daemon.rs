@@ -57,13 +57,23 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
         let membership = Membership::read(&machine.root)?.filter(|membership| membership.pool.is_some());
         let membership = membership
             .context("say which Node this machine is with --node-name, or join one with mco daemon join")?;
-        return keep(machine, membership, arguments.metrics_listen);
+        if arguments.metrics.certificate.is_some() {
+            bail!(
+                "a machine that has joined an mco up may not ask who a scraper is: leave --metrics-cert out"
+            );
+        }
+        return keep(machine, membership, arguments.metrics.listen);
     };
     let kubeconfig = arguments.kubeconfig.clone();
     let kubelet = kubelet_check(arguments);
-    serve(arguments.metrics_listen, |options, stop| async move {
-        let options = Options { kubelet, ..options };
+    let metrics = arguments.metrics.clone();
+    serve(metrics.listen, |options, stop| async move {
         let client = client(kubeconfig.as_deref()).await?;
+        let options = Options {
+            door: metrics.door(&client)?,
+            kubelet,
+            ..options
+        };
         Ok(agent::run(client, machine, node, options, stop).await?)
     })
 }
@@ -117,10 +127,10 @@ where
         });
         let options = Options {
             listen,
-            kubelet: None,
             notify_socket: std::env::var_os("NOTIFY_SOCKET"),
             grace: GRACE,
             alone: true,
+            ..Options::default()
         };
         work(options, stop).await
     })?;

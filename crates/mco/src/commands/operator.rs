@@ -6,7 +6,7 @@ use anyhow::Context;
 use futures::TryFutureExt as _;
 use kube::Client;
 use mco_api::vocabulary::names;
-use mco_operator::{Options, Webhook, Workloads};
+use mco_operator::{MetricsAccess, Options, Webhook, Workloads};
 use tokio_util::sync::CancellationToken;
 
 use super::VERSION;
@@ -61,6 +61,11 @@ fn options(arguments: &Operator) -> Options {
             url: arguments.webhook_url.clone(),
         }),
         metrics_address: arguments.metrics_listen,
+        metrics_access: if arguments.guard_metrics {
+            MetricsAccess::Guarded
+        } else {
+            MetricsAccess::Open
+        },
         ..Options::new(VERSION)
     }
 }

@@ -1,7 +1,7 @@
 //! The HTTPS endpoint that a real API server asks before it writes.
 
 use std::convert::Infallible;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,11 +10,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use mco_tls::Certificate;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -22,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{InUse, answer};
-use crate::certificates::KeyedCertificate;
 
 /// Where the API server asks.
 pub(crate) const PATH: &str = "/validate";
@@ -30,34 +26,6 @@ pub(crate) const PATH: &str = "/validate";
 const LARGEST_BODY: usize = 8 << 20;
 /// The API server gives up sooner.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The certificate in force, replaced when it is renewed.
-#[derive(Debug, Default)]
-pub(crate) struct Certificate {
-    current: RwLock<Option<Arc<CertifiedKey>>>,
-}
-
-impl Certificate {
-    pub fn set(&self, pair: &KeyedCertificate) -> Result<(), rustls::Error> {
-        let unreadable = |error: rustls::pki_types::pem::Error| rustls::Error::General(error.to_string());
-        let chain: Result<Vec<CertificateDer<'static>>, _> =
-            CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect();
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(unreadable)?;
-        let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
-        let certified = CertifiedKey::new(chain.map_err(unreadable)?, key);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(certified));
-        Ok(())
-    }
-}
-
-impl ResolvesServerCert for Certificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.current
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
 
 /// Answers until `stop`.
 pub(crate) async fn serve(

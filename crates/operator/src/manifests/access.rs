@@ -6,9 +6,9 @@ use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
 use super::guards::{GUARDS, WEBHOOK};
-use super::metadata;
+use super::{metadata, metrics};
 
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
@@ -27,6 +27,7 @@ pub fn access() -> Vec<Value> {
         &operator_at_home(),
     ));
     all.extend(user_data_access());
+    all.push(metrics::reader());
     all.extend(operands_access());
     all
 }
@@ -96,7 +97,7 @@ fn account(name: &str) -> Value {
     json!({"kind": "ServiceAccount", "name": name, "namespace": names::NAMESPACE})
 }
 
-fn rule(group: &str, resources: &[&str], verbs: &[&[&str]]) -> Value {
+pub(super) fn rule(group: &str, resources: &[&str], verbs: &[&[&str]]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs.concat()})
 }
 
@@ -117,6 +118,7 @@ fn operator_everywhere() -> Vec<Value> {
         operator_guards(),
         operator_writes(),
         operator_reads(),
+        metrics::reviews(),
     ]
     .concat()
 }
@@ -300,6 +302,7 @@ fn controller_everywhere() -> Vec<Value> {
         named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
     ];
     rules.extend(controller_reads());
+    rules.extend(metrics::reviews());
     // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
     rules.extend(events());
     rules
@@ -371,6 +374,7 @@ fn daemon_everywhere() -> Vec<Value> {
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
     ];
+    rules.extend(metrics::reviews());
     rules.extend(events());
     rules
 }

@@ -4,7 +4,7 @@ use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
-use super::metadata;
+use super::{metadata, metrics};
 
 /// For clusters with the Prometheus operator: which endpoints to scrape, and the alerts.
 pub fn alerts() -> Vec<Value> {
@@ -15,13 +15,6 @@ pub fn alerts() -> Vec<Value> {
         component::SERVER,
     ];
     let mut all: Vec<Value> = scraped.map(monitor).into();
-    for monitor in &mut all {
-        if monitor["metadata"]["name"] == component::DAEMON {
-            // A daemon does not say in each metric which node it is of.
-            monitor["spec"]["endpoints"][0]["relabelings"] =
-                json!([{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]);
-        }
-    }
     all.push(json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -39,6 +32,14 @@ pub fn alerts() -> Vec<Value> {
 }
 
 fn monitor(name: &str) -> Value {
+    // The scraped pod's own node is another one than the metric's.
+    let mut endpoint = json!({"port": "metrics", "interval": "30s", "honorLabels": true});
+    if name == component::DAEMON {
+        // A daemon does not say in each metric which node it is of.
+        endpoint["relabelings"] =
+            json!([{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]);
+    }
+    metrics::tell_scraper(name, &mut endpoint);
     json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
@@ -46,8 +47,7 @@ fn monitor(name: &str) -> Value {
         "spec": {
             "namespaceSelector": {"matchNames": [names::NAMESPACE]},
             "selector": {"matchLabels": {labels::APP: name}},
-            // The scraped pod's own node is another one than the metric's.
-            "endpoints": [{"port": "metrics", "interval": "30s", "honorLabels": true}],
+            "endpoints": [endpoint],
         },
     })
 }

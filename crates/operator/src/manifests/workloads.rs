@@ -5,7 +5,7 @@ use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
-use super::{Settings, metadata};
+use super::{Settings, metadata, metrics};
 
 /// Where metrics are scraped. 9001 is taken by nothing else in the cluster.
 pub(super) const METRICS_PORT: u16 = 9001;
@@ -32,6 +32,7 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
         format!("--image={}", settings.image),
         format!("--webhook-listen=0.0.0.0:{WEBHOOK_PORT}"),
         format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
+        "--guard-metrics".to_owned(),
     ];
     if !settings.api_server_url.is_empty() {
         arguments.push(format!("--apiserver-url={}", settings.api_server_url));
@@ -70,10 +71,8 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
 
 /// The controllers: two replicas of which one leads, so that a lost node costs seconds and not minutes.
 pub fn controller(settings: &Settings) -> Vec<Value> {
-    let mut arguments = vec![
-        "controller".to_owned(),
-        format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
-    ];
+    let mut arguments = vec!["controller".to_owned()];
+    arguments.extend(metrics::arguments(METRICS_PORT));
     if !settings.templates_image.is_empty() {
         arguments.push(format!("--templates={TEMPLATES}"));
     }
@@ -94,6 +93,7 @@ pub fn controller(settings: &Settings) -> Vec<Value> {
         pod["initContainers"] = json!([copier]);
         pod["volumes"] = json!([{"name": "templates", "emptyDir": {"sizeLimit": "16Mi"}}]);
     }
+    metrics::CONTROLLER.equip(&mut pod);
     pod["affinity"]["podAntiAffinity"] = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 100,
         "podAffinityTerm": {
@@ -141,12 +141,8 @@ fn templates_copier(image: &str) -> Value {
 
 /// The daemons: root on their machines, which is what they are for.
 pub fn daemon(settings: &Settings) -> Vec<Value> {
-    let arguments = [
-        "daemon".to_owned(),
-        "start".to_owned(),
-        "--root=/rootfs".to_owned(),
-        format!("--metrics-listen=0.0.0.0:{DAEMON_METRICS_PORT}"),
-    ];
+    let mut arguments = ["daemon", "start", "--root=/rootfs"].map(str::to_owned).to_vec();
+    arguments.extend(metrics::arguments(DAEMON_METRICS_PORT));
     let mut container = container(
         component::DAEMON,
         settings,
@@ -159,7 +155,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
     container["volumeMounts"] =
         json!([{"name": "rootfs", "mountPath": "/rootfs", "mountPropagation": "HostToContainer"}]);
     container["livenessProbe"] = json!({"httpGet": {"path": "/livez", "port": "metrics"}, "periodSeconds": 30, "failureThreshold": 10});
-    let pod = json!({
+    let mut pod = json!({
         "serviceAccountName": component::DAEMON,
         "hostNetwork": true,
         "hostPID": true,
@@ -171,6 +167,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
         "containers": [container],
         "volumes": [{"name": "rootfs", "hostPath": {"path": "/"}}],
     });
+    metrics::DAEMON.equip(&mut pod);
     vec![
         daemon_set(component::DAEMON, "10%", &pod),
         headless_service(

@@ -17,7 +17,8 @@ use crate::controller_config::{self, server_hosts};
 use crate::facts::Facts;
 use crate::options::Options;
 
-const BUNDLE_KEY: &str = "ca-bundle.crt";
+/// Where a ConfigMap with an authority has it.
+pub const BUNDLE_KEY: &str = "ca-bundle.crt";
 const CERTIFICATE_KEY: &str = "tls.crt";
 const KEY_KEY: &str = "tls.key";
 const TLS_TYPE: &str = "kubernetes.io/tls";

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use mco_api::vocabulary::names::{self, component};
+use mco_tls::{Certificate, PairError};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::admission::webhook::{self, Certificate};
+use crate::admission::webhook;
 use crate::cluster::{Cluster, ClusterError, failed};
 use crate::manifests::{self, Endpoint, Settings};
 use crate::options::Webhook;
@@ -27,7 +28,7 @@ pub enum AdmissionError {
     #[error(transparent)]
     Serving(#[from] ServingError),
     #[error("the webhook's certificate cannot be used: {0}")]
-    Tls(#[from] rustls::Error),
+    Pair(#[from] PairError),
 }
 
 /// The accounts, roles and bindings of the other components.
@@ -63,7 +64,8 @@ pub async fn webhook(
         None => (Endpoint::Service { path: webhook::PATH }, service),
     };
     let pair = serving::renew(cluster, WEBHOOK, "", &[host], now).await?;
-    certificate.set(&pair.serving)?;
+    let serving = &pair.serving;
+    certificate.set(serving.certificate.as_bytes(), serving.key.as_bytes())?;
     let configuration = manifests::webhook_configuration(&endpoint, &pair.bundle);
     cluster.apply(&configuration).await?;
     Ok(())

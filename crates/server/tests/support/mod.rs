@@ -12,7 +12,7 @@ use std::time::Duration;
 use mco_server::http::{self, App, Limits, Listener, Transport};
 use mco_server::offline::Directory;
 use mco_server::prepared::Trouble;
-use mco_server::tls::{Certificates, Offer};
+use mco_tls::{Certificates, Offer};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;

@@ -1,21 +1,13 @@
-//! The TLS side: which versions and suites are offered, and a certificate that can be replaced while serving.
+//! Which versions and suites are offered. Knows no certificate.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::ResolvesServerCert;
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion, version};
-use thiserror::Error;
-use tracing::{error, info, warn};
+use tracing::warn;
 
-/// Certificates are replaced rarely and by tools that take seconds themselves.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+use crate::TlsError;
 
 /// Suites that clusters may still name but that are too weak to be implemented here.
 const KNOWN_WEAK: &[&str] = &[
@@ -64,26 +56,6 @@ const OPENSSL_NAMES: &[(&str, &str)] = &[
         "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
     ),
 ];
-
-#[derive(Debug, Error)]
-pub enum TlsError {
-    #[error("unknown TLS version {0:?}; use VersionTLS12 or VersionTLS13")]
-    Version(String),
-    #[error("unknown TLS cipher suite {0:?}; use the IANA name, for example TLS_AES_128_GCM_SHA256")]
-    Suite(String),
-    #[error("none of the TLS cipher suites asked for can be offered with minimum version {0}")]
-    NoSuite(String),
-    #[error("cannot read {path}: {message}", path = path.display())]
-    Read { path: PathBuf, message: String },
-    #[error("certificate {certificate} and key {key} cannot be used: {message}", certificate = certificate.display(), key = key.display())]
-    Pair {
-        certificate: PathBuf,
-        key: PathBuf,
-        message: String,
-    },
-    #[error("TLS cannot be set up: {0}")]
-    Setup(#[from] rustls::Error),
-}
 
 /// What is offered to clients.
 #[derive(Clone, Debug)]
@@ -137,7 +109,10 @@ impl Offer {
     }
 
     /// The configuration for new connections, whose certificate comes from `certificates`.
-    pub fn server_config(&self, certificates: Arc<Certificates>) -> Result<ServerConfig, TlsError> {
+    pub fn server_config(
+        &self,
+        certificates: Arc<impl ResolvesServerCert + 'static>,
+    ) -> Result<ServerConfig, TlsError> {
         let provider = CryptoProvider {
             cipher_suites: self.suites.clone(),
             ..ring::default_provider()
@@ -147,7 +122,7 @@ impl Offer {
             .with_no_client_auth()
             .with_cert_resolver(certificates);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A machine boots once: remembering its session would only cost memory.
+        // A machine boots once and a scraper keeps its connection: remembering sessions would only cost memory.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
@@ -181,108 +156,6 @@ fn named_suites(names: &[String]) -> Result<Vec<CipherSuite>, TlsError> {
         }
     }
     Ok(suites)
-}
-
-/// The certificate and key of the server, re-read when their files change.
-#[derive(Debug)]
-pub struct Certificates {
-    certificate: PathBuf,
-    key: PathBuf,
-    current: RwLock<Loaded>,
-}
-
-#[derive(Debug)]
-struct Loaded {
-    pair: Arc<CertifiedKey>,
-    /// What the files held, to see whether they changed.
-    text: (Vec<u8>, Vec<u8>),
-}
-
-impl Certificates {
-    /// Reads the pair for the first time, which must succeed.
-    pub fn load(certificate: &Path, key: &Path) -> Result<Arc<Self>, TlsError> {
-        let text = read_both(certificate, key)?;
-        let pair = parse(certificate, key, &text)?;
-        Ok(Arc::new(Self {
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
-            current: RwLock::new(Loaded { pair, text }),
-        }))
-    }
-
-    /// Looks at the files for ever. A pair that cannot be used is ignored and said once; new connections go on with
-    /// the old one.
-    pub async fn follow(self: Arc<Self>) {
-        let mut complaint = String::new();
-        loop {
-            tokio::time::sleep(CHECK_INTERVAL).await;
-            let certificates = Arc::clone(&self);
-            let result = tokio::task::spawn_blocking(move || certificates.reload()).await;
-            match result {
-                Ok(Ok(false)) => complaint.clear(),
-                Ok(Ok(true)) => {
-                    complaint.clear();
-                    info!("new certificate in use from {}", self.certificate.display());
-                }
-                Ok(Err(problem)) => {
-                    let problem = problem.to_string();
-                    if problem != complaint {
-                        error!("keeping the old certificate: {problem}");
-                        complaint = problem;
-                    }
-                }
-                Err(problem) => error!("cannot look at the certificate: {problem}"),
-            }
-        }
-    }
-
-    /// Takes the files' pair if it is new and usable. Says whether it was.
-    pub fn reload(&self) -> Result<bool, TlsError> {
-        let text = read_both(&self.certificate, &self.key)?;
-        if self.current.read().unwrap_or_else(PoisonError::into_inner).text == text {
-            return Ok(false);
-        }
-        let pair = parse(&self.certificate, &self.key, &text)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Loaded { pair, text };
-        Ok(true)
-    }
-}
-
-impl ResolvesServerCert for Certificates {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        Some(Arc::clone(&current.pair))
-    }
-}
-
-fn read_both(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
-    let read = |path: &Path| {
-        fs::read(path).map_err(|error| TlsError::Read {
-            path: path.to_owned(),
-            message: error.to_string(),
-        })
-    };
-    Ok((read(certificate)?, read(key)?))
-}
-
-fn parse(certificate: &Path, key: &Path, text: &(Vec<u8>, Vec<u8>)) -> Result<Arc<CertifiedKey>, TlsError> {
-    let unusable = |message: String| TlsError::Pair {
-        certificate: certificate.to_owned(),
-        key: key.to_owned(),
-        message,
-    };
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text.0)
-        .collect::<Result<_, _>>()
-        .map_err(|error| unusable(error.to_string()))?;
-    if chain.is_empty() {
-        return Err(unusable("no certificate in the file".to_owned()));
-    }
-    // The error is not repeated: it could quote the key.
-    let key = PrivateKeyDer::from_pem_slice(&text.1)
-        .map_err(|_| unusable("no private key in the file".to_owned()))?;
-    let pair = CertifiedKey::from_der(chain, key, &ring::default_provider())
-        .map_err(|error| unusable(error.to_string()))?;
-    Ok(Arc::new(pair))
 }
 
 #[cfg(test)]
@@ -340,38 +213,5 @@ mod tests {
                 .unwrap_err()
                 .contains("unknown TLS cipher suite \"TLS_NULL\"")
         );
-    }
-
-    #[test]
-    fn a_broken_pair_is_refused_and_the_old_one_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
-        assert!(
-            Certificates::load(&certificate, &key)
-                .unwrap_err()
-                .to_string()
-                .contains("cannot read")
-        );
-        let write = || {
-            let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-            fs::write(&certificate, pair.cert.pem()).unwrap();
-            fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
-        };
-        write();
-        let certificates = Certificates::load(&certificate, &key).unwrap();
-        let in_use = || certificates.current.read().unwrap().pair.cert[0].clone();
-        let first = in_use();
-        assert!(!certificates.reload().unwrap());
-
-        let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        fs::write(&key, other.signing_key.serialize_pem()).unwrap();
-        assert!(certificates.reload().is_err(), "a key of another certificate");
-        fs::write(&certificate, "nonsense").unwrap();
-        assert!(certificates.reload().is_err());
-        assert_eq!(in_use(), first);
-
-        write();
-        assert!(certificates.reload().unwrap());
-        assert_ne!(in_use(), first);
     }
 }

@@ -1,0 +1,38 @@
+//! The certificates with which our processes tell their metrics: one of each kind of process, all of one authority.
+
+use jiff::Timestamp;
+use mco_api::vocabulary::names::component;
+use mco_tls::{Certificate, PairError};
+use thiserror::Error;
+
+use crate::cluster::Cluster;
+use crate::manifests::{METRICS_AUTHORITY, SCRAPED};
+use crate::steps::serving::{self, Names, ServingError};
+
+#[derive(Debug, Error)]
+pub enum MonitoringError {
+    #[error(transparent)]
+    Serving(#[from] ServingError),
+    #[error("the certificate for the operator's own metrics cannot be used: {0}")]
+    Pair(#[from] PairError),
+}
+
+/// Renews them where that is due. The operator's own needs no way through a file.
+pub async fn certificates(
+    cluster: &Cluster,
+    own: &Certificate,
+    now: Timestamp,
+) -> Result<(), MonitoringError> {
+    for scraped in SCRAPED {
+        let names = Names {
+            authority: METRICS_AUTHORITY,
+            serving: scraped.certificate,
+        };
+        let renewed = serving::renew(cluster, names, "", &scraped.hosts(), now).await?;
+        if scraped.component == component::OPERATOR {
+            let pair = renewed.serving;
+            own.set(pair.certificate.as_bytes(), pair.key.as_bytes())?;
+        }
+    }
+    Ok(())
+}
