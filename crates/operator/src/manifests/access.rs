@@ -265,10 +265,8 @@ fn controller_everywhere() -> Vec<Value> {
                 "controllerconfigs/status",
                 "kubeletconfigs",
                 "kubeletconfigs/status",
-                "kubeletconfigs/finalizers",
                 "containerruntimeconfigs",
                 "containerruntimeconfigs/status",
-                "containerruntimeconfigs/finalizers",
                 "osimagestreams",
                 "osimagestreams/status",
             ],
@@ -301,11 +299,34 @@ fn controller_everywhere() -> Vec<Value> {
         rule("policy", &["poddisruptionbudgets"], &[&["get", "list"]]),
         named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
     ];
+    rules.extend(controller_owners());
     rules.extend(controller_reads());
     rules.extend(metrics::reviews());
     // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
     rules.extend(events());
     rules
+}
+
+/// The owners of the configs that the controller makes. Their deletion waits for the configs, and where the API server enforces
+/// permissions on owner references (OpenShift's does) only who may set an owner's finalizers may have it wait.
+fn controller_owners() -> Vec<Value> {
+    vec![
+        rule(
+            OWN_GROUP,
+            &[
+                "controllerconfigs/finalizers",
+                "machineconfigpools/finalizers",
+                "kubeletconfigs/finalizers",
+                "containerruntimeconfigs/finalizers",
+            ],
+            &[&["update"]],
+        ),
+        rule(
+            CONFIG_GROUP,
+            &["images/finalizers", "criocredentialproviderconfigs/finalizers"],
+            &[&["update"]],
+        ),
+    ]
 }
 
 /// What configurations are made from.
@@ -426,7 +447,8 @@ fn user_data_access() -> Vec<Value> {
             "kind": "Role",
             "metadata": metadata,
             "rules": [
-                rule("", &["secrets"], &[READ, WRITE]),
+                // Its pool owns such a Secret, and only who may delete an object may always say whose it is.
+                rule("", &["secrets"], &[READ, WRITE, &["delete"]]),
                 rule("", &["configmaps"], &[READ]),
             ],
         }),
