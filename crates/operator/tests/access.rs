@@ -1,7 +1,8 @@
 //! What the accounts may do is what the components do, on every API server that asks for more than the plain one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use mco_operator::manifests;
+use mco_api::machine_configuration::LogLevel;
+use mco_operator::manifests::{self, Settings};
 use serde_json::Value;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
@@ -63,4 +64,61 @@ fn whoever_has_an_owners_deletion_wait_may_set_the_owners_finalizers() {
         assert!(may("machine-config-controller", &request), "{resource}");
         assert!(!may("machine-config-daemon", &request), "{resource}");
     }
+}
+
+#[test]
+fn openshift_lets_every_pod_be_what_it_is() {
+    let settings = Settings {
+        image: "localhost/mco".to_owned(),
+        api_server_url: String::new(),
+        templates_image: "localhost/templates".to_owned(),
+        log_level: LogLevel::default(),
+    };
+    let mut seen = 0;
+    for object in manifests::installation(&settings) {
+        let pod = &object["spec"]["template"]["spec"];
+        let Some(account) = pod["serviceAccountName"].as_str() else {
+            continue;
+        };
+        seen += 1;
+        let of = |field: &str| pod[field].as_array().into_iter().flatten();
+        let containers: Vec<&Value> = of("containers").chain(of("initContainers")).collect();
+        let is = |field: &str, value: bool| {
+            let mut all = containers.iter();
+            all.all(|container| container["securityContext"][field] == value)
+        };
+        let on_host = of("volumes").any(|volume| volume["hostPath"].is_object()) || pod["hostPID"] == true;
+        let needed = if on_host || is("privileged", true) {
+            "privileged"
+        } else {
+            // What both of the others ask for.
+            assert!(is("runAsNonRoot", true) && is("allowPrivilegeEscalation", false));
+            for container in &containers {
+                let security = &container["securityContext"];
+                assert_eq!(security["capabilities"]["drop"][0], "ALL");
+                assert_eq!(security["seccompProfile"]["type"], "RuntimeDefault");
+            }
+            if pod["hostNetwork"] == true {
+                let has_user = |container: &&Value| !container["securityContext"]["runAsUser"].is_null();
+                assert!(!containers.iter().any(has_user), "the namespace has others");
+                "hostnetwork-v2"
+            } else {
+                "nonroot-v2"
+            }
+        };
+        for constraints in ["privileged", "hostnetwork-v2", "nonroot-v2"] {
+            let request = Request {
+                group: "security.openshift.io",
+                resource: "securitycontextconstraints",
+                name: constraints,
+                verb: "use",
+            };
+            assert_eq!(
+                may(account, &request),
+                constraints == needed,
+                "{account} and {constraints}"
+            );
+        }
+    }
+    assert_eq!(seen, 4);
 }

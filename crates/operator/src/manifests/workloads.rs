@@ -203,6 +203,10 @@ pub fn server(settings: &Settings) -> Vec<Value> {
         {"name": "certs", "mountPath": "/etc/ssl/mcs", "readOnly": true},
         {"name": "node-bootstrap-token", "mountPath": "/etc/mcs/bootstrap-token", "readOnly": true},
     ]);
+    // Where the host's network is given only together with a user of the namespace's own, any other could not start.
+    if let Some(security) = container["securityContext"].as_object_mut() {
+        security.remove("runAsUser");
+    }
     container["readinessProbe"] = json!({
         "httpGet": {"path": "/readyz", "port": "metrics"},
         "periodSeconds": 5,
