@@ -16,6 +16,8 @@ const DAEMON_METRICS_PORT: u16 = 9101;
 const SERVER_METRICS_PORT: u16 = 22627;
 /// How a component learns how much to log.
 pub const LOG_LEVEL_VARIABLE: &str = "MCO_LOG_LEVEL";
+/// Where the image has it.
+const PROGRAM: &str = "/usr/bin/mco";
 /// Longer than every graceful stop of ours takes.
 const GRACE_SECONDS: u32 = 10;
 /// Where the controller finds another implementation's templates, and where that one's image has them.
@@ -236,6 +238,8 @@ fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Valu
         "name": name,
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
+        // Said although the image says it too: where another implementation left its own command, that would be run.
+        "command": [PROGRAM],
         "args": arguments,
         "ports": ports,
         "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
