@@ -4,6 +4,8 @@
 //! made only when something has to be signed, so a cluster whose certificates somebody else made keeps them as long as
 //! they are good. A replaced authority stays trusted until it expires, so nobody is locked out.
 
+mod keys;
+
 use std::net::IpAddr;
 
 use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
@@ -101,9 +103,17 @@ pub fn renew(
             serving,
         });
     }
+    let mut bundle = bundle;
     let authority = match authority {
-        Some(authority) if !worn_out => authority,
-        _ => make_authority(name, now)?,
+        // One whose key we cannot use can sign nothing more, so it is replaced as if it were worn out.
+        Some(authority) if !worn_out && issuer(&authority).is_ok() => authority,
+        replaced => {
+            let old = replaced.map(|old| old.certificate).unwrap_or_default();
+            if first(&old).is_ok() {
+                bundle = format!("{bundle}\n{old}");
+            }
+            make_authority(name, now)?
+        }
     };
     let serving = make_serving(&authority, hosts, now)?;
     Ok(Wanted {
@@ -209,7 +219,11 @@ fn is_signed_by(pem: &str, authority: &str) -> bool {
             x509_parser::extensions::ParsedExtension::SubjectKeyIdentifier(key) => Some(key.0.to_vec()),
             _ => None,
         });
-    named.is_some() && named == own
+    match own {
+        Some(own) => named == Some(own),
+        // An authority need not name its key; then its own name has to do.
+        None => certificate.issuer() == authority.subject(),
+    }
 }
 
 /// The authority and every older one that has not expired yet, each once, the newest first.
@@ -261,15 +275,17 @@ fn make_authority(name: &str, now: Timestamp) -> Result<KeyedCertificate, Certif
     })
 }
 
+fn issuer(authority: &KeyedCertificate) -> Result<Issuer<'static, KeyPair>, CertificateError> {
+    let key = keys::read(&authority.key)?;
+    Ok(Issuer::from_ca_cert_der(&first(&authority.certificate)?, key)?)
+}
+
 fn make_serving(
     authority: &KeyedCertificate,
     hosts: &[String],
     now: Timestamp,
 ) -> Result<KeyedCertificate, CertificateError> {
-    let issuer = Issuer::from_ca_cert_der(
-        &first(&authority.certificate)?,
-        KeyPair::from_pem(&authority.key)?,
-    )?;
+    let issuer = issuer(authority)?;
     let mut params = valid(now)?;
     // Nothing outlives what it was signed with.
     let end = summary(&authority.certificate)?.not_after;
@@ -404,6 +420,81 @@ mod tests {
         );
         assert!(taken_over.authority.is_some());
         assert_eq!(certificates(&taken_over.bundle).unwrap().len(), 2);
+    }
+
+    fn made_by_go(certificate: &str, key: &str) -> Existing {
+        Existing {
+            authority: Some(KeyedCertificate {
+                certificate: certificate.to_owned(),
+                key: key.to_owned(),
+            }),
+            bundle: certificate.to_owned(),
+            serving: None,
+        }
+    }
+
+    fn verified(wanted: &Wanted) {
+        let authority = first(&wanted.authority.as_ref().unwrap().certificate).unwrap();
+        let serving = first(&wanted.serving.certificate).unwrap();
+        let (_, authority) = X509Certificate::from_der(&authority).unwrap();
+        let (_, serving) = X509Certificate::from_der(&serving).unwrap();
+        serving
+            .verify_signature(Some(authority.public_key()))
+            .expect("the authority's key has signed");
+        assert_eq!(serving.issuer().to_string(), authority.subject().to_string());
+    }
+
+    #[test]
+    fn an_authority_that_go_made_signs_here_too() {
+        let now = "2027-01-01T00:00:00Z";
+        for (name, certificate, key) in [
+            (
+                "RSA in PKCS#1",
+                include_str!("certificates/go/rsa.crt"),
+                include_str!("certificates/go/rsa.key"),
+            ),
+            (
+                "P-256 in SEC 1",
+                include_str!("certificates/go/p256.crt"),
+                include_str!("certificates/go/p256.key"),
+            ),
+            (
+                "P-384 in SEC 1",
+                include_str!("certificates/go/p384.crt"),
+                include_str!("certificates/go/p384.key"),
+            ),
+        ] {
+            let theirs = made_by_go(certificate, key);
+            let signed = renewed(theirs.clone(), &["api-int.example.com"], now);
+            assert_eq!(signed.authority, theirs.authority, "{name}");
+            assert_eq!(signed.bundle.trim(), certificate.trim(), "{name}");
+            verified(&signed);
+            let again = renewed(existing(&signed), &["api-int.example.com"], now);
+            assert_eq!(again.serving, signed.serving, "{name}: nothing to do");
+        }
+    }
+
+    #[test]
+    fn an_authority_whose_key_cannot_be_used_is_replaced_and_stays_trusted() {
+        let (certificate, key) = (
+            include_str!("certificates/go/p521.crt"),
+            include_str!("certificates/go/p521.key"),
+        );
+        for (name, key) in [("a curve that we cannot sign on", key), ("no key at all", "")] {
+            let mut theirs = made_by_go(certificate, key);
+            theirs.bundle.clear();
+            let replaced = renewed(theirs.clone(), &["a"], "2027-01-01T00:00:00Z");
+            assert_ne!(replaced.authority, theirs.authority, "{name}");
+            verified(&replaced);
+            let trusted = certificates(&replaced.bundle).unwrap();
+            assert_eq!(trusted.len(), 2, "{name}");
+            assert_eq!(trusted[1], first(certificate).unwrap(), "{name}");
+            let again = renewed(existing(&replaced), &["a"], "2027-01-02T00:00:00Z");
+            assert_eq!(
+                (again.authority, again.bundle),
+                (replaced.authority, replaced.bundle)
+            );
+        }
     }
 
     #[test]

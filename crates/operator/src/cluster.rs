@@ -110,6 +110,30 @@ impl Cluster {
         answer.map_err(failed("applying", || place.to_string()))
     }
 
+    /// The object that a manifest describes, as it is; none if there is none.
+    pub async fn present(&self, manifest: &Value) -> Result<Option<DynamicObject>, ClusterError> {
+        let place = Place::of(manifest)?;
+        let found = place.api(&self.client).get_opt(&place.name).await;
+        found.map_err(failed("reading", || place.to_string()))
+    }
+
+    /// Makes the object's `spec` the manifest's and nothing else, unless somebody has written it meanwhile.
+    pub async fn replace_spec(
+        &self,
+        mut object: DynamicObject,
+        manifest: &Value,
+    ) -> Result<(), ClusterError> {
+        let place = Place::of(manifest)?;
+        object.data["spec"] = manifest["spec"].clone();
+        let answer = place
+            .api(&self.client)
+            .replace(&place.name, &written_by_us(), &object)
+            .await;
+        answer
+            .map(|_| ())
+            .map_err(failed("replacing", || place.to_string()))
+    }
+
     /// Creates the object; one that exists, or comes into being meanwhile, is left alone.
     pub async fn create_if_absent(&self, manifest: &impl Serialize) -> Result<(), ClusterError> {
         let manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {

@@ -45,8 +45,8 @@ pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) ->
             existing,
             |spec| &spec.base_os_extensions_container_image,
         ),
-        cloud_provider_ca_data: bytes(&facts.cloud_authorities),
-        cloud_provider_config: facts.cloud_config.clone(),
+        cloud_provider_ca_data: bytes(&facts.cloud.authorities),
+        cloud_provider_config: facts.cloud.config.clone(),
         cluster_dns_ip: dns_address(&networks)
             .or_else(|| service.map(str::to_owned))
             .unwrap_or(defaults.cluster_dns_ip),

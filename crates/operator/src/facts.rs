@@ -2,7 +2,7 @@
 //!
 //! Reads only. What it all means is decided in [`crate::controller_config`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::api::{ApiResource, ListParams};
@@ -30,6 +30,7 @@ pub struct Facts {
     pub network: Option<Network>,
     pub proxy: Option<Proxy>,
     pub dns: Option<DNS>,
+    pub image: Option<Image>,
     pub cluster_version: Option<ClusterVersion>,
     pub feature_gate: Option<FeatureGate>,
     /// The ControllerConfig in force.
@@ -49,12 +50,18 @@ pub struct Facts {
     /// Certificates that the installer signed the config server's certificate with.
     pub installer_authority: String,
     pub trust_bundle: Vec<u8>,
-    pub cloud_config: String,
-    pub cloud_authorities: Vec<u8>,
+    pub cloud: Cloud,
     pub registry_authorities: BTreeMap<String, Vec<u8>>,
     pub user_registry_authorities: BTreeMap<String, Vec<u8>>,
     pub has_pull_secret: bool,
     pub has_arbiters: bool,
+}
+
+/// What the cloud's own parts of a cluster are told.
+#[derive(Clone, Debug, Default)]
+pub struct Cloud {
+    pub config: String,
+    pub authorities: Vec<u8>,
 }
 
 impl Facts {
@@ -85,84 +92,176 @@ impl Facts {
     }
 }
 
-/// Reads everything. What does not exist is left out; what cannot be read is an error.
-pub(crate) async fn gather(cluster: &Cluster) -> Result<Facts, ClusterError> {
-    let infrastructure: Option<Infrastructure> = cluster.find(names::SINGLETON).await?;
-    let proxy: Option<Proxy> = cluster.find(names::SINGLETON).await?;
-    let image: Option<Image> = cluster.find(names::SINGLETON).await?;
-    let (cloud_config, cloud_authorities) = cloud(cluster, infrastructure.as_ref()).await?;
-    let trusted = proxy.as_ref().and_then(|proxy| proxy.spec.trusted_ca.as_ref());
-    let trust_bundle = match trusted.filter(|reference| !reference.name.is_empty()) {
-        Some(reference) => entry(cluster, names::CONFIG_NAMESPACE, &reference.name, CA_BUNDLE).await?,
-        None => Vec::new(),
-    };
-    let registries = image
-        .as_ref()
-        .and_then(|image| image.spec.additional_trusted_ca.as_ref());
-    let user_registry_authorities = match registries.filter(|reference| !reference.name.is_empty()) {
-        Some(reference) => entries(cluster, names::CONFIG_NAMESPACE, &reference.name).await?,
-        None => BTreeMap::new(),
-    };
-    let texts = |entries: BTreeMap<String, Vec<u8>>| {
-        let texts = entries.into_iter();
-        texts
-            .map(|(key, value)| (key, String::from_utf8_lossy(&value).into_owned()))
-            .collect::<BTreeMap<_, _>>()
-    };
-    Ok(Facts {
-        network: cluster.find::<Network>(names::SINGLETON).await?,
-        dns: cluster.find::<DNS>(names::SINGLETON).await?,
-        cluster_version: cluster.find::<ClusterVersion>(names::CLUSTER_VERSION).await?,
-        feature_gate: cluster.find::<FeatureGate>(names::SINGLETON).await?,
-        existing: cluster.find::<ControllerConfig>(CONTROLLER_CONFIG_NAME).await?,
-        dns_service: dns_service(cluster).await?,
-        published_api_server: published_api_server(cluster).await?,
-        images: release_images(&texts(
-            entries(cluster, names::NAMESPACE, names::config_map::IMAGES).await?,
-        )),
-        os_images: texts(entries(cluster, names::NAMESPACE, names::config_map::OS_IMAGE_URL).await?),
-        client_authorities: client_authorities(cluster).await?,
-        initial_client_authorities: entry(
-            cluster,
-            names::CONFIG_NAMESPACE,
-            names::config_map::INITIAL_KUBE_API_SERVER_CA,
-            CA_BUNDLE,
-        )
-        .await?,
-        installer_authority: String::from_utf8_lossy(
-            &entry(cluster, KUBE_SYSTEM, "root-ca", "ca.crt").await?,
-        )
-        .into_owned(),
-        trust_bundle,
-        cloud_config,
-        cloud_authorities,
-        registry_authorities: entries(cluster, names::CONFIG_MANAGED_NAMESPACE, "image-registry-ca").await?,
-        user_registry_authorities,
-        has_pull_secret: cluster
-            .secret(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET)
-            .await?
-            .is_some(),
-        has_arbiters: has_arbiters(cluster).await?,
-        infrastructure,
-        proxy,
-    })
+/// The facts that something is made from even while others cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Where the cluster runs and how machines reach it.
+    Platform,
+    /// Which release it runs and was installed with, and what that lets it do.
+    Release,
+    /// Whom machines trusted before us.
+    InstallerAuthority,
+    /// What nothing but the ControllerConfig says, which is made from everything.
+    Rest,
 }
 
-async fn cloud(
+/// Facts, as far as they are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// Each as it was when it could be read last.
+    pub facts: Facts,
+    /// What could never be read yet: the facts do not speak of it.
+    missing: BTreeSet<Part>,
+    /// What could not be read now.
+    problems: Vec<String>,
+}
+
+impl Known {
+    /// Whether something may be made from these: none of them is a guess.
+    pub fn has(&self, parts: &[Part]) -> bool {
+        !parts.iter().any(|part| self.missing.contains(part))
+    }
+
+    /// Why not all of it is what the cluster says now.
+    pub fn problem(&self) -> Option<String> {
+        (!self.problems.is_empty()).then(|| self.problems.join("; "))
+    }
+}
+
+/// Takes what was read; in place of what was not, what was known before.
+struct Reader<'a> {
+    before: Option<&'a Known>,
+    missing: BTreeSet<Part>,
+    problems: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn take<T: Clone + Default>(
+        &mut self,
+        part: Part,
+        read: Result<T, ClusterError>,
+        field: impl Fn(&Facts) -> &T,
+    ) -> T {
+        let error = match read {
+            Ok(found) => return found,
+            Err(error) => error,
+        };
+        self.problems.push(error.to_string());
+        if let Some(before) = self.before.filter(|before| before.has(&[part])) {
+            return field(&before.facts).clone();
+        }
+        self.missing.insert(part);
+        T::default()
+    }
+}
+
+/// Reads everything. What does not exist is left out; what cannot be read stays as it was known before.
+pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
+    use Part::{InstallerAuthority, Platform, Release, Rest};
+    let mut reader = Reader {
+        before,
+        missing: BTreeSet::new(),
+        problems: Vec::new(),
+    };
+    let mut facts = Facts::default();
+    let read = cluster.find(names::SINGLETON).await;
+    facts.infrastructure = reader.take(Platform, read, |facts| &facts.infrastructure);
+    let read = published_api_server(cluster).await;
+    facts.published_api_server = reader.take(Platform, read, |facts| &facts.published_api_server);
+    let read = cluster.find(names::CLUSTER_VERSION).await;
+    facts.cluster_version = reader.take(Release, read, |facts| &facts.cluster_version);
+    let read = cluster.find(names::SINGLETON).await;
+    facts.feature_gate = reader.take(Release, read, |facts| &facts.feature_gate);
+    let read = entry(cluster, KUBE_SYSTEM, "root-ca", "ca.crt").await.map(text);
+    facts.installer_authority = reader.take(InstallerAuthority, read, |facts| &facts.installer_authority);
+
+    let read = cluster.find(names::SINGLETON).await;
+    facts.network = reader.take(Rest, read, |facts| &facts.network);
+    let read = cluster.find(names::SINGLETON).await;
+    facts.proxy = reader.take(Rest, read, |facts| &facts.proxy);
+    let read = cluster.find(names::SINGLETON).await;
+    facts.dns = reader.take(Rest, read, |facts| &facts.dns);
+    let read = cluster.find(names::SINGLETON).await;
+    facts.image = reader.take(Rest, read, |facts| &facts.image);
+    let read = cluster.find(CONTROLLER_CONFIG_NAME).await;
+    facts.existing = reader.take(Rest, read, |facts| &facts.existing);
+    let read = dns_service(cluster).await;
+    facts.dns_service = reader.take(Rest, read, |facts| &facts.dns_service);
+    let read = entries(cluster, names::NAMESPACE, names::config_map::IMAGES).await;
+    let read = read.map(|entries| release_images(&texts(entries)));
+    facts.images = reader.take(Rest, read, |facts| &facts.images);
+    let read = entries(cluster, names::NAMESPACE, names::config_map::OS_IMAGE_URL).await;
+    facts.os_images = reader.take(Rest, read.map(texts), |facts| &facts.os_images);
+    let read = client_authorities(cluster).await;
+    facts.client_authorities = reader.take(Rest, read, |facts| &facts.client_authorities);
+    let initial = names::config_map::INITIAL_KUBE_API_SERVER_CA;
+    let read = entry(cluster, names::CONFIG_NAMESPACE, initial, CA_BUNDLE).await;
+    facts.initial_client_authorities = reader.take(Rest, read, |facts| &facts.initial_client_authorities);
+    let read = trust_bundle(cluster, facts.proxy.as_ref()).await;
+    facts.trust_bundle = reader.take(Rest, read, |facts| &facts.trust_bundle);
+    let read = cloud(cluster, facts.infrastructure.as_ref()).await;
+    facts.cloud = reader.take(Rest, read, |facts| &facts.cloud);
+    let read = entries(cluster, names::CONFIG_MANAGED_NAMESPACE, "image-registry-ca").await;
+    facts.registry_authorities = reader.take(Rest, read, |facts| &facts.registry_authorities);
+    let read = user_registry_authorities(cluster, facts.image.as_ref()).await;
+    facts.user_registry_authorities = reader.take(Rest, read, |facts| &facts.user_registry_authorities);
+    let read = cluster
+        .secret(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET)
+        .await;
+    facts.has_pull_secret = reader.take(Rest, read.map(|found| found.is_some()), |facts| {
+        &facts.has_pull_secret
+    });
+    let read = has_arbiters(cluster).await;
+    facts.has_arbiters = reader.take(Rest, read, |facts| &facts.has_arbiters);
+    Known {
+        facts,
+        missing: reader.missing,
+        problems: reader.problems,
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn texts(entries: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
+    let entries = entries.into_iter();
+    entries.map(|(key, value)| (key, text(value))).collect()
+}
+
+async fn trust_bundle(cluster: &Cluster, proxy: Option<&Proxy>) -> Result<Vec<u8>, ClusterError> {
+    let trusted = proxy.and_then(|proxy| proxy.spec.trusted_ca.as_ref());
+    match trusted.filter(|reference| !reference.name.is_empty()) {
+        Some(reference) => entry(cluster, names::CONFIG_NAMESPACE, &reference.name, CA_BUNDLE).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+async fn user_registry_authorities(
     cluster: &Cluster,
-    infrastructure: Option<&Infrastructure>,
-) -> Result<(String, Vec<u8>), ClusterError> {
+    image: Option<&Image>,
+) -> Result<BTreeMap<String, Vec<u8>>, ClusterError> {
+    let registries = image.and_then(|image| image.spec.additional_trusted_ca.as_ref());
+    match registries.filter(|reference| !reference.name.is_empty()) {
+        Some(reference) => entries(cluster, names::CONFIG_NAMESPACE, &reference.name).await,
+        None => Ok(BTreeMap::new()),
+    }
+}
+
+async fn cloud(cluster: &Cluster, infrastructure: Option<&Infrastructure>) -> Result<Cloud, ClusterError> {
     let reference = infrastructure.and_then(|infrastructure| infrastructure.spec.cloud_config.as_ref());
     let Some(reference) = reference.filter(|reference| !reference.name.is_empty()) else {
-        return Ok((String::new(), Vec::new()));
+        return Ok(Cloud::default());
     };
     let managed = entries(cluster, names::CONFIG_MANAGED_NAMESPACE, "kube-cloud-config").await?;
     let config = match managed.get("cloud.conf") {
         Some(config) => config.clone(),
         None => entry(cluster, names::CONFIG_NAMESPACE, &reference.name, &reference.key).await?,
     };
-    let authorities = managed.get("ca-bundle.pem").cloned().unwrap_or_default();
-    Ok((String::from_utf8_lossy(&config).into_owned(), authorities))
+    Ok(Cloud {
+        config: text(config),
+        authorities: managed.get("ca-bundle.pem").cloned().unwrap_or_default(),
+    })
 }
 
 /// A plain cluster's certificates stand where every extension of its API server looks for them.

@@ -52,14 +52,17 @@ impl Step {
     fn needs(self) -> &'static [Self] {
         match self {
             Self::Namespace | Self::CustomResourceDefinitions | Self::RenderConfig => &[],
-            Self::AccessControl | Self::Monitoring | Self::NetworkPolicies | Self::Admission => {
-                &[Self::Namespace]
+            // What is made from facts needs those it is made from, not that all could be read; see `facts::Known`.
+            Self::AccessControl
+            | Self::Certificates
+            | Self::Monitoring
+            | Self::NetworkPolicies
+            | Self::Admission => &[Self::Namespace],
+            Self::MachineConfiguration | Self::MachineConfigPools | Self::MachineConfigController => {
+                &[Self::CustomResourceDefinitions]
             }
-            Self::MachineConfiguration | Self::MachineConfigPools => &[Self::CustomResourceDefinitions],
-            Self::Certificates => &[Self::Namespace, Self::RenderConfig],
             Self::UserData => &[Self::MachineConfigPools, Self::Certificates],
             Self::MachineConfigDaemon | Self::MachineConfigServer => &[Self::AccessControl],
-            Self::MachineConfigController => &[Self::CustomResourceDefinitions, Self::RenderConfig],
             Self::RequiredPools => &[Self::MachineConfigPools],
         }
     }
@@ -155,6 +158,11 @@ impl Progress {
             found
         };
         work.boxed()
+    }
+
+    /// Notes that a step was not tried, because what another step should have found is not there.
+    pub fn skip(&mut self, step: Step, missing: Step) {
+        self.outcomes.push((step, Outcome::Skipped(missing)));
     }
 
     fn missing(&self, step: Step) -> Option<Step> {

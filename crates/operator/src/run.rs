@@ -22,7 +22,7 @@ use crate::admission::webhook;
 use crate::cluster::{Cluster, ClusterError};
 use crate::cluster_operator::{self, Release};
 use crate::controller_config::release_version;
-use crate::facts::{self, Facts};
+use crate::facts::{self, Facts, Known, Part};
 use crate::log_levels::LogLevels;
 use crate::manifests::{self, Settings};
 use crate::options::{MetricsAccess, Options, Workloads};
@@ -40,6 +40,17 @@ use crate::watches::{Watches, Work};
 const SETTLE: Duration = Duration::from_millis(100);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
+/// What is made from them is left as it is until they could be read once: a guess would be a change of its own.
+const FOR_SERVERS: &[Part] = &[Part::Platform];
+const FOR_CERTIFICATES: &[Part] = &[Part::Platform, Part::InstallerAuthority];
+const FOR_CONTROLLER_CONFIG: &[Part] = &[
+    Part::Platform,
+    Part::Release,
+    Part::InstallerAuthority,
+    Part::Rest,
+];
+const UNKNOWN_FACTS: &str = "the ControllerConfig waits until everything that it is made from could be read";
+const FOR_BOOT_IMAGES: &[Part] = &[Part::Platform, Part::Release];
 /// Its absence tells that this cluster is new to us.
 const TELLTALE: &str = "controllerconfigs.machineconfiguration.openshift.io";
 
@@ -120,7 +131,7 @@ struct Operator {
     /// Unknown until the cluster could be asked.
     bringup: Option<bool>,
     progress: Progress,
-    facts: Option<Facts>,
+    known: Option<Known>,
     /// What the users' settings should no longer say, as the ClusterOperator tells it.
     evaluation: Option<String>,
     /// Why the cluster should not be upgraded, as far as its boot images go.
@@ -139,7 +150,7 @@ impl Operator {
             options,
             bringup: None,
             progress: Progress::default(),
-            facts: None,
+            known: None,
             evaluation: None,
             boot_images: None,
             certificate: Arc::default(),
@@ -178,7 +189,7 @@ impl Operator {
             Box::pin(self.steps()).await;
         }
         let pools = self.required_pools().await;
-        let release = release_version(self.facts.as_ref(), &self.options);
+        let release = release_version(self.facts(), &self.options);
         let story = Story {
             release: &release,
             bringup: self.bringup.unwrap_or_default(),
@@ -193,6 +204,10 @@ impl Operator {
             self.bringup = Some(false);
         }
         Ok(())
+    }
+
+    fn facts(&self) -> Option<&Facts> {
+        self.known.as_ref().map(|known| &known.facts)
     }
 
     /// Does all steps but the last, which depends on others' progress.
@@ -222,30 +237,42 @@ impl Operator {
             let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
             progress.run(Step::Monitoring, certificates).await;
         }
-        let facts = progress.find(Step::RenderConfig, facts::gather(cluster)).await;
-        let known = facts.clone().unwrap_or_default();
-        self.watches.follow_kinds(known.kinds());
-        let certificates = serving::config_server(cluster, &known, options, Timestamp::now());
-        progress.run(Step::Certificates, certificates).await;
-        let settings = settings(&mut progress, cluster, options, facts.as_ref()).await;
+        let known = facts::gather(cluster, self.known.as_ref()).await;
+        let read = std::future::ready(known.problem().map_or(Ok(()), Err));
+        progress.run(Step::RenderConfig, read).await;
+        let facts = &known.facts;
+        self.watches.follow_kinds(facts.kinds());
+        if known.has(FOR_CERTIFICATES) {
+            let certificates = serving::config_server(cluster, facts, options, Timestamp::now());
+            progress.run(Step::Certificates, certificates).await;
+        } else {
+            progress.skip(Step::Certificates, Step::RenderConfig);
+        }
+        let settings = settings(&mut progress, cluster, options, &known).await;
         if let Some(settings) = &settings {
             self.boot_images = machine_configuration::obstacle(settings);
         }
         let upgrade = settings
             .as_ref()
             .map_or(Upgrade::Never, machine_configuration::upgrade);
-        let required = pools::required(cluster, facts.as_ref());
+        let required = pools::required(cluster, facts);
         progress.run(Step::MachineConfigPools, required).await;
         let user_data = async {
             let pools = pools::all(cluster).await?;
-            user_data::user_data(cluster, &pools, &known, options, upgrade).await
+            user_data::user_data(cluster, &pools, facts, options, upgrade).await
         };
         progress.run(Step::UserData, user_data).await;
         if let Some(webhook) = &options.webhook {
             let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
             progress.run(Step::Admission, admission).await;
         }
-        let config = rendering::controller_config(cluster, &known, options);
+        let config = async {
+            if known.has(FOR_CONTROLLER_CONFIG) {
+                rendering::controller_config(cluster, facts, options).await
+            } else {
+                Ok(Settled::NotYet(UNKNOWN_FACTS.to_owned()))
+            }
+        };
         match options.workloads {
             Workloads::Elsewhere => {
                 progress.settle(Step::MachineConfigController, config).await;
@@ -257,8 +284,7 @@ impl Operator {
                 progress
                     .run(Step::AccessControl, workloads::access(cluster))
                     .await;
-                let settings = deployment_settings(&known, options);
-                self.deploy(&mut progress, &settings, config).await;
+                self.deploy(&mut progress, &known, config).await;
             }
         }
         for (step, why) in progress.failures() {
@@ -272,17 +298,18 @@ impl Operator {
             }
         }
         self.progress = progress;
-        self.facts = facts.or_else(|| self.facts.take());
+        self.known = Some(known);
     }
 
     /// The steps that make sense only where the cluster runs our components.
     async fn deploy(
         &self,
         progress: &mut Progress,
-        settings: &Settings,
+        known: &Known,
         config: impl Future<Output = Result<Settled, RenderingError>> + Send,
     ) {
         let cluster = &self.cluster;
+        let settings = &deployment_settings(&known.facts, &self.options);
         let network = async {
             workloads::network_policies(cluster).await?;
             workloads::guards(cluster).await
@@ -300,14 +327,19 @@ impl Operator {
             }
         };
         progress.settle(Step::MachineConfigController, controller).await;
-        let server = workloads::server(cluster, settings);
-        progress.settle(Step::MachineConfigServer, server).await;
+        if known.has(FOR_SERVERS) {
+            let server = workloads::server(cluster, settings);
+            progress.settle(Step::MachineConfigServer, server).await;
+        } else {
+            progress.skip(Step::MachineConfigServer, Step::RenderConfig);
+        }
     }
 
     /// Asks the pools how they are.
     async fn required_pools(&mut self) -> Vec<MachineConfigPool> {
         self.progress.forget(Step::RequiredPools);
         let mut found = Vec::new();
+        let version = release_version(self.facts(), &self.options);
         let work = async {
             found = pools::all(&self.cluster)
                 .await
@@ -317,7 +349,7 @@ impl Operator {
                 .map_err(|error| error.to_string())?;
             let release = Release {
                 controller: &self.options.version,
-                version: &release_version(self.facts.as_ref(), &self.options),
+                version: &version,
             };
             cluster_operator::required(&found, &reported, release)
         };
@@ -336,14 +368,17 @@ async fn settings(
     progress: &mut Progress,
     cluster: &Cluster,
     options: &Options,
-    facts: Option<&Facts>,
+    known: &Known,
 ) -> Option<MachineConfiguration> {
     let mut settings = None;
-    let release = release_version(facts, options);
-    let known = facts.cloned().unwrap_or_default();
+    let release = release_version(Some(&known.facts), options);
     let work = async {
         let found = settings.insert(machine_configuration::present(cluster).await?);
-        machine_configuration::boot_images(cluster, &known, &release, found).await
+        if known.has(FOR_BOOT_IMAGES) {
+            machine_configuration::boot_images(cluster, &known.facts, &release, found).await
+        } else {
+            Ok(())
+        }
     };
     progress.run(Step::MachineConfiguration, work).await;
     if let Some(settings) = &settings {

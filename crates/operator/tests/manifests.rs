@@ -171,6 +171,21 @@ fn only_the_daemon_is_privileged() {
 }
 
 #[test]
+fn containers_run_the_program_where_the_image_has_it() {
+    let image = fs::read_to_string(mco_testkit::repository_root().join("Containerfile")).unwrap();
+    let mut seen = 0;
+    for object in manifests::installation(&settings()) {
+        let containers = object.pointer("/spec/template/spec/containers");
+        for container in containers.and_then(Value::as_array).into_iter().flatten() {
+            seen += 1;
+            let command = container["command"].to_string();
+            assert!(image.contains(&format!("ENTRYPOINT {command}")), "{command}");
+        }
+    }
+    assert_eq!(seen, 4);
+}
+
+#[test]
 fn the_operands_are_told_how_much_to_log_unless_it_is_the_usual() {
     let variable = |level: LogLevel| -> BTreeSet<(String, String)> {
         let settings = Settings {

@@ -12,7 +12,7 @@ use mco_core::manifest::{Manifest, ManifestError};
 use serde::de::DeserializeOwned;
 
 use super::{BootstrapError, Inputs};
-use crate::facts::{Facts, entries_of};
+use crate::facts::{Cloud, Facts, entries_of};
 
 const CONFIG_GROUP: &str = "config.openshift.io/";
 const CORE: &str = "v1";
@@ -72,8 +72,10 @@ pub(super) fn facts(manifests: &[&Manifest], inputs: &Inputs) -> Result<Facts, B
         client_authorities: inputs.kube_ca.clone(),
         installer_authority: inputs.root_ca.clone(),
         trust_bundle: trust_bundle.unwrap_or_default(),
-        cloud_config: String::from_utf8_lossy(&cloud_config.unwrap_or_default()).into_owned(),
-        cloud_authorities: inputs.cloud_provider_ca.clone(),
+        cloud: Cloud {
+            config: String::from_utf8_lossy(&cloud_config.unwrap_or_default()).into_owned(),
+            authorities: inputs.cloud_provider_ca.clone(),
+        },
         user_registry_authorities,
         infrastructure,
         proxy,

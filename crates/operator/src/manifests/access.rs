@@ -15,6 +15,12 @@ const OPERATOR_GROUP: &str = "operator.openshift.io";
 /// The account that new machines introduce themselves with.
 const BOOTSTRAPPER: &str = "node-bootstrapper";
 
+/// Any user but root.
+const ANY_USER: &str = "nonroot-v2";
+/// The host's network, and a user that the namespace has for it.
+const HOST_NETWORK: &str = "hostnetwork-v2";
+const HOST: &str = "privileged";
+
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
@@ -105,6 +111,16 @@ fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&[&str]]) -> 
     json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs.concat()})
 }
 
+/// OpenShift lets a pod be what its account may use; other clusters know no such kind and ignore the rule.
+fn pod_security(constraints: &str) -> Value {
+    named(
+        "security.openshift.io",
+        &["securitycontextconstraints"],
+        &[constraints],
+        &[&["use"]],
+    )
+}
+
 fn events() -> Vec<Value> {
     vec![
         rule("", &["events"], &[WRITE]),
@@ -119,6 +135,7 @@ fn operator_everywhere() -> Vec<Value> {
         operator_writes(),
         operator_reads(),
         metrics::reviews(),
+        vec![pod_security(ANY_USER)],
     ]
     .concat()
 }
@@ -265,10 +282,8 @@ fn controller_everywhere() -> Vec<Value> {
                 "controllerconfigs/status",
                 "kubeletconfigs",
                 "kubeletconfigs/status",
-                "kubeletconfigs/finalizers",
                 "containerruntimeconfigs",
                 "containerruntimeconfigs/status",
-                "containerruntimeconfigs/finalizers",
                 "osimagestreams",
                 "osimagestreams/status",
             ],
@@ -301,11 +316,35 @@ fn controller_everywhere() -> Vec<Value> {
         rule("policy", &["poddisruptionbudgets"], &[&["get", "list"]]),
         named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
     ];
+    rules.extend(controller_owners());
     rules.extend(controller_reads());
     rules.extend(metrics::reviews());
+    rules.push(pod_security(ANY_USER));
     // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
     rules.extend(events());
     rules
+}
+
+/// The owners of the configs that the controller makes. Their deletion waits for the configs, and where the API server enforces
+/// permissions on owner references (OpenShift's does) only who may set an owner's finalizers may have it wait.
+fn controller_owners() -> Vec<Value> {
+    vec![
+        rule(
+            OWN_GROUP,
+            &[
+                "controllerconfigs/finalizers",
+                "machineconfigpools/finalizers",
+                "kubeletconfigs/finalizers",
+                "containerruntimeconfigs/finalizers",
+            ],
+            &[&["update"]],
+        ),
+        rule(
+            CONFIG_GROUP,
+            &["images/finalizers", "criocredentialproviderconfigs/finalizers"],
+            &[&["update"]],
+        ),
+    ]
 }
 
 /// What configurations are made from.
@@ -373,6 +412,7 @@ fn daemon_everywhere() -> Vec<Value> {
             &[READ, WRITE],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
+        pod_security(HOST),
     ];
     rules.extend(metrics::reviews());
     rules.extend(events());
@@ -405,6 +445,7 @@ fn server_everywhere() -> Vec<Value> {
         rule(CONFIG_GROUP, &["apiservers"], &[READ]),
         rule("route.openshift.io", &["routes"], &[READ]),
         rule("", &["services"], &[READ]),
+        pod_security(HOST_NETWORK),
     ]
 }
 
@@ -426,7 +467,8 @@ fn user_data_access() -> Vec<Value> {
             "kind": "Role",
             "metadata": metadata,
             "rules": [
-                rule("", &["secrets"], &[READ, WRITE]),
+                // Its pool owns such a Secret, and only who may delete an object may always say whose it is.
+                rule("", &["secrets"], &[READ, WRITE, &["delete"]]),
                 rule("", &["configmaps"], &[READ]),
             ],
         }),

@@ -16,6 +16,8 @@ const DAEMON_METRICS_PORT: u16 = 9101;
 const SERVER_METRICS_PORT: u16 = 22627;
 /// How a component learns how much to log.
 pub const LOG_LEVEL_VARIABLE: &str = "MCO_LOG_LEVEL";
+/// Where the image has it.
+const PROGRAM: &str = "/usr/bin/mco";
 /// Longer than every graceful stop of ours takes.
 const GRACE_SECONDS: u32 = 10;
 /// Where the controller finds another implementation's templates, and where that one's image has them.
@@ -203,6 +205,10 @@ pub fn server(settings: &Settings) -> Vec<Value> {
         {"name": "certs", "mountPath": "/etc/ssl/mcs", "readOnly": true},
         {"name": "node-bootstrap-token", "mountPath": "/etc/mcs/bootstrap-token", "readOnly": true},
     ]);
+    // Where the host's network is given only together with a user of the namespace's own, any other could not start.
+    if let Some(security) = container["securityContext"].as_object_mut() {
+        security.remove("runAsUser");
+    }
     container["readinessProbe"] = json!({
         "httpGet": {"path": "/readyz", "port": "metrics"},
         "periodSeconds": 5,
@@ -232,6 +238,8 @@ fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Valu
         "name": name,
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
+        // Said although the image says it too: where another implementation left its own command, that would be run.
+        "command": [PROGRAM],
         "args": arguments,
         "ports": ports,
         "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},

@@ -13,7 +13,7 @@ use crate::cluster_operator;
 use crate::facts::Facts;
 
 /// Creates the pools that are missing. Of those that exist only the labels are ours: the rest is the user's.
-pub async fn required(cluster: &Cluster, facts: Option<&Facts>) -> Result<(), ClusterError> {
+pub async fn required(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
     for name in names(facts) {
         let wanted = offline::built_in_pool(name);
         let Some(found) = cluster.find::<MachineConfigPool>(name).await? else {
@@ -64,9 +64,9 @@ pub async fn reported(
 }
 
 /// The pools that a cluster must have.
-pub fn names(facts: Option<&Facts>) -> Vec<&'static str> {
+pub fn names(facts: &Facts) -> Vec<&'static str> {
     let mut names = vec![pools::MASTER, pools::WORKER];
-    if facts.is_some_and(has_arbiters) {
+    if has_arbiters(facts) {
         names.push(pools::ARBITER);
     }
     names

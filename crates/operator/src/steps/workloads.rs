@@ -1,5 +1,6 @@
 //! Access, network policies, guards, and what runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use mco_api::vocabulary::names::{self, component};
 use mco_tls::{Certificate, PairError};
 use serde_json::Value;
 use thiserror::Error;
+use tracing::info;
 
 use crate::admission::webhook;
 use crate::cluster::{Cluster, ClusterError, failed};
@@ -73,7 +75,7 @@ pub async fn webhook(
 
 /// The controller's Deployment.
 pub async fn controller(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
-    apply(cluster, &manifests::controller(settings)).await?;
+    deploy(cluster, &manifests::controller(settings)).await?;
     let name = component::CONTROLLER;
     let found = cluster.within::<Deployment>(names::NAMESPACE).get(name).await;
     let found = found.map_err(failed("reading", || {
@@ -84,7 +86,7 @@ pub async fn controller(cluster: &Cluster, settings: &Settings) -> Result<Settle
 
 /// The daemons' DaemonSet. That a dead node's daemon is away is no news, so only the update counts.
 pub async fn daemon(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
-    apply(cluster, &manifests::daemon(settings)).await?;
+    deploy(cluster, &manifests::daemon(settings)).await?;
     let found = daemon_set(cluster, component::DAEMON).await?;
     Ok(match daemon_set_state(&found) {
         Settled::NotRunning(what) => Settled::NotYet(what),
@@ -94,7 +96,7 @@ pub async fn daemon(cluster: &Cluster, settings: &Settings) -> Result<Settled, C
 
 /// The servers' DaemonSet.
 pub async fn server(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
-    apply(cluster, &manifests::server(settings)).await?;
+    deploy(cluster, &manifests::server(settings)).await?;
     let found = daemon_set(cluster, component::SERVER).await?;
     Ok(daemon_set_state(&found))
 }
@@ -104,6 +106,38 @@ async fn daemon_set(cluster: &Cluster, name: &str) -> Result<DaemonSet, ClusterE
     found.map_err(failed("reading", || {
         format!("DaemonSet {}/{name}", names::NAMESPACE)
     }))
+}
+
+/// Applies what runs something, after taking over what another implementation ran under the same names.
+async fn deploy(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError> {
+    for object in objects {
+        if containers(object).is_empty() {
+            continue;
+        }
+        if let Some(found) = cluster.present(object).await?
+            && has_foreign_containers(&found.data, object)
+        {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            info!("{name} has containers that are not ours, and is replaced");
+            cluster.replace_spec(found, object).await?;
+        }
+    }
+    apply(cluster, objects).await
+}
+
+/// Applying leaves alone what others added, which is right for a label and wrong for a container: with another
+/// implementation's beside ours, its volumes and its place, a pod would be neither theirs nor ours.
+fn has_foreign_containers(found: &Value, wanted: &Value) -> bool {
+    let wanted = containers(wanted);
+    containers(found).iter().any(|name| !wanted.contains(name))
+}
+
+/// The names of all containers of a pod's template.
+fn containers(object: &Value) -> BTreeSet<&str> {
+    let pod = &object["spec"]["template"]["spec"];
+    let all = ["initContainers", "containers"].map(|field| pod[field].as_array().into_iter().flatten());
+    let all = all.into_iter().flatten();
+    all.filter_map(|container| container["name"].as_str()).collect()
 }
 
 /// Applies everything that can be applied; the first problem is reported.

@@ -32,11 +32,16 @@ impl Running {
     }
 
     pub async fn with(options: Options) -> Self {
+        Self::behind(options, async |client| client).await
+    }
+
+    /// An operator that sees the cluster through what `prepare` makes of a client.
+    pub async fn behind(options: Options, prepare: impl AsyncFnOnce(kube::Client) -> kube::Client) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = Server::open(directory.path(), ServerOptions::default())
             .await
             .unwrap();
-        let client = kube::Client::new(server.service(), "default");
+        let client = prepare(kube::Client::new(server.service(), "default")).await;
         let stop = CancellationToken::new();
         let stopping = stop.clone();
         let operator = tokio::spawn(async move {

@@ -1,0 +1,124 @@
+//! What the accounts may do is what the components do, on every API server that asks for more than the plain one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use mco_api::machine_configuration::LogLevel;
+use mco_operator::manifests::{self, Settings};
+use serde_json::Value;
+
+const OWN_GROUP: &str = "machineconfiguration.openshift.io";
+const CONFIG_GROUP: &str = "config.openshift.io";
+
+/// One thing that somebody may do everywhere.
+struct Request<'a> {
+    group: &'a str,
+    resource: &'a str,
+    name: &'a str,
+    verb: &'a str,
+}
+
+fn contains(rule: &Value, field: &str, value: &str) -> bool {
+    let values = rule[field].as_array().into_iter().flatten();
+    values.into_iter().any(|one| one == value)
+}
+
+/// Whether the ClusterRole of the component allows it.
+fn may(component: &str, request: &Request<'_>) -> bool {
+    let roles = manifests::access();
+    let role = roles
+        .iter()
+        .find(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == component)
+        .unwrap();
+    let mut rules = role["rules"].as_array().unwrap().iter();
+    rules.any(|rule| {
+        contains(rule, "apiGroups", request.group)
+            && contains(rule, "resources", request.resource)
+            && contains(rule, "verbs", request.verb)
+            && (rule["resourceNames"].is_null() || contains(rule, "resourceNames", request.name))
+    })
+}
+
+#[test]
+fn whoever_has_an_owners_deletion_wait_may_set_the_owners_finalizers() {
+    for (group, resource, name) in [
+        (
+            OWN_GROUP,
+            "controllerconfigs/finalizers",
+            "machine-config-controller",
+        ),
+        (OWN_GROUP, "machineconfigpools/finalizers", "worker"),
+        (OWN_GROUP, "kubeletconfigs/finalizers", "any"),
+        (OWN_GROUP, "containerruntimeconfigs/finalizers", "any"),
+        (CONFIG_GROUP, "images/finalizers", "cluster"),
+        (
+            CONFIG_GROUP,
+            "criocredentialproviderconfigs/finalizers",
+            "cluster",
+        ),
+    ] {
+        let request = Request {
+            group,
+            resource,
+            name,
+            verb: "update",
+        };
+        assert!(may("machine-config-controller", &request), "{resource}");
+        assert!(!may("machine-config-daemon", &request), "{resource}");
+    }
+}
+
+#[test]
+fn openshift_lets_every_pod_be_what_it_is() {
+    let settings = Settings {
+        image: "localhost/mco".to_owned(),
+        api_server_url: String::new(),
+        templates_image: "localhost/templates".to_owned(),
+        log_level: LogLevel::default(),
+    };
+    let mut seen = 0;
+    for object in manifests::installation(&settings) {
+        let pod = &object["spec"]["template"]["spec"];
+        let Some(account) = pod["serviceAccountName"].as_str() else {
+            continue;
+        };
+        seen += 1;
+        let of = |field: &str| pod[field].as_array().into_iter().flatten();
+        let containers: Vec<&Value> = of("containers").chain(of("initContainers")).collect();
+        let is = |field: &str, value: bool| {
+            let mut all = containers.iter();
+            all.all(|container| container["securityContext"][field] == value)
+        };
+        let on_host = of("volumes").any(|volume| volume["hostPath"].is_object()) || pod["hostPID"] == true;
+        let needed = if on_host || is("privileged", true) {
+            "privileged"
+        } else {
+            // What both of the others ask for.
+            assert!(is("runAsNonRoot", true) && is("allowPrivilegeEscalation", false));
+            for container in &containers {
+                let security = &container["securityContext"];
+                assert_eq!(security["capabilities"]["drop"][0], "ALL");
+                assert_eq!(security["seccompProfile"]["type"], "RuntimeDefault");
+            }
+            if pod["hostNetwork"] == true {
+                let has_user = |container: &&Value| !container["securityContext"]["runAsUser"].is_null();
+                assert!(!containers.iter().any(has_user), "the namespace has others");
+                "hostnetwork-v2"
+            } else {
+                "nonroot-v2"
+            }
+        };
+        for constraints in ["privileged", "hostnetwork-v2", "nonroot-v2"] {
+            let request = Request {
+                group: "security.openshift.io",
+                resource: "securitycontextconstraints",
+                name: constraints,
+                verb: "use",
+            };
+            assert_eq!(
+                may(account, &request),
+                constraints == needed,
+                "{account} and {constraints}"
+            );
+        }
+    }
+    assert_eq!(seen, 4);
+}

@@ -1,0 +1,118 @@
+//! What the operator makes of another implementation's workloads that bear its operands' names.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Running, eventually};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Namespace, PodSpec};
+use kube::Api;
+use kube::api::PostParams;
+use mco_operator::{Options, Workloads};
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "openshift-machine-config-operator";
+
+/// A workload as the Go implementation leaves it.
+fn theirs(name: &str, extra: &Value) -> Value {
+    let mut spec = json!({
+        "selector": {"matchLabels": {"k8s-app": name}},
+        "template": {
+            "metadata": {"labels": {"k8s-app": name}},
+            "spec": {
+                "nodeSelector": {"node-role.kubernetes.io/master": ""},
+                "containers": [
+                    {"name": name, "image": "theirs", "command": ["/usr/bin/theirs"], "args": ["start"],
+                     "volumeMounts": [{"name": "theirs", "mountPath": "/theirs"}]},
+                    {"name": "kube-rbac-proxy", "image": "proxy", "ports": [{"containerPort": 9001}]},
+                ],
+                "volumes": [{"name": "theirs", "secret": {"secretName": "theirs"}}],
+            },
+        },
+    });
+    if let (Some(spec), Some(extra)) = (spec.as_object_mut(), extra.as_object()) {
+        spec.extend(extra.clone());
+    }
+    let metadata = json!({"name": name, "namespace": NAMESPACE, "annotations": {"example.com/mine": "kept"}});
+    json!({"metadata": metadata, "spec": spec})
+}
+
+fn is_ours(pod: &PodSpec, name: &str) {
+    let containers: Vec<&str> = pod.containers.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(containers, [name]);
+    let container = &pod.containers[0];
+    assert_eq!(
+        container.command.as_deref(),
+        Some(&["/usr/bin/mco".to_owned()][..])
+    );
+    let volumes = pod.volumes.iter().flatten();
+    assert!(!volumes.into_iter().any(|volume| volume.name == "theirs"));
+    let mounts = container.volume_mounts.iter().flatten();
+    assert!(!mounts.into_iter().any(|mount| mount.name == "theirs"));
+    let selector = pod.node_selector.clone().unwrap_or_default();
+    assert!(!selector.contains_key("node-role.kubernetes.io/master"));
+}
+
+#[tokio::test]
+async fn another_implementations_workloads_become_ours_and_nothing_of_theirs_is_left() {
+    let options = Options {
+        workloads: Workloads::Deployed,
+        image: "localhost/mco:test".to_owned(),
+        ..Options::new("0.1.0")
+    };
+    let running = Running::behind(options, async |client| {
+        let namespace = json!({"metadata": {"name": NAMESPACE}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+        let deployment = theirs("machine-config-controller", &json!({"replicas": 1}));
+        let deployment: Deployment = serde_json::from_value(deployment).unwrap();
+        deployments
+            .create(&PostParams::default(), &deployment)
+            .await
+            .unwrap();
+        let sets: Api<DaemonSet> = Api::namespaced(client.clone(), NAMESPACE);
+        let set: DaemonSet = serde_json::from_value(theirs(
+            "machine-config-server",
+            &json!({"updateStrategy": {"type": "OnDelete"}}),
+        ))
+        .unwrap();
+        sets.create(&PostParams::default(), &set).await.unwrap();
+        client
+    })
+    .await;
+
+    let deployments: Api<Deployment> = Api::namespaced(running.client(), NAMESPACE);
+    let controller = eventually("the controller", || async {
+        let found = deployments.get("machine-config-controller").await.unwrap();
+        let spec = found.spec.clone()?.template.spec?;
+        let image = spec.containers.first()?.image.clone();
+        (image.as_deref() == Some("localhost/mco:test")).then_some((found, spec))
+    })
+    .await;
+    is_ours(&controller.1, "machine-config-controller");
+    let annotations = controller.0.metadata.annotations.unwrap();
+    assert_eq!(
+        annotations["example.com/mine"], "kept",
+        "beside what runs, all stays"
+    );
+    let sets: Api<DaemonSet> = Api::namespaced(running.client(), NAMESPACE);
+    let servers = eventually("the servers", || async {
+        let pod = sets
+            .get("machine-config-server")
+            .await
+            .unwrap()
+            .spec?
+            .template
+            .spec?;
+        let image = pod.containers.first()?.image.clone();
+        (image.as_deref() == Some("localhost/mco:test")).then_some(pod)
+    })
+    .await;
+    is_ours(&servers, "machine-config-server");
+    running.stop().await;
+}

@@ -1,0 +1,155 @@
+//! What the operator does while it cannot read what it makes things from: it leaves them as they are and says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Running, eventually};
+use http::{Request, Response, StatusCode};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client};
+use mco_api::ControllerConfig;
+use mco_api::foreign::cluster_operator::ClusterOperator;
+use mco_operator::{Options, Workloads};
+use serde_json::json;
+
+const NAMESPACE: &str = "openshift-machine-config-operator";
+const URL: &str = "https://api.example.com:6443";
+
+/// The API as somebody sees it who cannot read how machines reach it, as long as `hidden` says so.
+fn veiled(client: Client, hidden: Arc<AtomicBool>) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, hidden) = (client.clone(), Arc::clone(&hidden));
+        async move {
+            let is_asked = request.uri().path().ends_with("/configmaps/cluster-info");
+            if !is_asked || !hidden.load(Ordering::Acquire) {
+                return client.send(request).await;
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                "message": "nobody may read this now",
+            });
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            Ok(response)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// What kubeadm publishes.
+async fn publish(client: &Client) {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config",
+        "clusters": [{"name": "", "cluster": {"server": URL}}],
+    });
+    let map: ConfigMap = serde_json::from_value(json!({
+        "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+        "data": {"kubeconfig": kubeconfig.to_string()},
+    }))
+    .unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
+    maps.create(&PostParams::default(), &map).await.unwrap();
+}
+
+async fn start(hidden: &Arc<AtomicBool>) -> Running {
+    let options = Options {
+        workloads: Workloads::Deployed,
+        image: "localhost/mco:test".to_owned(),
+        ..Options::new("0.1.0")
+    };
+    Running::behind(options, async |client| {
+        publish(&client).await;
+        veiled(client, Arc::clone(hidden))
+    })
+    .await
+}
+
+async fn daemon_set(running: &Running, name: &str) -> Option<DaemonSet> {
+    let sets: Api<DaemonSet> = Api::namespaced(running.client(), NAMESPACE);
+    sets.get_opt(name).await.unwrap()
+}
+
+/// What the servers are told: arguments and environment.
+async fn servers(running: &Running) -> Option<(Vec<String>, bool)> {
+    let found = daemon_set(running, "machine-config-server").await?;
+    let container = found.spec?.template.spec?.containers.into_iter().next()?;
+    Some((container.args?, container.env.is_some()))
+}
+
+/// The reason of the ClusterOperator's trouble, if what cannot be read is part of it.
+async fn complaint(running: &Running) -> Option<String> {
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let found = operators.get_opt("machine-config").await.unwrap()?;
+    let conditions = found.status?.conditions;
+    let found = conditions.into_iter().find(|one| one.type_ == "Degraded")?;
+    (found.status == "True" && found.message.contains("kube-public/cluster-info")).then_some(found.reason)
+}
+
+#[tokio::test]
+async fn one_failed_read_does_not_send_new_machines_elsewhere() {
+    let hidden = Arc::new(AtomicBool::new(false));
+    let running = start(&hidden).await;
+    let address = format!("--apiserver-url={URL}");
+    eventually("the servers", || async {
+        let (arguments, _) = servers(&running).await?;
+        arguments.contains(&address).then_some(())
+    })
+    .await;
+
+    hidden.store(true, Ordering::Release);
+    let settings = running.settings().await;
+    let louder = json!({"spec": {"logLevel": "Trace"}});
+    settings
+        .patch("cluster", &PatchParams::default(), &Patch::Merge(louder))
+        .await
+        .unwrap();
+    let (arguments, _) = eventually("servers that are told something new", || async {
+        servers(&running).await.filter(|(_, is_told)| *is_told)
+    })
+    .await;
+    assert!(arguments.contains(&address), "{arguments:?}");
+    let reason = eventually("the reason", || complaint(&running)).await;
+    assert_eq!(reason, "RenderConfigFailed");
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    let config = configs.get("machine-config-controller").await.unwrap();
+    let status = config.spec.infra.unwrap().status.unwrap();
+    assert_eq!(status.api_server_internal_uri, URL);
+
+    hidden.store(false, Ordering::Release);
+    eventually("an operator that no longer complains", || async {
+        complaint(&running).await.is_none().then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_made_from_unknown_facts_waits_and_nothing_else_does() {
+    let hidden = Arc::new(AtomicBool::new(true));
+    let running = start(&hidden).await;
+    eventually("the daemons", || daemon_set(&running, "machine-config-daemon")).await;
+    eventually("the reason", || complaint(&running)).await;
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    assert!(servers(&running).await.is_none(), "nobody knows their address");
+    assert!(
+        configs
+            .get_opt("machine-config-controller")
+            .await
+            .unwrap()
+            .is_none()
+    );
+
+    hidden.store(false, Ordering::Release);
+    let (arguments, _) = eventually("the servers", || servers(&running)).await;
+    assert!(
+        arguments.contains(&format!("--apiserver-url={URL}")),
+        "{arguments:?}"
+    );
+    running.stop().await;
+}
