@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use mco_daemon::agent::Options;
+use mco_serve_metrics::Door;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -54,6 +55,28 @@ async fn endpoints_tell_of_life_readiness_and_state() {
         TcpStream::connect(address).await.is_err(),
         "nobody listens any more"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whether_a_daemon_lives_is_told_while_its_metrics_are_guarded_and_its_certificate_has_not_come() {
+    let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
+    let mut world = World::installed(&first).await;
+    let address = free_address().await;
+    let (certificate, key) = (world.path("/not-yet/tls.crt"), world.path("/not-yet/tls.key"));
+    world.start_daemon_with(Options {
+        listen: Some(address),
+        door: Door::with_files(&certificate, &key, world.client()).unwrap(),
+        ..Options::default()
+    });
+    world.until_done(&first).await;
+    for path in ["/livez", "/readyz", "/healthz"] {
+        let answer = get(address, path).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+    }
+    let answer = get(address, "/metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(!answer.contains("mcd_"), "{answer}");
+    world.stop_daemon().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
