@@ -62,9 +62,22 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         Err(Failure::Writing(problem)) if problem.class() == Class::Conflict => return after(attempt),
         Err(Failure::Writing(problem)) => Some(problem.to_string()),
     };
+    learn_problem(&cluster, &attempt, why.as_ref());
     let outcome = why.as_deref().map_or(Outcome::Completed, Outcome::Failed);
     report(&cluster, &config, outcome).await?;
     after(attempt)
+}
+
+/// Renders that wait for the base configuration need not wait for one that does not come.
+fn learn_problem(cluster: &Cluster, attempt: &Result<(), Failure>, why: Option<&String>) {
+    let problem = match attempt {
+        Ok(()) | Err(Failure::Writing(_)) => None,
+        Err(Failure::Inputs(_) | Failure::Cluster(_)) => why.cloned(),
+    };
+    let is_known = std::mem::replace(&mut *cluster.base_problem.write(), problem.clone()) == problem;
+    if problem.is_some() && !is_known {
+        cluster.wake_all_renders();
+    }
 }
 
 enum Failure {

@@ -15,3 +15,4 @@ mod pinned_images;
 mod rollout;
 mod scrape;
 mod story;
+mod targets;
