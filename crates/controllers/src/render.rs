@@ -27,6 +27,8 @@ use crate::cluster::{Cluster, SOURCES_POLL};
 use crate::contents::Content;
 use crate::error::{Error, is_already_there};
 use crate::events::Reporter;
+use crate::foundation::Foundation;
+use crate::owned::Share;
 use crate::queue::Again;
 use crate::renders::{Missing, Outcome};
 use crate::target;
@@ -126,35 +128,54 @@ struct Inputs {
     version: String,
 }
 
+/// What all pools have in common.
+struct Base {
+    controller_config: Arc<ControllerConfig>,
+    foundation: Arc<Foundation>,
+    /// Whatever generators make of it.
+    own: Share,
+}
+
+/// The base, once all of it is of the present ControllerConfig; until then, what a render has to do.
+fn base(cluster: &Cluster) -> Result<Base, Gathered> {
+    let wait = |why: &str| Gathered::Wait(why.to_owned());
+    let controller_config = cluster
+        .controller_config()
+        .ok_or_else(|| wait("the operator has not written the ControllerConfig yet"))?;
+    skew::check_controller_config(&controller_config, cluster.options.versions())
+        .map_err(|other_version| Gathered::Stuck(other_version.to_string()))?;
+    let generation = |config: &ControllerConfig| config.metadata.generation;
+    let foundation = cluster
+        .foundation()
+        .filter(|made| generation(&made.controller_config) == generation(&controller_config))
+        .ok_or_else(|| match cluster.base_problem.read().as_ref() {
+            Some(problem) => Gathered::Stuck(format!("the base configuration cannot be made: {problem}")),
+            None => wait("the base configuration is being made"),
+        })?;
+    let own = cluster
+        .owned
+        .whole(&foundation)
+        .ok_or_else(|| wait("the generated configuration is being made"))?;
+    Ok(Base {
+        controller_config,
+        foundation,
+        own,
+    })
+}
+
 async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gathered, Error> {
-    let wait = |why: &str| Ok(Gathered::Wait(why.to_owned()));
-    let stuck = |why: &SkewError| Ok(Gathered::Stuck(why.to_string()));
     let selector = match pools::config_selector(pool) {
         Ok(selector) => selector,
         Err(SelectError::SelectsEverything { .. }) => return Ok(Gathered::SelectsEverything),
         Err(problem) => return Ok(Gathered::Failed(problem.to_string())),
     };
-    let Some(controller_config) = cluster.controller_config() else {
-        return wait("the operator has not written the ControllerConfig yet");
-    };
-    let versions = cluster.options.versions();
-    if let Err(other_version) = skew::check_controller_config(&controller_config, versions) {
-        return stuck(&other_version);
-    }
-    let generation = |config: &ControllerConfig| config.metadata.generation;
-    let foundation = cluster
-        .foundation()
-        .filter(|made| generation(&made.controller_config) == generation(&controller_config));
-    let Some(foundation) = foundation else {
-        return match cluster.base_problem.read().as_ref() {
-            Some(problem) => Ok(Gathered::Stuck(format!(
-                "the base configuration cannot be made: {problem}"
-            ))),
-            None => wait("the base configuration is being made"),
-        };
-    };
-    let Some(own) = cluster.owned.whole(&foundation) else {
-        return wait("the generated configuration is being made");
+    let Base {
+        controller_config,
+        foundation,
+        own,
+    } = match base(cluster) {
+        Ok(base) => base,
+        Err(instead) => return Ok(instead),
     };
     let mut sources: Vec<Arc<MachineConfig>> = own
         .values()
@@ -193,10 +214,10 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     }
     let ours = sources
         .iter()
-        .try_for_each(|config| skew::check_machine_config(config, versions));
+        .try_for_each(|config| skew::check_machine_config(config, cluster.options.versions()));
     let streams = match ours.and_then(|()| streams(cluster, &foundation.feature_gates)) {
         Ok(streams) => streams,
-        Err(other_version) => return stuck(&other_version),
+        Err(other_version) => return Ok(Gathered::Stuck(other_version.to_string())),
     };
     sources.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     let settings = cluster.machine_configurations.get(names::SINGLETON);
@@ -225,9 +246,11 @@ fn streams(cluster: &Cluster, gates: &FeatureGates) -> Result<Streams, SkewError
     Ok(streams)
 }
 
-/// The config that the pool's machines go to now; none before the first render and when it was deleted.
+/// The config that the pool's machines go to now, whatever somebody has written into the pool; none before the first
+/// render and when it was deleted.
 async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<MachineConfig>, Error> {
-    let name = pool.target_name();
+    let given = cluster.renders.given(name_of(&pool.metadata));
+    let name = given.as_ref().unwrap_or(&pool.spec.configuration).name();
     if name.is_empty() || cluster.config_metadata.get(name).is_none() {
         return Ok(None);
     }
