@@ -56,6 +56,8 @@ pub(crate) struct Cluster {
     pub renders: Renders,
     pub pinned: Outcomes,
     pub foundation: RwLock<Option<Arc<Foundation>>>,
+    /// Why the base configuration could not be made the last time.
+    pub base_problem: RwLock<Option<String>>,
 
     pub pools: Mirror<MachineConfigPool>,
     pub nodes: Mirror<Node>,
@@ -179,6 +181,7 @@ impl Cluster {
                 renders: Renders::default(),
                 pinned: Outcomes::default(),
                 foundation: RwLock::default(),
+                base_problem: RwLock::default(),
                 pools: telling(this, trim::nothing, wiring::pool),
                 nodes: telling(this, trim::node, wiring::node),
                 config_metadata: telling(this, trim::nothing, wiring::config),

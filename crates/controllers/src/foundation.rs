@@ -20,7 +20,7 @@ use tracing::{error, info};
 
 use crate::certificates;
 use crate::cluster::{Cluster, WHOLE};
-use crate::error::{Error, is_not_found};
+use crate::error::{Class, Error, is_not_found};
 use crate::owned;
 use crate::queue::Again;
 
@@ -47,33 +47,36 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::OnChange);
     }
     let config = begin(&cluster, config).await?;
-    let made = make(&cluster, &config).await;
-    let outcome = match &made {
-        Ok(_) => Outcome::Completed,
+    let attempt = match make(&cluster, &config).await {
+        Ok(foundation) => lay(&cluster, &foundation).await.map_err(Failure::Writing),
+        Err(failure) => Err(failure),
+    };
+    let why = match &attempt {
+        Ok(()) => None,
         Err(Failure::Inputs(why)) => {
             error!("the base configuration cannot be made: {why}");
-            Outcome::Failed(why)
+            Some(why.clone())
         }
-        Err(Failure::Cluster(_)) => Outcome::Failed("the API server does not answer"),
+        Err(Failure::Cluster(_)) => Some("the API server does not answer".to_owned()),
+        // Somebody was faster, which is no failure; the next look is soon.
+        Err(Failure::Writing(problem)) if problem.class() == Class::Conflict => return after(attempt),
+        Err(Failure::Writing(problem)) => Some(problem.to_string()),
     };
-    if let Ok(foundation) = &made {
-        let share = owned::share(foundation.templates.iter().map(|config| config.generated.clone()));
-        owned::publish(&cluster, Generator::Templates, share, foundation).await?;
-        *cluster.foundation.write() = Some(Arc::clone(foundation));
-        for queue in [
-            &cluster.queues.kubelet,
-            &cluster.queues.runtime,
-            &cluster.queues.registries,
-            &cluster.queues.credential_providers,
-            &cluster.queues.os_streams,
-        ] {
-            queue.wake(WHOLE);
-        }
-    }
+    learn_problem(&cluster, &attempt, why.as_ref());
+    let outcome = why.as_deref().map_or(Outcome::Completed, Outcome::Failed);
     report(&cluster, &config, outcome).await?;
-    match made {
-        Err(Failure::Cluster(problem)) => Err(problem),
-        _ => Ok(Again::OnChange),
+    after(attempt)
+}
+
+/// Renders that wait for the base configuration need not wait for one that does not come.
+fn learn_problem(cluster: &Cluster, attempt: &Result<(), Failure>, why: Option<&String>) {
+    let problem = match attempt {
+        Ok(()) | Err(Failure::Writing(_)) => None,
+        Err(Failure::Inputs(_) | Failure::Cluster(_)) => why.cloned(),
+    };
+    let is_known = std::mem::replace(&mut *cluster.base_problem.write(), problem.clone()) == problem;
+    if problem.is_some() && !is_known {
+        cluster.wake_all_renders();
     }
 }
 
@@ -81,6 +84,33 @@ enum Failure {
     /// Somebody has to change something.
     Inputs(String),
     Cluster(Error),
+    Writing(Error),
+}
+
+/// What only somebody's change can repair is not tried again without one.
+fn after(attempt: Result<(), Failure>) -> Result<Again, Error> {
+    match attempt {
+        Ok(()) | Err(Failure::Inputs(_)) => Ok(Again::OnChange),
+        Err(Failure::Cluster(problem) | Failure::Writing(problem)) => Err(problem),
+    }
+}
+
+/// Writes the base configuration and lets the other generators build on it. They need not wait for what cannot be
+/// written: renders take it from us.
+async fn lay(cluster: &Cluster, foundation: &Arc<Foundation>) -> Result<(), Error> {
+    let share = owned::share(foundation.templates.iter().map(|config| config.generated.clone()));
+    let written = owned::publish(cluster, Generator::Templates, share, foundation).await;
+    *cluster.foundation.write() = Some(Arc::clone(foundation));
+    for queue in [
+        &cluster.queues.kubelet,
+        &cluster.queues.runtime,
+        &cluster.queues.registries,
+        &cluster.queues.credential_providers,
+        &cluster.queues.os_streams,
+    ] {
+        queue.wake(WHOLE);
+    }
+    written
 }
 
 async fn make(cluster: &Cluster, config: &Arc<ControllerConfig>) -> Result<Arc<Foundation>, Failure> {

@@ -32,6 +32,7 @@ mod renders;
 mod rollout;
 mod run;
 mod runtime_config;
+mod target;
 mod trim;
 mod user_configs;
 mod wiring;

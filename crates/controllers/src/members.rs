@@ -63,28 +63,24 @@ impl Default for Members {
 }
 
 impl Members {
-    /// A node came or changed. Returns where it was and where it is.
-    pub fn place(&self, node: &Node) -> (Home, Home) {
-        self.state.write().place(node)
-    }
-
-    /// A node is gone. Returns where it was.
-    pub fn remove(&self, name: &str) -> Home {
+    /// A node came, changed or went. It is asked for when no other can be placed meanwhile, so that of two who tell at
+    /// once the later never leaves the older state. Returns where it was and where it is.
+    pub fn place(&self, name: &str, node: impl FnOnce() -> Option<Arc<Node>>) -> (Home, Home) {
         let mut state = self.state.write();
-        let home = state.homes.remove(name).unwrap_or_default();
-        state.leave(name, &home);
-        home
+        match node() {
+            Some(node) => state.place(&node),
+            None => (state.remove(name), Home::default()),
+        }
     }
 
-    /// The pools' selectors changed. The nodes are asked for when no other can be placed meanwhile, so that an older
-    /// state never overwrites a newer one.
-    pub fn rebuild<'a>(
+    /// The pools' selectors changed. Pools and nodes are asked for when nobody else can place any.
+    pub fn rebuild(
         &self,
-        pools: impl IntoIterator<Item = &'a MachineConfigPool>,
+        pools: impl FnOnce() -> Vec<Arc<MachineConfigPool>>,
         nodes: impl FnOnce() -> Vec<Arc<Node>>,
     ) -> Moves {
         let mut state = self.state.write();
-        state.selectors = NodePools::new(pools);
+        state.selectors = NodePools::new(pools().iter().map(Arc::as_ref));
         for (pool, problem) in state.selectors.unreadable() {
             warn!(
                 pool,
@@ -143,6 +139,12 @@ impl State {
         (old, new)
     }
 
+    fn remove(&mut self, name: &str) -> Home {
+        let home = self.homes.remove(name).unwrap_or_default();
+        self.leave(name, &home);
+        home
+    }
+
     fn leave(&mut self, name: &str, home: &Home) {
         if let Some(members) = home.pool.as_ref().and_then(|pool| self.members.get_mut(pool)) {
             members.remove(name);
@@ -172,15 +174,25 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
     }
 
+    fn place(members: &Members, node: &Node) -> (Home, Home) {
+        let name = node.metadata.name.as_deref().unwrap();
+        members.place(name, || Some(Arc::new(node.clone())))
+    }
+
+    fn rebuild(members: &Members, pools: &[MachineConfigPool], nodes: &[Node]) -> Moves {
+        let pools = || pools.iter().cloned().map(Arc::new).collect();
+        members.rebuild(pools, || nodes.iter().cloned().map(Arc::new).collect())
+    }
+
     #[test]
     fn nodes_move_between_pools_by_their_labels_and_by_the_pools_selectors() {
         let members = Members::default();
         let pools = [pool("worker", "worker"), pool("infra", "infra")];
-        members.rebuild(&pools, Vec::new);
-        members.place(&node("a", &["worker"]));
-        members.place(&node("b", &["worker"]));
+        rebuild(&members, &pools, &[]);
+        place(&members, &node("a", &["worker"]));
+        place(&members, &node("b", &["worker"]));
         assert_eq!(members.of("worker"), ["a", "b"]);
-        let (old, new) = members.place(&node("b", &["worker", "infra"]));
+        let (old, new) = place(&members, &node("b", &["worker", "infra"]));
         assert_eq!(
             (old.pool.as_deref(), new.pool.as_deref()),
             (Some("worker"), Some("infra"))
@@ -191,10 +203,10 @@ mod tests {
         );
         let moved = [pool("worker", "worker"), pool("infra", "other")];
         let nodes = [node("a", &["worker"]), node("b", &["worker", "infra"])];
-        let affected = members.rebuild(&moved, || nodes.map(Arc::new).to_vec());
+        let affected = rebuild(&members, &moved, &nodes);
         assert_eq!(affected.pools, ["infra".to_owned(), "worker".to_owned()].into());
         assert_eq!(members.of("worker"), ["a", "b"]);
-        assert_eq!(members.remove("a").pool.as_deref(), Some("worker"));
+        assert_eq!(members.place("a", || None).0.pool.as_deref(), Some("worker"));
         assert_eq!(members.of("worker"), ["b"]);
         assert_eq!(members.home("a"), Home::default());
     }
@@ -203,9 +215,9 @@ mod tests {
     fn a_node_that_several_pools_want_is_told_once_per_dispute() {
         let members = Members::default();
         let pools = [pool("infra", "infra"), pool("gpu", "gpu")];
-        members.rebuild(&pools, Vec::new);
+        rebuild(&members, &pools, &[]);
         let news = |node: &Node| {
-            let (old, new) = members.place(node);
+            let (old, new) = place(&members, node);
             new.dispute_since(&old, "a")
                 .map(|contested| contested.to_string())
         };
@@ -216,7 +228,7 @@ mod tests {
         assert_eq!(news(&node("a", &["infra"])), None);
         assert_eq!(members.of("infra"), ["a"]);
         let other = [pool("infra", "infra"), pool("gpu", "infra")];
-        let moves = members.rebuild(&other, || vec![Arc::new(node("a", &["infra"]))]);
+        let moves = rebuild(&members, &other, &[node("a", &["infra"])]);
         assert_eq!(moves.contested.len(), 1, "{moves:?}");
         assert_eq!(moves.pools, ["infra".to_owned()].into());
     }

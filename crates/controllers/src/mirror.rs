@@ -3,7 +3,7 @@
 //! The copy also takes in what our own writes answered, so that a decision never rests on a state from before the last
 //! write. It decides nothing; who is told about which change is the business of [`crate::wiring`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -31,16 +31,22 @@ impl<'a, K> Change<'a, K> {
 type Tell<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 
 pub(crate) struct Mirror<K> {
-    objects: RwLock<HashMap<String, Arc<K>>>,
+    state: RwLock<State<K>>,
     ready: watch::Sender<bool>,
     trim: fn(&mut K),
     tell: Tell<K>,
 }
 
+struct State<K> {
+    objects: HashMap<String, Arc<K>>,
+    /// While a list arrives: what our own writes answered since it began, which it may not know yet.
+    learned: Option<HashSet<String>>,
+}
+
 impl<K> Debug for Mirror<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mirror")
-            .field("objects", &self.objects.read().len())
+            .field("objects", &self.state.read().objects.len())
             .field("ready", &*self.ready.borrow())
             .finish_non_exhaustive()
     }
@@ -53,7 +59,10 @@ where
     /// `trim` takes away what nobody reads, before it is kept. `tell` hears of every change.
     pub fn new(trim: fn(&mut K), tell: impl Fn(&Change<'_, K>) + Send + Sync + 'static) -> Self {
         Self {
-            objects: RwLock::default(),
+            state: RwLock::new(State {
+                objects: HashMap::new(),
+                learned: None,
+            }),
             ready: watch::Sender::new(false),
             trim,
             tell: Box::new(tell),
@@ -61,12 +70,12 @@ where
     }
 
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
-        self.objects.read().get(key).cloned()
+        self.state.read().objects.get(key).cloned()
     }
 
     /// All objects, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.objects.read().values().cloned().collect()
+        self.state.read().objects.values().cloned().collect()
     }
 
     /// Copies of all objects, by name.
@@ -77,7 +86,7 @@ where
     }
 
     pub fn len(&self) -> usize {
-        self.objects.read().len()
+        self.state.read().objects.len()
     }
 
     pub async fn wait_until_ready(&self) {
@@ -98,7 +107,10 @@ where
         let mut arriving = Vec::new();
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => arriving.clear(),
+                Ok(Event::Init) => {
+                    arriving.clear();
+                    self.state.write().learned = Some(HashSet::new());
+                }
                 Ok(Event::InitApply(object)) => arriving.push(self.trimmed(object)),
                 Ok(Event::InitDone) => self.replace(std::mem::take(&mut arriving)),
                 Ok(Event::Apply(object)) => self.put(object, Origin::Watch),
@@ -123,13 +135,16 @@ where
         let object = Arc::new(self.trimmed(object));
         let key = key_of(object.as_ref());
         let old = {
-            let mut objects = self.objects.write();
-            let old = objects.get(&key).cloned();
+            let mut state = self.state.write();
+            let old = state.objects.get(&key).cloned();
             match &old {
                 Some(old) if !is_newer(object.as_ref(), old.as_ref()) => return,
                 None if origin == Origin::OwnWrite => return,
-                _ => objects.insert(key, Arc::clone(&object)),
+                _ => state.objects.insert(key.clone(), Arc::clone(&object)),
             };
+            if let Some(learned) = state.learned.as_mut().filter(|_| origin == Origin::OwnWrite) {
+                learned.insert(key);
+            }
             old
         };
         (self.tell)(&Change {
@@ -140,7 +155,7 @@ where
 
     fn remove(&self, object: &K) {
         let key = key_of(object);
-        let old = self.objects.write().remove(&key);
+        let old = self.state.write().objects.remove(&key);
         if let Some(old) = &old {
             (self.tell)(&Change {
                 old: Some(old),
@@ -149,22 +164,27 @@ where
         }
     }
 
-    /// Takes a complete list in place of what is known, and tells about the difference.
+    /// Takes a complete list in place of what is known, and tells about the difference. The list wins even over what seems
+    /// to be later: an API server that was restored from a backup counts from there again. Only what was learned while it
+    /// arrived may really be later.
     fn replace(&self, listed: Vec<K>) {
         let mut listed: HashMap<String, Arc<K>> = listed
             .into_iter()
             .map(|object| (key_of(&object), Arc::new(object)))
             .collect();
         let before = {
-            let mut objects = self.objects.write();
-            for (key, known) in objects.iter() {
-                if let Some(object) = listed.get_mut(key)
-                    && !is_newer(object.as_ref(), known.as_ref())
-                {
+            let mut state = self.state.write();
+            let learned = state.learned.take().unwrap_or_default();
+            for (key, known) in &state.objects {
+                let Some(object) = listed.get_mut(key) else {
+                    continue;
+                };
+                let is_same = object.meta().resource_version == known.meta().resource_version;
+                if is_same || (learned.contains(key) && !is_newer(object.as_ref(), known.as_ref())) {
                     *object = Arc::clone(known);
                 }
             }
-            std::mem::replace(&mut *objects, listed.clone())
+            std::mem::replace(&mut state.objects, listed.clone())
         };
         for (key, new) in &listed {
             let old = before.get(key);
@@ -318,6 +338,51 @@ mod tests {
         assert_eq!(told, ["b 1>2", "c 1>-", "d ->2"]);
         assert_eq!(mirror.len(), 3);
     }
+
+    #[tokio::test]
+    async fn after_a_restore_the_list_counts_and_not_the_future_that_is_gone() {
+        let (mirror, told) = mirror();
+        let events = [Ok(Event::Apply(node("a", 50))), Ok(Event::Apply(node("b", 3)))];
+        mirror.follow(futures::stream::iter(events)).await;
+        mirror.learn(node("b", 60));
+        told.lock().clear();
+        let events = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(node("a", 7))),
+            Ok(Event::InitApply(node("b", 3))),
+            Ok(Event::InitDone),
+            Ok(Event::Apply(node("a", 8))),
+        ];
+        mirror.follow(futures::stream::iter(events)).await;
+        let mut told = told.lock().clone();
+        told.sort();
+        assert_eq!(told, ["a 50>7", "a 7>8", "b 60>3"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_written_while_a_list_arrived_is_not_taken_back_by_it() {
+        let (mirror, told) = mirror();
+        let first = [Ok(Event::Apply(node("a", 1))), Ok(Event::Apply(node("b", 1)))];
+        mirror.follow(futures::stream::iter(first)).await;
+        told.lock().clear();
+        let events = futures::stream::iter(0..4).map(|step| {
+            Ok(match step {
+                0 => Event::Init,
+                1 => Event::InitApply(node("a", 4)),
+                2 => {
+                    mirror.learn(node("a", 5));
+                    mirror.learn(node("b", 2));
+                    Event::InitApply(node("b", 6))
+                }
+                _ => Event::InitDone,
+            })
+        });
+        mirror.follow(events).await;
+        let mut told = told.lock().clone();
+        told.sort();
+        assert_eq!(told, ["a 1>5", "b 1>2", "b 2>6"]);
+    }
+
     #[tokio::test]
     async fn nobody_may_decide_before_everything_was_told() {
         let ready: Arc<Mutex<Option<watch::Receiver<bool>>>> = Arc::default();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Patch, PostParams};
+use kube::api::PostParams;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::{annotations, events, finalizers, names};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -20,7 +20,6 @@ use mco_core::runtime_check;
 use mco_core::skew::{self, SkewError};
 use mco_core::transition;
 use mco_core::validate::{self, CheckedConfig};
-use serde_json::json;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
@@ -28,12 +27,13 @@ use crate::cluster::{Cluster, SOURCES_POLL};
 use crate::contents::Content;
 use crate::error::{Error, is_already_there};
 use crate::events::Reporter;
-use crate::patches;
+use crate::foundation::Foundation;
+use crate::owned::Share;
 use crate::queue::Again;
 use crate::renders::{Missing, Outcome};
+use crate::target;
 use crate::user_configs::name_of;
 
-const MANAGER: &str = "machine-config-controller-render";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 
 /// Renders the pool and points it at the result.
@@ -47,6 +47,11 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             tell(&cluster, &name, &Outcome::Waiting(why));
             return Ok(Again::NotYet(None));
         }
+        Gathered::Stuck(why) => {
+            target::stand_by(&cluster, &pool).await?;
+            tell(&cluster, &name, &Outcome::Waiting(why));
+            return Ok(Again::NotYet(None));
+        }
         // It comes in a moment, and may turn out to be the same, which wakes nobody.
         Gathered::Fetching => return Ok(Again::NotYet(Some(SOURCES_POLL))),
         Gathered::SelectsEverything => {
@@ -54,6 +59,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
                 "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
             let event = Event::warning(events::rollout::SELECTING_ALL, message.to_owned());
             cluster.events.tell(Reporter::Render, pool.as_ref(), event);
+            target::stand_by(&cluster, &pool).await?;
             return Ok(Again::OnChange);
         }
         Gathered::Failed(why) => Outcome::Failed(why),
@@ -67,7 +73,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
                         .options
                         .metrics
                         .rendered(&name, overridden, started.elapsed());
-                    publish(&cluster, &pool, &rendered).await?;
+                    if let Err(problem) = publish(&cluster, &pool, &rendered).await {
+                        target::stand_by(&cluster, &pool).await?;
+                        return Err(problem);
+                    }
                     Outcome::Rendered
                 }
                 Ok(Err(why)) => Outcome::Failed(why),
@@ -75,6 +84,9 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             }
         }
     };
+    if matches!(outcome, Outcome::Failed(_)) {
+        target::stand_by(&cluster, &pool).await?;
+    }
     tell(&cluster, &name, &outcome);
     Ok(Again::OnChange)
 }
@@ -93,8 +105,10 @@ fn tell(cluster: &Cluster, pool: &str, outcome: &Outcome) {
 
 enum Gathered {
     Inputs(Box<Inputs>),
-    /// Something has to happen first, and will wake this pool.
+    /// Something happens first, in a moment, and will wake this pool.
     Wait(String),
+    /// Somebody has to do something first, perhaps not soon.
+    Stuck(String),
     Failed(String),
     SelectsEverything,
     /// A source has changed and is on its way.
@@ -114,28 +128,54 @@ struct Inputs {
     version: String,
 }
 
+/// What all pools have in common.
+struct Base {
+    controller_config: Arc<ControllerConfig>,
+    foundation: Arc<Foundation>,
+    /// Whatever generators make of it.
+    own: Share,
+}
+
+/// The base, once all of it is of the present ControllerConfig; until then, what a render has to do.
+fn base(cluster: &Cluster) -> Result<Base, Gathered> {
+    let wait = |why: &str| Gathered::Wait(why.to_owned());
+    let controller_config = cluster
+        .controller_config()
+        .ok_or_else(|| wait("the operator has not written the ControllerConfig yet"))?;
+    skew::check_controller_config(&controller_config, cluster.options.versions())
+        .map_err(|other_version| Gathered::Stuck(other_version.to_string()))?;
+    let generation = |config: &ControllerConfig| config.metadata.generation;
+    let foundation = cluster
+        .foundation()
+        .filter(|made| generation(&made.controller_config) == generation(&controller_config))
+        .ok_or_else(|| match cluster.base_problem.read().as_ref() {
+            Some(problem) => Gathered::Stuck(format!("the base configuration cannot be made: {problem}")),
+            None => wait("the base configuration is being made"),
+        })?;
+    let own = cluster
+        .owned
+        .whole(&foundation)
+        .ok_or_else(|| wait("the generated configuration is being made"))?;
+    Ok(Base {
+        controller_config,
+        foundation,
+        own,
+    })
+}
+
 async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gathered, Error> {
-    let wait = |why: &dyn ToString| Ok(Gathered::Wait(why.to_string()));
     let selector = match pools::config_selector(pool) {
         Ok(selector) => selector,
         Err(SelectError::SelectsEverything { .. }) => return Ok(Gathered::SelectsEverything),
         Err(problem) => return Ok(Gathered::Failed(problem.to_string())),
     };
-    let Some(controller_config) = cluster.controller_config() else {
-        return wait(&"the operator has not written the ControllerConfig yet");
-    };
-    let versions = cluster.options.versions();
-    if let Err(other_version) = skew::check_controller_config(&controller_config, versions) {
-        return wait(&other_version);
-    }
-    let Some(foundation) = cluster.foundation() else {
-        return wait(&"the base configuration has not been made yet");
-    };
-    if foundation.controller_config.metadata.generation != controller_config.metadata.generation {
-        return wait(&"the base configuration is being made again");
-    }
-    let Some(own) = cluster.owned.whole(&foundation) else {
-        return wait(&"the generated configuration is being made");
+    let Base {
+        controller_config,
+        foundation,
+        own,
+    } = match base(cluster) {
+        Ok(base) => base,
+        Err(instead) => return Ok(instead),
     };
     let mut sources: Vec<Arc<MachineConfig>> = own
         .values()
@@ -174,10 +214,10 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     }
     let ours = sources
         .iter()
-        .try_for_each(|config| skew::check_machine_config(config, versions));
+        .try_for_each(|config| skew::check_machine_config(config, cluster.options.versions()));
     let streams = match ours.and_then(|()| streams(cluster, &foundation.feature_gates)) {
         Ok(streams) => streams,
-        Err(other_version) => return wait(&other_version),
+        Err(other_version) => return Ok(Gathered::Stuck(other_version.to_string())),
     };
     sources.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     let settings = cluster.machine_configurations.get(names::SINGLETON);
@@ -206,9 +246,11 @@ fn streams(cluster: &Cluster, gates: &FeatureGates) -> Result<Streams, SkewError
     Ok(streams)
 }
 
-/// The config that the pool's machines go to now; none before the first render and when it was deleted.
+/// The config that the pool's machines go to now, whatever somebody has written into the pool; none before the first
+/// render and when it was deleted.
 async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<MachineConfig>, Error> {
-    let name = pool.target_name();
+    let given = cluster.renders.given(name_of(&pool.metadata));
+    let name = given.as_ref().unwrap_or(&pool.spec.configuration).name();
     if name.is_empty() || cluster.config_metadata.get(name).is_none() {
         return Ok(None);
     }
@@ -301,31 +343,7 @@ async fn publish(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendere
         },
         source: sources.collect(),
     };
-    cluster
-        .renders
-        .wrote(name_of(&pool.metadata), configuration.clone());
-    if pool.spec.configuration == configuration {
-        return Ok(());
-    }
-    let name = name_of(&pool.metadata);
-    let patch = Patch::Merge(json!({
-        "spec": {"configuration": patches::between(&pool.spec.configuration, &configuration)}
-    }));
-    let written = cluster
-        .api::<MachineConfigPool>()
-        .patch(name, &patches::by(MANAGER), &patch)
-        .await
-        .map_err(Error::api(format!("pointing pool {name} at {}", rendered.name())))?;
-    if pool.target_name() != rendered.name() {
-        info!(
-            pool = name,
-            from = pool.target_name(),
-            to = rendered.name(),
-            "the pool has a new target"
-        );
-    }
-    cluster.pools.learn(written);
-    Ok(())
+    target::give(cluster, pool, configuration).await
 }
 
 /// Puts the rendered config where machines find it, and puts it right if somebody changed it.

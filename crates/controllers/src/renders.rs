@@ -29,8 +29,10 @@ pub(crate) struct Renders {
 #[derive(Debug, Clone, Default)]
 struct Known {
     outcome: Option<Outcome>,
-    /// What we wrote into the pool last.
-    written: Option<MachineConfigPoolConfiguration>,
+    /// The target that we gave the pool last.
+    given: Option<MachineConfigPoolConfiguration>,
+    /// The one that we are writing: the API server may show it before it has answered.
+    coming: Option<MachineConfigPoolConfiguration>,
     /// The stream whose image the target has.
     stream: Option<String>,
     /// When its status was written last.
@@ -75,14 +77,31 @@ impl Renders {
         wait
     }
 
-    pub fn wrote(&self, pool: &str, configuration: MachineConfigPoolConfiguration) {
-        self.known.lock().entry(pool.to_owned()).or_default().written = Some(configuration);
+    /// The pool is about to get this target.
+    pub fn gives(&self, pool: &str, configuration: MachineConfigPoolConfiguration) {
+        self.known.lock().entry(pool.to_owned()).or_default().coming = Some(configuration);
     }
 
-    /// Whether a pool's target is the one that we wrote last.
+    /// The pool has this target, and no other is ours any more.
+    pub fn gave(&self, pool: &str, configuration: MachineConfigPoolConfiguration) {
+        let mut known = self.known.lock();
+        let entry = known.entry(pool.to_owned()).or_default();
+        entry.given = Some(configuration);
+        entry.coming = None;
+    }
+
+    /// The target that we gave the pool last.
+    pub fn given(&self, pool: &str) -> Option<MachineConfigPoolConfiguration> {
+        self.known.lock().get(pool)?.given.clone()
+    }
+
+    /// Whether a pool's target is ours, and nobody else's wish.
     pub fn is_own(&self, pool: &str, configuration: &MachineConfigPoolConfiguration) -> bool {
         let known = self.known.lock();
-        known.get(pool).and_then(|known| known.written.as_ref()) == Some(configuration)
+        known.get(pool).is_some_and(|known| {
+            let mut own = [&known.given, &known.coming].into_iter().flatten();
+            own.any(|own| own == configuration)
+        })
     }
 
     pub fn follows(&self, pool: &str, stream: Option<String>) {
@@ -111,6 +130,8 @@ impl Renders {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ObjectReference;
+
     use super::*;
 
     fn missing(sources: &[(&str, Option<&str>)]) -> Missing {
@@ -135,5 +156,30 @@ mod tests {
         assert!(!must_wait(&[("b", Some("2")), ("c", None)]));
         assert!(must_wait(&[("c", None)]), "the next render waits for c");
         assert!(!must_wait(&[]));
+    }
+
+    #[test]
+    fn a_target_is_ours_from_when_it_is_written_until_another_has_taken_its_place() {
+        let renders = Renders::default();
+        let target = |name: &str| MachineConfigPoolConfiguration {
+            reference: ObjectReference {
+                name: Some(name.to_owned()),
+                ..ObjectReference::default()
+            },
+            ..MachineConfigPoolConfiguration::default()
+        };
+        let own = || ["a", "b"].map(|name| renders.is_own("worker", &target(name)));
+        assert_eq!(own(), [false, false]);
+        renders.gives("worker", target("a"));
+        assert_eq!(own(), [true, false]);
+        renders.gave("worker", target("a"));
+        assert_eq!(own(), [true, false]);
+        renders.gives("worker", target("b"));
+        assert_eq!(own(), [true, true], "it may not arrive");
+        renders.gave("worker", target("b"));
+        assert_eq!(own(), [false, true]);
+        assert!(!renders.is_own("infra", &target("b")));
+        renders.forget("worker");
+        assert_eq!(own(), [false, false]);
     }
 }

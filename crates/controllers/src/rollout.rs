@@ -25,6 +25,7 @@ use crate::events::Reporter;
 use crate::patches;
 use crate::queue::Again;
 use crate::renders::Outcome;
+use crate::target;
 use crate::user_configs::name_of;
 
 const MANAGER: &str = "machine-config-controller-rollout";
@@ -109,9 +110,14 @@ struct Known {
 }
 
 impl Known {
-    /// None if the pool is gone.
+    /// None if the pool is gone, or its target is not for following.
     fn gather(cluster: &Cluster, name: &str) -> Option<Self> {
-        let this = cluster.pools.get(name)?;
+        let pools = cluster.pools.all();
+        let this = pools.iter().find(|pool| name_of(&pool.metadata) == name)?;
+        let this = Arc::clone(this);
+        if !target::may_be_followed(cluster, &this) {
+            return None;
+        }
         let mut members = cluster.members.of(name);
         // Control plane and arbiter nodes vote together, so each looks at the other.
         match name {
@@ -142,7 +148,7 @@ impl Known {
         });
         Some(Self {
             name: name.to_owned(),
-            pools: cluster.pools.all(),
+            pools,
             machine_config_nodes: machine_config_nodes.collect(),
             os_configs: cluster.os_configs.sorted(),
             os_builds: cluster.os_builds.sorted(),

@@ -42,10 +42,9 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
         _ => true,
     };
     if selector_changed {
-        let pools = cluster.pools.all();
         let moves = cluster
             .members
-            .rebuild(pools.iter().map(Arc::as_ref), || cluster.nodes.all());
+            .rebuild(|| cluster.pools.all(), || cluster.nodes.all());
         for pool in moves.pools {
             cluster.queues.rollout.wake(pool);
         }
@@ -139,10 +138,7 @@ pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
     let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else {
         return;
     };
-    let (old_home, new_home) = match change.new {
-        Some(node) => cluster.members.place(node),
-        None => (cluster.members.remove(&name), crate::members::Home::default()),
-    };
+    let (old_home, new_home) = cluster.members.place(&name, || cluster.nodes.get(&name));
     if old_home.ignored != new_home.ignored {
         cluster
             .options
@@ -444,5 +440,81 @@ pub(crate) fn scheduler(cluster: &Cluster, _: &Change<'_, Scheduler>) {
             .queues
             .control_plane
             .wake(node.metadata.name.clone().unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use kube::runtime::watcher;
+    use serde_json::json;
+
+    use super::*;
+    use crate::options::Options;
+
+    fn cluster() -> Arc<Cluster> {
+        let nobody = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
+        });
+        let (events, _) = crate::events::channel();
+        Cluster::new(Client::new(nobody, "default"), Options::new("v", "v"), events)
+    }
+
+    fn listed<K>(objects: Vec<K>) -> impl futures::Stream<Item = Result<watcher::Event<K>, watcher::Error>> {
+        let mut events = vec![Ok(watcher::Event::Init)];
+        events.extend(
+            objects
+                .into_iter()
+                .map(|object| Ok(watcher::Event::InitApply(object))),
+        );
+        events.push(Ok(watcher::Event::InitDone));
+        stream::iter(events)
+    }
+
+    fn in_role(version: u32, role: &str) -> Node {
+        serde_json::from_value(json!({"metadata": {
+            "name": "a", "resourceVersion": version.to_string(),
+            "labels": {format!("node-role.kubernetes.io/{role}"): ""},
+        }}))
+        .unwrap()
+    }
+
+    fn pool_of_role(role: &str) -> MachineConfigPool {
+        serde_json::from_value(
+            json!({"metadata": {"name": role}, "spec": {"nodeSelector": {"matchLabels":
+            {format!("node-role.kubernetes.io/{role}"): ""}}}}),
+        )
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn whoever_tells_of_an_older_state_last_does_not_move_the_node_back() {
+        let cluster = cluster();
+        let pools = ["worker", "infra"].map(pool_of_role).to_vec();
+        cluster.pools.follow(listed(pools)).await;
+        cluster.nodes.follow(listed(vec![in_role(2, "infra")])).await;
+        let home = || cluster.members.home("a").pool;
+        assert_eq!(home().as_deref(), Some("infra"));
+        let late = Arc::new(in_role(1, "worker"));
+        let (came, went) = (
+            Change {
+                old: None,
+                new: Some(&late),
+            },
+            Change {
+                old: Some(&late),
+                new: None,
+            },
+        );
+        for change in [came, went] {
+            node(&cluster, &change);
+            assert_eq!(home().as_deref(), Some("infra"));
+        }
+        assert_eq!(cluster.members.of("worker"), [""; 0]);
+        cluster.nodes.follow(listed(Vec::new())).await;
+        assert_eq!(home(), None);
     }
 }

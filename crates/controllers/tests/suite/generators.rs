@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -286,4 +287,42 @@ async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
         .patch("first", json!({"spec": {"machineConfigPoolSelector": selector}}))
         .await;
     cluster.retargeted("worker", &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
+    let mut cluster = Cluster::prepare().await;
+    let refuses: Arc<AtomicBool> = Arc::default();
+    let asked = Arc::clone(&refuses);
+    let client = refusing(cluster.counted_client(), move |method, path| {
+        *method == Method::PUT && path.ends_with("/01-worker-kubelet") && asked.load(Ordering::Relaxed)
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.updated("worker").await);
+    refuses.store(true, Ordering::Relaxed);
+    let change = json!({"spec": {"clusterDNSIP": "10.96.0.99"}});
+    let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
+    let told = |type_: &'static str| {
+        let cluster = &cluster;
+        eventually(type_, move || async move {
+            let status = cluster.controller_config().await.status?;
+            let mut holding = status.conditions.into_iter().filter(|one| one.status == "True");
+            let one = holding.find(|one| one.type_ == type_)?;
+            (status.observed_generation == 2).then_some(one.message)
+        })
+    };
+    let message = told("TemplateControllerFailing").await;
+    let start = "failed to syncing towards (2) generation using controller version";
+    assert!(message.starts_with(start), "{message}");
+    assert!(
+        message.contains("MachineConfig 01-worker-kubelet") && message.contains("not today"),
+        "{message}"
+    );
+    let after = cluster.retargeted("worker", &before).await;
+    refuses.store(false, Ordering::Relaxed);
+    told("TemplateControllerCompleted").await;
+    let config: MachineConfig = cluster.api().get("01-worker-kubelet").await.unwrap();
+    assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"));
+    cluster.at_rest().await;
+    assert_eq!(target(&cluster.pool("worker").await), after);
 }

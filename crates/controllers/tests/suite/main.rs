@@ -16,3 +16,4 @@ mod pinned_images;
 mod rollout;
 mod scrape;
 mod story;
+mod targets;

@@ -1,0 +1,94 @@
+//! Whose target a pool's nodes follow: that of its renders, and nobody else's.
+
+use mco_api::MachineConfigPool;
+use mco_testkit::fleet::Behaviour;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, eventually, file_config, holds, target};
+use crate::observer::Observer;
+
+/// What somebody who wants the pool elsewhere writes.
+fn foreign(pool: &MachineConfigPool) -> Value {
+    json!({"spec": {"configuration": pool.spec.configuration}})
+}
+
+async fn undone(cluster: &Cluster, own: &str) {
+    cluster
+        .pool_where("worker", "has its own target again", |pool| target(pool) == own)
+        .await;
+    cluster.at_rest().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_node_follows_a_target_that_somebody_else_wrote_not_even_while_nobody_looked() {
+    let mut cluster = Cluster::start(2, Behaviour::default()).await;
+    let old = cluster.pool("worker").await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let own = cluster.retargeted("worker", &target(&old)).await;
+    cluster.updated("worker").await;
+    cluster.at_rest().await;
+    let observer = Observer::start(cluster.api());
+    eventually("the observer sees the nodes", || async {
+        (observer.sent("worker-1") == [own.as_str()]).then_some(())
+    })
+    .await;
+    let _: MachineConfigPool = cluster.patch("worker", foreign(&old)).await;
+    undone(&cluster, &own).await;
+
+    cluster.stop_controllers().await;
+    let _: MachineConfigPool = cluster.patch("worker", foreign(&old)).await;
+    cluster.start_controllers();
+    undone(&cluster, &own).await;
+    for node in ["worker-0", "worker-1"] {
+        assert_eq!(observer.sent(node), [own.as_str()], "{node}");
+    }
+    assert_eq!(observer.ever(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_cannot_be_rendered_goes_on_to_its_last_good_target_also_after_a_restart() {
+    let mut cluster = Cluster::start(2, Behaviour::default()).await;
+    let old = cluster.pool("worker").await;
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let good = cluster.retargeted("worker", &target(&old)).await;
+    let bad = json!({
+        "metadata": {"name": "99-worker-bad", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"config": {"ignition": {"version": "9.9.9"}}},
+    });
+    cluster.create_config(bad).await;
+    cluster
+        .pool_where("worker", "cannot be rendered", |pool| {
+            holds(pool, "RenderDegraded")
+        })
+        .await;
+    cluster.stop_controllers().await;
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": false}})).await;
+    cluster.start_controllers();
+    for node in ["worker-0", "worker-1"] {
+        eventually(&format!("{node} has the last good config"), || async {
+            let node = cluster.node(node).await;
+            let is_there = Cluster::annotation(&node, "currentConfig") == good;
+            (is_there && Cluster::annotation(&node, "state") == "Done").then_some(())
+        })
+        .await;
+    }
+    let pool = cluster.pool("worker").await;
+    assert!(holds(&pool, "RenderDegraded"));
+    cluster.at_rest().await;
+    let observer = Observer::start(cluster.api());
+    eventually("the observer sees the nodes", || async {
+        (observer.sent("worker-1") == [good.as_str()]).then_some(())
+    })
+    .await;
+    // What somebody else writes meanwhile is undone without a render.
+    let _: MachineConfigPool = cluster.patch("worker", foreign(&old)).await;
+    undone(&cluster, &good).await;
+    for node in ["worker-0", "worker-1"] {
+        assert_eq!(observer.sent(node), [good.as_str()], "{node}");
+    }
+}
