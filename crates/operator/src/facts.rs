@@ -172,7 +172,8 @@ pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
     facts.cluster_version = reader.take(Release, read, |facts| &facts.cluster_version);
     let read = cluster.find(names::SINGLETON).await;
     facts.feature_gate = reader.take(Release, read, |facts| &facts.feature_gate);
-    let read = entry(cluster, KUBE_SYSTEM, "root-ca", "ca.crt").await.map(text);
+    let read = entry(cluster, KUBE_SYSTEM, "root-ca", "ca.crt").await;
+    let read = read.map(|bytes| text(&bytes));
     facts.installer_authority = reader.take(InstallerAuthority, read, |facts| &facts.installer_authority);
 
     let read = cluster.find(names::SINGLETON).await;
@@ -220,13 +221,13 @@ pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
     }
 }
 
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn texts(entries: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
     let entries = entries.into_iter();
-    entries.map(|(key, value)| (key, text(value))).collect()
+    entries.map(|(key, value)| (key, text(&value))).collect()
 }
 
 async fn trust_bundle(cluster: &Cluster, proxy: Option<&Proxy>) -> Result<Vec<u8>, ClusterError> {
@@ -259,7 +260,7 @@ async fn cloud(cluster: &Cluster, infrastructure: Option<&Infrastructure>) -> Re
         None => entry(cluster, names::CONFIG_NAMESPACE, &reference.name, &reference.key).await?,
     };
     Ok(Cloud {
-        config: text(config),
+        config: text(&config),
         authorities: managed.get("ca-bundle.pem").cloned().unwrap_or_default(),
     })
 }

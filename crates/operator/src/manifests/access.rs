@@ -212,8 +212,9 @@ fn operator_reads() -> Vec<Value> {
     vec![
         rule("", &["nodes"], &[READ]),
         rule(OWN_GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &[READ]),
-        // Which release the pools have arrived at is written on their rendered configs.
-        rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
+        // Which release the pools have arrived at is written on their rendered configs and on what those are made from.
+        rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list"]]),
+        rule(OWN_GROUP, &["osimagestreams"], &[&["get"]]),
         rule(
             CONFIG_GROUP,
             &[
