@@ -262,6 +262,7 @@ impl Operator {
             let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
             progress.run(Step::Monitoring, certificates).await;
         }
+        self.watches.follow_facts();
         let known = Box::pin(gathered(&mut progress, cluster, self.known.as_ref())).await;
         let facts = &known.facts;
         self.watches.follow_kinds(facts.kinds());

@@ -230,8 +230,8 @@ fn operator_reads() -> Vec<Value> {
         ),
         // Image, Proxy and Infrastructure name the ConfigMaps of their authorities and clouds; any name is possible, and
         // their namespace need not exist, so that a Role in it could not be installed.
-        rule("", &["configmaps"], &[&["get"]]),
-        named("", &["secrets"], &[names::secret::PULL_SECRET], &[&["get"]]),
+        rule("", &["configmaps"], &[READ]),
+        named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
         named("", &["services"], &["kube-dns"], &[&["get"]]),
     ]
 }
