@@ -29,7 +29,7 @@ use crate::manifests::{self, Settings};
 use crate::options::{MetricsAccess, Options, Workloads};
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
-use crate::steps::rendering::RenderingError;
+use crate::steps::rendering::{RenderingError, Rotation};
 use crate::steps::user_data::Upgrade;
 use crate::steps::{
     definitions, evaluation, machine_configuration, monitoring, pools, rendering, serving, user_data,
@@ -135,6 +135,7 @@ struct Operator {
     bringup: Option<bool>,
     progress: Progress,
     known: Option<Known>,
+    rotation: Rotation,
     /// What the users' settings should no longer say, as the ClusterOperator tells it.
     evaluation: Option<String>,
     /// Why the cluster should not be upgraded, as far as its boot images go.
@@ -156,6 +157,7 @@ impl Operator {
             bringup: None,
             progress: Progress::default(),
             known: None,
+            rotation: Rotation::default(),
             evaluation: None,
             boot_images: None,
             rendered_images: BTreeMap::new(),
@@ -285,9 +287,10 @@ impl Operator {
             let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
             progress.run(Step::Admission, admission).await;
         }
+        let mut rotation = self.rotation;
         let config = async {
             if known.has(FOR_CONTROLLER_CONFIG) {
-                rendering::controller_config(cluster, facts, options).await
+                rendering::controller_config(cluster, facts, options, &mut rotation).await
             } else {
                 Ok(Settled::NotYet(UNKNOWN_FACTS.to_owned()))
             }
@@ -312,6 +315,7 @@ impl Operator {
         self.evaluate(&progress).await;
         self.progress = progress;
         self.known = Some(known);
+        self.rotation = rotation;
     }
 
     async fn evaluate(&mut self, progress: &Progress) {

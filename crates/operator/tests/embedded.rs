@@ -159,6 +159,40 @@ async fn what_others_say_about_the_cluster_is_followed_at_once() {
 }
 
 #[tokio::test]
+async fn a_rotation_of_the_api_servers_authority_is_told_to_the_machines() {
+    let running = Running::start().await;
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    let told = |value: &'static str| {
+        let configs = configs.clone();
+        async move {
+            let config = configs.get_opt("machine-config-controller").await.ok()??;
+            let told = config
+                .metadata
+                .annotations?
+                .remove(annotations::SERVICE_CA_ROTATE)?;
+            (told == value).then_some(())
+        }
+    };
+    eventually("a cluster where nothing rotates", || told("false")).await;
+    let namespaces: Api<Namespace> = Api::all(running.client());
+    let namespace =
+        serde_json::from_value(json!({"metadata": {"name": "openshift-config-managed"}})).unwrap();
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
+    let map = json!({"metadata": {"name": "kube-apiserver-server-ca"}, "data": {"ca-bundle.crt": "another"}});
+    let map: ConfigMap = serde_json::from_value(map).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(running.client(), "openshift-config-managed");
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    eventually("the rotation", || told("true")).await;
+    let own: Api<ConfigMap> = Api::namespaced(running.client(), "openshift-machine-config-operator");
+    let published = own.get("kubeconfig-data").await.unwrap().binary_data.unwrap();
+    assert_eq!(published["ca-bundle.crt"].0, b"another");
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn the_cluster_operator_follows_the_pools() {
     let running = Running::start().await;
     let operators: Api<ClusterOperator> = Api::all(running.client());

@@ -590,6 +590,37 @@ fn a_required_pool_has_the_image_of_the_release_unless_somebody_chose_another() 
 }
 
 #[test]
+fn who_may_do_what_is_among_the_related_objects() {
+    let related = related_objects();
+    let named = |resource: &str, name: &str| {
+        let mut related = related.iter();
+        related.any(|object| {
+            (
+                object.group.as_str(),
+                object.resource.as_str(),
+                object.name.as_str(),
+            ) == ("rbac.authorization.k8s.io", resource, name)
+        })
+    };
+    for name in [
+        "machine-config-controller",
+        "machine-config-daemon",
+        "machine-config-server",
+    ] {
+        assert!(
+            named("clusterroles", name) && named("clusterrolebindings", name),
+            "{name}"
+        );
+    }
+    for name in [
+        "system-bootstrap-node-bootstrapper",
+        "system-bootstrap-node-renewal",
+    ] {
+        assert!(named("clusterrolebindings", name), "{name}");
+    }
+}
+
+#[test]
 fn a_setting_that_will_be_forbidden_is_a_condition_and_no_degradation() {
     let pools = [updated("master"), updated("worker")];
     let progress = with_pools(&pools);
