@@ -88,6 +88,12 @@ pub fn manifest(config: &ControllerConfig) -> Result<Value, serde_json::Error> {
     Ok(manifest)
 }
 
+/// Says that machines should look at the API server's certificates again.
+pub fn tell_rotation(config: &mut ControllerConfig) {
+    let annotations = config.metadata.annotations.get_or_insert_default();
+    annotations.insert(annotations::SERVICE_CA_ROTATE.to_owned(), "true".to_owned());
+}
+
 /// The release that the cluster runs.
 pub fn release_version(facts: Option<&Facts>, options: &Options) -> String {
     let desired = facts
@@ -133,19 +139,9 @@ pub fn server_hosts(infrastructure: Option<&Infrastructure>, options: &Options) 
 }
 
 fn annotations_of(facts: &Facts, options: &Options) -> BTreeMap<String, String> {
-    let existing = facts.existing.as_ref();
-    let rotated = existing
-        .and_then(|config| {
-            config
-                .metadata
-                .annotations
-                .as_ref()?
-                .get(annotations::SERVICE_CA_ROTATE)
-        })
-        .map_or("false", String::as_str);
     let all = [
         (annotations::GENERATED_BY_VERSION, options.version.as_str()),
-        (annotations::SERVICE_CA_ROTATE, rotated),
+        (annotations::SERVICE_CA_ROTATE, "false"),
     ];
     let mut all: BTreeMap<String, String> = all
         .into_iter()

@@ -23,6 +23,16 @@ const CA_BUNDLE: &str = "ca-bundle.crt";
 const KUBE_SYSTEM: &str = "kube-system";
 const KUBE_PUBLIC: &str = "kube-public";
 
+const CLUSTER_INFO: &str = "cluster-info";
+const ROOT_AUTHORITY: &str = "root-ca";
+const API_SERVER_CLIENTS: &str = "extension-apiserver-authentication";
+/// Those we read in namespaces that are full of others'.
+pub(crate) const CONFIG_MAPS: [(&str, &str); 3] = [
+    (KUBE_SYSTEM, ROOT_AUTHORITY),
+    (KUBE_SYSTEM, API_SERVER_CLIENTS),
+    (KUBE_PUBLIC, CLUSTER_INFO),
+];
+
 /// Everything that goes into the ControllerConfig, as found.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -80,6 +90,7 @@ impl Facts {
         add(self.network.is_some(), ApiResource::erase::<Network>(&()));
         add(self.proxy.is_some(), ApiResource::erase::<Proxy>(&()));
         add(self.dns.is_some(), ApiResource::erase::<DNS>(&()));
+        add(self.image.is_some(), ApiResource::erase::<Image>(&()));
         add(
             self.cluster_version.is_some(),
             ApiResource::erase::<ClusterVersion>(&()),
@@ -172,7 +183,8 @@ pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
     facts.cluster_version = reader.take(Release, read, |facts| &facts.cluster_version);
     let read = cluster.find(names::SINGLETON).await;
     facts.feature_gate = reader.take(Release, read, |facts| &facts.feature_gate);
-    let read = entry(cluster, KUBE_SYSTEM, "root-ca", "ca.crt").await.map(text);
+    let read = entry(cluster, KUBE_SYSTEM, ROOT_AUTHORITY, "ca.crt").await;
+    let read = read.map(|bytes| text(&bytes));
     facts.installer_authority = reader.take(InstallerAuthority, read, |facts| &facts.installer_authority);
 
     let read = cluster.find(names::SINGLETON).await;
@@ -220,13 +232,13 @@ pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
     }
 }
 
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn texts(entries: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
     let entries = entries.into_iter();
-    entries.map(|(key, value)| (key, text(value))).collect()
+    entries.map(|(key, value)| (key, text(&value))).collect()
 }
 
 async fn trust_bundle(cluster: &Cluster, proxy: Option<&Proxy>) -> Result<Vec<u8>, ClusterError> {
@@ -259,7 +271,7 @@ async fn cloud(cluster: &Cluster, infrastructure: Option<&Infrastructure>) -> Re
         None => entry(cluster, names::CONFIG_NAMESPACE, &reference.name, &reference.key).await?,
     };
     Ok(Cloud {
-        config: text(config),
+        config: text(&config),
         authorities: managed.get("ca-bundle.pem").cloned().unwrap_or_default(),
     })
 }
@@ -276,13 +288,7 @@ async fn client_authorities(cluster: &Cluster) -> Result<Vec<u8>, ClusterError> 
     if !managed.is_empty() {
         return Ok(managed);
     }
-    entry(
-        cluster,
-        KUBE_SYSTEM,
-        "extension-apiserver-authentication",
-        "client-ca-file",
-    )
-    .await
+    entry(cluster, KUBE_SYSTEM, API_SERVER_CLIENTS, "client-ca-file").await
 }
 
 async fn dns_service(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
@@ -294,7 +300,7 @@ async fn dns_service(cluster: &Cluster) -> Result<Option<String>, ClusterError> 
 
 /// kubeadm publishes a kubeconfig with nothing but the API server's address and authority.
 async fn published_api_server(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
-    let text = entry(cluster, KUBE_PUBLIC, "cluster-info", "kubeconfig").await?;
+    let text = entry(cluster, KUBE_PUBLIC, CLUSTER_INFO, "kubeconfig").await?;
     let Ok(kubeconfig) = kube::config::Kubeconfig::from_yaml(&String::from_utf8_lossy(&text)) else {
         return Ok(None);
     };

@@ -1,5 +1,6 @@
 //! The operator's life: look, do what is to be done, tell, wait for a change.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::manifests::{self, Settings};
 use crate::options::{MetricsAccess, Options, Workloads};
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
-use crate::steps::rendering::RenderingError;
+use crate::steps::rendering::{RenderingError, Rotation};
 use crate::steps::user_data::Upgrade;
 use crate::steps::{
     definitions, evaluation, machine_configuration, monitoring, pools, rendering, serving, user_data,
@@ -38,6 +39,8 @@ use crate::watches::{Watches, Work};
 
 /// Changes come in groups; one round for all of them is enough.
 const SETTLE: Duration = Duration::from_millis(100);
+/// What the required pools wait for may change without the pools: on the configs they were rendered from.
+const GLANCE: Duration = Duration::from_secs(15);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 /// What is made from them is left as it is until they could be read once: a guess would be a change of its own.
@@ -132,10 +135,13 @@ struct Operator {
     bringup: Option<bool>,
     progress: Progress,
     known: Option<Known>,
+    rotation: Rotation,
     /// What the users' settings should no longer say, as the ClusterOperator tells it.
     evaluation: Option<String>,
     /// Why the cluster should not be upgraded, as far as its boot images go.
     boot_images: Option<String>,
+    /// The operating system's images in rendered configs that pools report.
+    rendered_images: BTreeMap<String, String>,
     /// The webhook's.
     certificate: Arc<Certificate>,
     /// What scrapers of the operator's own metrics are shown.
@@ -151,8 +157,10 @@ impl Operator {
             bringup: None,
             progress: Progress::default(),
             known: None,
+            rotation: Rotation::default(),
             evaluation: None,
             boot_images: None,
+            rendered_images: BTreeMap::new(),
             certificate: Arc::default(),
             metrics_certificate: Arc::default(),
         }
@@ -161,13 +169,21 @@ impl Operator {
     async fn live(&mut self) {
         let mut work = Work::Everything;
         let mut retry = FIRST_RETRY;
+        let mut all_done = Instant::now();
         loop {
+            if work == Work::Everything {
+                all_done = Instant::now();
+            }
             let told = Box::pin(self.round(work)).await;
             if let Err(error) = &told {
                 warn!("cannot report: {error}");
             }
             let is_well = told.is_ok() && !self.progress.has_failed();
-            let pause = if is_well { self.options.resync } else { retry };
+            let (pause, next) = if is_well {
+                self.rest(all_done.elapsed())
+            } else {
+                (retry, Work::Everything)
+            };
             retry = if is_well {
                 FIRST_RETRY
             } else {
@@ -178,8 +194,19 @@ impl Operator {
                     tokio::time::sleep(SETTLE).await;
                     if self.watches.taken() == Work::Everything { Work::Everything } else { work }
                 }
-                () = tokio::time::sleep(pause) => Work::Everything,
+                () = tokio::time::sleep(pause) => next,
             };
+        }
+    }
+
+    /// How long there is nothing to do if nobody calls, and what there is then.
+    fn rest(&self, since_all_was_done: Duration) -> (Duration, Work) {
+        let left = self.options.resync.saturating_sub(since_all_was_done);
+        let waits = matches!(self.progress.of(Step::RequiredPools), Some(Outcome::Waiting(_)));
+        if waits && left > GLANCE {
+            (GLANCE, Work::Status)
+        } else {
+            (left, Work::Everything)
         }
     }
 
@@ -237,17 +264,11 @@ impl Operator {
             let certificates = monitoring::certificates(cluster, &self.metrics_certificate, Timestamp::now());
             progress.run(Step::Monitoring, certificates).await;
         }
-        let known = facts::gather(cluster, self.known.as_ref()).await;
-        let read = std::future::ready(known.problem().map_or(Ok(()), Err));
-        progress.run(Step::RenderConfig, read).await;
+        self.watches.follow_facts();
+        let known = Box::pin(gathered(&mut progress, cluster, self.known.as_ref())).await;
         let facts = &known.facts;
         self.watches.follow_kinds(facts.kinds());
-        if known.has(FOR_CERTIFICATES) {
-            let certificates = serving::config_server(cluster, facts, options, Timestamp::now());
-            progress.run(Step::Certificates, certificates).await;
-        } else {
-            progress.skip(Step::Certificates, Step::RenderConfig);
-        }
+        certificates(&mut progress, cluster, options, &known).await;
         let settings = settings(&mut progress, cluster, options, &known).await;
         if let Some(settings) = &settings {
             self.boot_images = machine_configuration::obstacle(settings);
@@ -266,9 +287,10 @@ impl Operator {
             let admission = workloads::webhook(cluster, webhook, &self.certificate, Timestamp::now());
             progress.run(Step::Admission, admission).await;
         }
+        let mut rotation = self.rotation;
         let config = async {
             if known.has(FOR_CONTROLLER_CONFIG) {
-                rendering::controller_config(cluster, facts, options).await
+                rendering::controller_config(cluster, facts, options, &mut rotation).await
             } else {
                 Ok(Settled::NotYet(UNKNOWN_FACTS.to_owned()))
             }
@@ -290,15 +312,21 @@ impl Operator {
         for (step, why) in progress.failures() {
             warn!("{} failed: {why}", step.name());
         }
-        if progress.of(Step::CustomResourceDefinitions) == Some(&Outcome::Done) {
-            match evaluation::evaluation(cluster).await {
-                Ok(found) => self.evaluation = found,
-                // What was found before still says more than nothing.
-                Err(error) => warn!("the users' settings are not looked through: {error}"),
-            }
-        }
+        self.evaluate(&progress).await;
         self.progress = progress;
         self.known = Some(known);
+        self.rotation = rotation;
+    }
+
+    async fn evaluate(&mut self, progress: &Progress) {
+        if progress.of(Step::CustomResourceDefinitions) != Some(&Outcome::Done) {
+            return;
+        }
+        match evaluation::evaluation(&self.cluster).await {
+            Ok(found) => self.evaluation = found,
+            // What was found before still says more than nothing.
+            Err(error) => warn!("the users' settings are not looked through: {error}"),
+        }
     }
 
     /// The steps that make sense only where the cluster runs our components.
@@ -339,17 +367,22 @@ impl Operator {
     async fn required_pools(&mut self) -> Vec<MachineConfigPool> {
         self.progress.forget(Step::RequiredPools);
         let mut found = Vec::new();
-        let version = release_version(self.facts(), &self.options);
+        let facts = self.facts().cloned().unwrap_or_default();
+        let version = release_version(Some(&facts), &self.options);
         let work = async {
             found = pools::all(&self.cluster)
                 .await
                 .map_err(|error| error.to_string())?;
-            let reported = pools::reported(&self.cluster, &found)
+            let reported = pools::reported(&self.cluster, &found, &mut self.rendered_images)
+                .await
+                .map_err(|error| error.to_string())?;
+            let images = pools::os_images(&self.cluster, &found, &facts)
                 .await
                 .map_err(|error| error.to_string())?;
             let release = Release {
                 controller: &self.options.version,
                 version: &version,
+                images: &images,
             };
             cluster_operator::required(&found, &reported, release)
         };
@@ -360,6 +393,24 @@ impl Operator {
     async fn is_new(&self) -> Option<bool> {
         let found = self.cluster.find::<CustomResourceDefinition>(TELLTALE).await;
         found.ok().map(|found| found.is_none())
+    }
+}
+
+/// What the cluster says about itself now, or said when it could be heard last.
+async fn gathered(progress: &mut Progress, cluster: &Cluster, before: Option<&Known>) -> Known {
+    let known = facts::gather(cluster, before).await;
+    let heard = std::future::ready(known.problem().map_or(Ok(()), Err));
+    progress.run(Step::RenderConfig, heard).await;
+    known
+}
+
+/// What the config server shows to machines, and what they trust it by.
+async fn certificates(progress: &mut Progress, cluster: &Cluster, options: &Options, known: &Known) {
+    if known.has(FOR_CERTIFICATES) {
+        let certificates = serving::config_server(cluster, &known.facts, options, Timestamp::now());
+        progress.run(Step::Certificates, certificates).await;
+    } else {
+        progress.skip(Step::Certificates, Step::RenderConfig);
     }
 }
 

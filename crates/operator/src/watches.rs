@@ -26,7 +26,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::debug;
 
+use crate::facts;
+
 type Metadata = PartialObjectMeta<DynamicObject>;
+
+const ELECTION: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// How much there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +101,17 @@ impl Watches {
         }
     }
 
+    /// Follows the ConfigMaps in which a cluster says whom to trust and how it is reached. Some have names of somebody's choosing; of
+    /// those with known names in a namespace of many others only these are followed.
+    pub fn follow_facts(&mut self) {
+        self.follow_within::<ConfigMap>(names::CONFIG_NAMESPACE);
+        self.follow_within::<ConfigMap>(names::CONFIG_MANAGED_NAMESPACE);
+        for (namespace, name) in facts::CONFIG_MAPS {
+            self.follow_named::<ConfigMap>(namespace, name);
+        }
+        self.follow_named::<Secret>(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET);
+    }
+
     /// Follows what the operator runs in the cluster, so that what somebody deletes comes back at once and what gets ready is
     /// told at once.
     pub fn follow_workloads(&mut self) {
@@ -150,18 +165,85 @@ impl Watches {
         }
     }
 
+    fn follow_named<K>(&mut self, namespace: &str, name: &str)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        if self
+            .watched
+            .insert(format!("{}/{namespace}/{name}", resource.kind))
+        {
+            let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+            let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+            self.spawn(api, one, Work::Everything);
+        }
+    }
+
     fn spawn(&mut self, api: Api<Metadata>, config: watcher::Config, work: Work) {
         let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {
             let mut changes = watcher(api, config).default_backoff().boxed();
             while let Some(change) = changes.next().await {
                 match change {
-                    // The first list tells nothing new: whoever asked for the watch has just read it all.
-                    Ok(watcher::Event::Init | watcher::Event::InitApply(_) | watcher::Event::InitDone) => {}
-                    Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => wake.call(work),
+                    Ok(change) if is_news(&change) => wake.call(work),
+                    Ok(_) => {}
                     Err(error) => debug!("a watch was interrupted and goes on: {error}"),
                 }
             }
         });
+    }
+}
+
+/// What of a watch somebody should look at.
+fn is_news(change: &watcher::Event<Metadata>) -> bool {
+    match change {
+        watcher::Event::Init | watcher::Event::InitApply(_) => false,
+        // A list comes at some time after everything was read, or after a time in which the watch was broken: anything may
+        // have happened meanwhile.
+        watcher::Event::InitDone => true,
+        watcher::Event::Apply(object) | watcher::Event::Delete(object) => !is_election(object),
+    }
+}
+
+/// Some still elect their leaders by ConfigMaps, which change every few seconds and mean nothing to anybody else.
+fn is_election(object: &Metadata) -> bool {
+    let annotations = object.metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key(ELECTION))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+
+    use super::*;
+
+    fn object(annotation: Option<&str>) -> Metadata {
+        let annotations = annotation.map(|key| [(key.to_owned(), String::new())].into());
+        let metadata = ObjectMeta {
+            annotations,
+            ..ObjectMeta::default()
+        };
+        Metadata {
+            types: None,
+            metadata,
+            _phantom: std::marker::PhantomData,
+        }
+    }
+
+    #[test]
+    fn changes_before_a_watch_and_while_it_was_broken_are_not_missed() {
+        for (name, event, expected) in [
+            ("a list begins", Init, false),
+            ("what is there", InitApply(object(None)), false),
+            ("nobody knows what changed before", InitDone, true),
+            ("a change", Apply(object(None)), true),
+            ("an election", Apply(object(Some(ELECTION))), false),
+            ("another annotation", Apply(object(Some("example.com/a"))), true),
+            ("somebody goes", Delete(object(None)), true),
+        ] {
+            assert_eq!(is_news(&event), expected, "{name}");
+        }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Running, eventually};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use mco_api::foreign::cluster_operator::ClusterOperator;
@@ -114,6 +114,81 @@ async fn what_somebody_changes_is_put_right_and_the_users_part_stays() {
     let worker = pools.get("worker").await.unwrap();
     assert!(worker.spec.max_unavailable.is_some());
     assert!(worker.metadata.labels.unwrap().contains_key("custom-kubelet"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_others_say_about_the_cluster_is_followed_at_once() {
+    let running = Running::start().await;
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    let trusted = |authority: &'static str| {
+        let configs = configs.clone();
+        async move {
+            let config = configs.get_opt("machine-config-controller").await.ok()??;
+            let trusted = config.spec.kube_api_server_serving_ca_data.0;
+            (trusted == authority.as_bytes()).then_some(())
+        }
+    };
+    eventually("the ControllerConfig", || trusted("")).await;
+    let namespaces: Api<Namespace> = Api::all(running.client());
+    for (namespace, name, key, authority) in [
+        (
+            "kube-system",
+            "extension-apiserver-authentication",
+            "client-ca-file",
+            "first",
+        ),
+        (
+            "openshift-config-managed",
+            "kube-apiserver-client-ca",
+            "ca-bundle.crt",
+            "second",
+        ),
+    ] {
+        if namespaces.get_opt(namespace).await.unwrap().is_none() {
+            let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+            namespaces.create(&PostParams::default(), &object).await.unwrap();
+        }
+        let map = json!({"metadata": {"name": name}, "data": {key: authority}});
+        let map: ConfigMap = serde_json::from_value(map).unwrap();
+        let maps: Api<ConfigMap> = Api::namespaced(running.client(), namespace);
+        maps.create(&PostParams::default(), &map).await.unwrap();
+        eventually(name, || trusted(authority)).await;
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_rotation_of_the_api_servers_authority_is_told_to_the_machines() {
+    let running = Running::start().await;
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    let told = |value: &'static str| {
+        let configs = configs.clone();
+        async move {
+            let config = configs.get_opt("machine-config-controller").await.ok()??;
+            let told = config
+                .metadata
+                .annotations?
+                .remove(annotations::SERVICE_CA_ROTATE)?;
+            (told == value).then_some(())
+        }
+    };
+    eventually("a cluster where nothing rotates", || told("false")).await;
+    let namespaces: Api<Namespace> = Api::all(running.client());
+    let namespace =
+        serde_json::from_value(json!({"metadata": {"name": "openshift-config-managed"}})).unwrap();
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
+    let map = json!({"metadata": {"name": "kube-apiserver-server-ca"}, "data": {"ca-bundle.crt": "another"}});
+    let map: ConfigMap = serde_json::from_value(map).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(running.client(), "openshift-config-managed");
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    eventually("the rotation", || told("true")).await;
+    let own: Api<ConfigMap> = Api::namespaced(running.client(), "openshift-machine-config-operator");
+    let published = own.get("kubeconfig-data").await.unwrap().binary_data.unwrap();
+    assert_eq!(published["ca-bundle.crt"].0, b"another");
     running.stop().await;
 }
 

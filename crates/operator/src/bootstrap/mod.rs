@@ -103,7 +103,7 @@ pub fn files(inputs: &Inputs, places: &Places, options: &Options) -> Result<Vec<
     config.spec.release_image.clone_from(&inputs.release_image);
 
     let mut files = vec![controller_config_file(&config)?];
-    for name in pools::names(&facts) {
+    for name in pools::required_names(&facts) {
         let pool = mco_core::offline::built_in_pool(name);
         files.push(object(
             RENDER_DIRECTORY,

@@ -14,7 +14,9 @@ use serde_json::{Map, Value};
 
 use crate::progress::{Outcome, Progress, Step};
 
-pub use pools::{Release, Reported, reported_configs, required, status_line};
+pub use pools::{
+    Origin, Release, Reported, ReportedNames, is_required, reported_configs, required, status_line,
+};
 pub use related::related_objects;
 
 const OPERATOR: &str = "operator";

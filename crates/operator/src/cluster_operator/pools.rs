@@ -15,17 +15,50 @@ pub struct Release<'a> {
     /// Of the controllers that render.
     pub controller: &'a str,
     pub version: &'a str,
+    /// The operating system's image, by pool, where it is known.
+    pub images: &'a BTreeMap<String, String>,
 }
 
-/// The rendered configs that pools report, by name, with their annotations.
-pub type Reported = BTreeMap<String, BTreeMap<String, String>>;
+/// What a config that a pool reports says about where it comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    pub annotations: BTreeMap<String, String>,
+    /// Of rendered configs alone: nobody asks those that they are made from.
+    pub os_image: String,
+}
 
-/// The rendered configs that say how far the pools an upgrade depends on have come.
-pub fn reported_configs(pools: &[MachineConfigPool]) -> impl Iterator<Item = String> {
+/// The configs that pools report and that exist, by name.
+pub type Reported = BTreeMap<String, Origin>;
+
+/// A pool's rendered config, and what it was made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportedNames {
+    pub rendered: String,
+    pub sources: Vec<String>,
+}
+
+/// The configs that say how far the pools an upgrade depends on have come.
+pub fn reported_configs(pools: &[MachineConfigPool]) -> Vec<ReportedNames> {
     let required = pools.iter().filter(|pool| is_required(pool));
     required
-        .map(|pool| status(pool).configuration.name().to_owned())
-        .filter(|name| !name.is_empty())
+        .filter_map(|pool| pool.status.as_ref())
+        .filter(|status| !status.configuration.name().is_empty())
+        .map(|status| ReportedNames {
+            rendered: status.configuration.name().to_owned(),
+            sources: sources(status).map(str::to_owned).collect(),
+        })
+        .collect()
+}
+
+/// The pools that an upgrade depends on.
+pub fn is_required(pool: &MachineConfigPool) -> bool {
+    let labels = pool.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.contains_key(labels::REQUIRED_FOR_UPGRADE))
+}
+
+fn sources(status: &MachineConfigPoolStatus) -> impl Iterator<Item = &str> {
+    let sources = status.configuration.source.iter();
+    sources.filter_map(|source| source.name.as_deref())
 }
 
 /// Whether the pools let an upgrade pass: none is broken, and those it depends on have arrived at a config of this release.
@@ -140,44 +173,80 @@ fn status(pool: &MachineConfigPool) -> MachineConfigPoolStatus {
     pool.status.clone().unwrap_or_default()
 }
 
-fn is_required(pool: &MachineConfigPool) -> bool {
-    let labels = pool.metadata.labels.as_ref();
-    labels.is_some_and(|labels| labels.contains_key(labels::REQUIRED_FOR_UPGRADE))
-}
-
-/// Why what the pool reports is not of this release.
+/// Why what the pool reports is not of this release. What can be wrong is looked for in the order that people know.
 fn behind(pool: &MachineConfigPool, reported: &Reported, release: Release<'_>) -> Option<String> {
     let pool_name = name(pool);
     let status = status(pool);
-    let config = status.configuration.name();
+    let rendered = status.configuration.name();
+    let line = status_line(pool);
     if pool.target_name().is_empty() {
-        return Some(format!("configuration spec for pool {pool_name} is empty"));
-    }
-    if config.is_empty() {
-        return Some(format!("configuration status for pool {pool_name} is empty"));
-    }
-    let Some(annotations) = reported.get(config) else {
         return Some(format!(
-            "MachineConfig {config}, which pool {pool_name} reports, does not exist"
-        ));
-    };
-    let found = |key: &str| annotations.get(key).map_or("", String::as_str);
-    let controller = found(annotations::GENERATED_BY_CONTROLLER_VERSION);
-    if controller != release.controller {
-        return Some(format!(
-            "controller version mismatch for {config} expected {} has {controller}: {}",
-            release.controller,
-            status_line(pool)
+            "configuration spec for pool {pool_name} is empty: {line}"
         ));
     }
-    let version = found(annotations::RELEASE_IMAGE_VERSION);
-    (version != release.version).then(|| {
-        format!(
-            "release image version mismatch for {config} expected {} has {version}: {}",
-            release.version,
-            status_line(pool)
-        )
-    })
+    if rendered.is_empty() {
+        return Some(format!(
+            "configuration status for pool {pool_name} is empty: {line}"
+        ));
+    }
+    if status.configuration.source.is_empty() {
+        return Some(format!(
+            "list of MachineConfigs that were used to generate configuration for pool {pool_name} is empty: {line}"
+        ));
+    }
+    for config in std::iter::once(rendered).chain(sources(&status)) {
+        let Some(origin) = reported.get(config) else {
+            return Some(format!(
+                "MachineConfig {config}, which pool {pool_name} reports, does not exist"
+            ));
+        };
+        let expected = release.controller;
+        match origin
+            .annotations
+            .get(annotations::GENERATED_BY_CONTROLLER_VERSION)
+        {
+            Some(found) if found != expected => {
+                return Some(format!(
+                    "controller version mismatch for {config} expected {expected} has {found}: {line}"
+                ));
+            }
+            None if config == rendered => {
+                return Some(format!(
+                    "{config} must be created by controller version {expected}: {line}"
+                ));
+            }
+            // What a person wrote is of no version.
+            Some(_) | None => {}
+        }
+    }
+    reported
+        .get(rendered)
+        .and_then(|origin| foreign(pool_name, rendered, origin, release))
+}
+
+/// Why a rendered config is of another release, although the same controllers made it.
+fn foreign(pool: &str, config: &str, origin: &Origin, release: Release<'_>) -> Option<String> {
+    let overridden = origin
+        .annotations
+        .contains_key(annotations::OS_IMAGE_URL_OVERRIDDEN);
+    let image = release.images.get(pool).filter(|_| !overridden);
+    if let Some(expected) = image.filter(|expected| **expected != origin.os_image) {
+        return Some(format!(
+            "osImageURL mismatch for {pool} in {config} expected: {expected} got: {}",
+            origin.os_image
+        ));
+    }
+    let expected = release.version;
+    match origin.annotations.get(annotations::RELEASE_IMAGE_VERSION) {
+        Some(found) if found == expected => None,
+        Some(found) => Some(format!(
+            "release image version mismatch for {pool} in {config} expected: {expected} got: {found}"
+        )),
+        None => Some(format!(
+            "Unable to access annotation {} for {config} expected: {expected}",
+            annotations::RELEASE_IMAGE_VERSION
+        )),
+    }
 }
 
 fn has_arrived(pool: &MachineConfigPool) -> bool {

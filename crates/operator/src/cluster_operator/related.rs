@@ -3,6 +3,9 @@
 use mco_api::foreign::cluster_operator::RelatedObject;
 use mco_api::vocabulary::names;
 
+use crate::manifests;
+
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 
 pub fn related_objects() -> Vec<RelatedObject> {
@@ -33,5 +36,14 @@ pub fn related_objects() -> Vec<RelatedObject> {
         "cloud-platform",
     ];
     all.extend(platforms.map(|platform| related("", "namespaces", &format!("openshift-{platform}-infra"))));
+    for object in manifests::access() {
+        let resource = match object["kind"].as_str() {
+            Some("ClusterRole") => "clusterroles",
+            Some("ClusterRoleBinding") => "clusterrolebindings",
+            _ => continue,
+        };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        all.push(related(RBAC_GROUP, resource, name));
+    }
     all
 }

@@ -17,13 +17,15 @@ fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> Mach
         .map(|(type_, reason, message)| json!({"type": type_, "status": "True", "reason": reason, "message": message}))
         .collect();
     let [total, ready, updated, unavailable] = counts;
+    let sources = ["00-master", "50-users"].map(|name| json!({"name": name}));
+    let configuration = json!({"name": format!("rendered-{name}-1"), "source": sources});
     let mut pool: MachineConfigPool = serde_json::from_value(json!({
         "metadata": {"name": name, "generation": 2},
-        "spec": {"configuration": {"name": format!("rendered-{name}-1")}},
+        "spec": {"configuration": configuration},
         "status": {
             "observedGeneration": 2, "conditions": conditions, "machineCount": total, "readyMachineCount": ready,
             "updatedMachineCount": updated, "unavailableMachineCount": unavailable,
-            "configuration": {"name": format!("rendered-{name}-1")},
+            "configuration": configuration,
         },
     }))
     .unwrap();
@@ -33,18 +35,35 @@ fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> Mach
     pool
 }
 
+static NO_IMAGES: BTreeMap<String, String> = BTreeMap::new();
 const RELEASE: Release<'_> = Release {
     controller: "v1",
     version: "4.14.0",
+    images: &NO_IMAGES,
 };
 
+fn origin(annotations: &[(&str, &str)]) -> Origin {
+    let annotations = annotations.iter();
+    Origin {
+        annotations: annotations
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        os_image: "image:1".to_owned(),
+    }
+}
+
+/// What the controllers of a release leave: a rendered config, one that they made it from, and a user's.
 fn rendered_by(controller: &str, version: &str) -> Reported {
-    let annotations = [
-        (annotations::GENERATED_BY_CONTROLLER_VERSION, controller),
-        (annotations::RELEASE_IMAGE_VERSION, version),
+    let by = (annotations::GENERATED_BY_CONTROLLER_VERSION, controller);
+    let all = [
+        (
+            "rendered-master-1",
+            origin(&[by, (annotations::RELEASE_IMAGE_VERSION, version)]),
+        ),
+        ("00-master", origin(&[by])),
+        ("50-users", origin(&[])),
     ];
-    let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    [("rendered-master-1".to_owned(), annotations.into())].into()
+    all.map(|(name, origin)| (name.to_owned(), origin)).into()
 }
 
 fn updated(name: &str) -> MachineConfigPool {
@@ -408,7 +427,7 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
             "nothing was rendered yet",
             vec![fresh],
             Ok(Settled::NotYet(told(
-                "MachineConfigPool master has not progressed to latest configuration: configuration spec for pool master is empty, retrying",
+                "MachineConfigPool master has not progressed to latest configuration: configuration spec for pool master is empty: <unknown>, retrying",
             ))),
         ),
         (
@@ -451,34 +470,27 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
     }
 }
 
+const READY: &str = "all 3 nodes are at latest configuration rendered-master-1";
+
+/// The configs of this release, but for one of them.
+fn with(name: &str, annotations: &[(&str, &str)]) -> Reported {
+    let mut reported = rendered_by("v1", "4.14.0");
+    reported.insert(name.to_owned(), origin(annotations));
+    reported
+}
+
 #[test]
 fn a_required_pool_at_the_config_of_another_release_has_not_arrived() {
-    let unreported = {
-        let mut pool = updated("master");
-        pool.status.as_mut().unwrap().configuration.reference.name = None;
-        pool
-    };
-    let ready = "all 3 nodes are at latest configuration rendered-master-1";
+    let mut unreported = updated("master");
+    let status = unreported.status.as_mut().unwrap();
+    status.configuration.reference.name = None;
+    let by = (annotations::GENERATED_BY_CONTROLLER_VERSION, "v1");
     for (name, pool, reported, expected) in [
         (
-            "rendered by older controllers",
-            updated("master"),
-            rendered_by("v0", "4.14.0"),
-            format!("controller version mismatch for rendered-master-1 expected v1 has v0: {ready}"),
-        ),
-        (
-            "rendered for an older release",
-            updated("master"),
-            rendered_by("v1", "4.13.0"),
-            format!(
-                "release image version mismatch for rendered-master-1 expected 4.14.0 has 4.13.0: {ready}"
-            ),
-        ),
-        (
-            "rendered for nobody knows what",
-            updated("master"),
-            [("rendered-master-1".to_owned(), BTreeMap::new())].into(),
-            format!("controller version mismatch for rendered-master-1 expected v1 has : {ready}"),
+            "nothing is reported",
+            unreported,
+            rendered_by("v1", "4.14.0"),
+            format!("configuration status for pool master is empty: {READY}"),
         ),
         (
             "gone",
@@ -487,20 +499,124 @@ fn a_required_pool_at_the_config_of_another_release_has_not_arrived() {
             "MachineConfig rendered-master-1, which pool master reports, does not exist".to_owned(),
         ),
         (
-            "nothing is reported",
-            unreported,
-            rendered_by("v1", "4.14.0"),
-            "configuration status for pool master is empty".to_owned(),
+            "rendered by older controllers",
+            updated("master"),
+            rendered_by("v0", "4.13.0"),
+            format!("controller version mismatch for rendered-master-1 expected v1 has v0: {READY}"),
+        ),
+        (
+            "rendered by nobody knows whom",
+            updated("master"),
+            with("rendered-master-1", &[]),
+            format!("rendered-master-1 must be created by controller version v1: {READY}"),
+        ),
+        (
+            "rendered for an older release",
+            updated("master"),
+            rendered_by("v1", "4.13.0"),
+            "release image version mismatch for master in rendered-master-1 expected: 4.14.0 got: 4.13.0".to_owned(),
+        ),
+        (
+            "rendered for nobody knows which release",
+            updated("master"),
+            with("rendered-master-1", &[by]),
+            "Unable to access annotation machineconfiguration.openshift.io/release-image-version for rendered-master-1 expected: 4.14.0".to_owned(),
         ),
     ] {
-        let expected = format!(
-            "error during syncRequiredMachineConfigPools: [error MachineConfigPool master has not progressed to latest configuration: {expected}, retrying]"
-        );
-        assert_eq!(
-            required(&[pool], &reported, RELEASE),
-            Ok(Settled::NotYet(expected)),
+        let found = required(&[pool], &reported, RELEASE);
+        assert_eq!(found, Ok(Settled::NotYet(not_progressed(&expected))), "{name}");
+    }
+}
+
+#[test]
+fn a_required_pool_whose_config_was_made_from_anything_older_has_not_arrived() {
+    let mut sourceless = updated("master");
+    let status = sourceless.status.as_mut().unwrap();
+    status.configuration.source.clear();
+    let mut lacking = rendered_by("v1", "4.14.0");
+    lacking.remove("50-users");
+    for (name, pool, reported, expected) in [
+        (
+            "from nobody knows what",
+            sourceless,
+            rendered_by("v0", "4.13.0"),
+            format!(
+                "list of MachineConfigs that were used to generate configuration for pool master is empty: {READY}"
+            ),
+        ),
+        (
+            "from what is gone",
+            updated("master"),
+            lacking,
+            "MachineConfig 50-users, which pool master reports, does not exist".to_owned(),
+        ),
+        (
+            "from what older controllers made",
+            updated("master"),
+            with(
+                "00-master",
+                &[(annotations::GENERATED_BY_CONTROLLER_VERSION, "v0")],
+            ),
+            format!("controller version mismatch for 00-master expected v1 has v0: {READY}"),
+        ),
+    ] {
+        let found = required(&[pool], &reported, RELEASE);
+        assert_eq!(found, Ok(Settled::NotYet(not_progressed(&expected))), "{name}");
+    }
+}
+
+fn not_progressed(why: &str) -> String {
+    format!(
+        "error during syncRequiredMachineConfigPools: [error MachineConfigPool master has not progressed to latest configuration: {why}, retrying]"
+    )
+}
+
+#[test]
+fn a_required_pool_has_the_image_of_the_release_unless_somebody_chose_another() {
+    let images = BTreeMap::from([("master".to_owned(), "image:2".to_owned())]);
+    let release = Release {
+        images: &images,
+        ..RELEASE
+    };
+    // Older in every respect: the image is looked at before the version.
+    let found = required(&[updated("master")], &rendered_by("v1", "4.13.0"), release);
+    let why = "osImageURL mismatch for master in rendered-master-1 expected: image:2 got: image:1";
+    assert_eq!(found, Ok(Settled::NotYet(not_progressed(why))));
+    let mut chosen = rendered_by("v1", "4.14.0");
+    let rendered = chosen.get_mut("rendered-master-1").unwrap();
+    let overridden = annotations::OS_IMAGE_URL_OVERRIDDEN.to_owned();
+    rendered.annotations.insert(overridden, "true".to_owned());
+    assert_eq!(required(&[updated("master")], &chosen, release), Ok(Settled::Yes));
+}
+
+#[test]
+fn who_may_do_what_is_among_the_related_objects() {
+    let related = related_objects();
+    let named = |resource: &str, name: &str| {
+        let mut related = related.iter();
+        related.any(|object| {
+            (
+                object.group.as_str(),
+                object.resource.as_str(),
+                object.name.as_str(),
+            ) == ("rbac.authorization.k8s.io", resource, name)
+        })
+    };
+    for name in [
+        "machine-config-controller",
+        "machine-config-daemon",
+        "machine-config-server",
+    ] {
+        assert!(
+            named("clusterroles", name) && named("clusterrolebindings", name),
             "{name}"
         );
+    }
+    for name in [
+        "system-bootstrap-node-bootstrapper",
+        "system-bootstrap-node-renewal",
+    ] {
+        assert!(named("clusterrolebindings", name), "{name}");
     }
 }
 

@@ -14,6 +14,9 @@ const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
 /// The account that new machines introduce themselves with.
 const BOOTSTRAPPER: &str = "node-bootstrapper";
+const NODE_BOOTSTRAPPER: &str = "system-bootstrap-node-bootstrapper";
+const NODE_RENEWAL: &str = "system-bootstrap-node-renewal";
+const SELF_RENEWAL: &str = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
 
 /// Any user but root.
 const ANY_USER: &str = "nonroot-v2";
@@ -145,7 +148,7 @@ fn operator_everywhere() -> Vec<Value> {
 fn operator_installs() -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let components = [component::CONTROLLER, component::DAEMON, component::SERVER];
-    let bindings = [&components[..], &["system-bootstrap-node-bootstrapper"]].concat();
+    let bindings = [&components[..], &[NODE_BOOTSTRAPPER, NODE_RENEWAL]].concat();
     vec![
         rule("", &["namespaces"], &[&["get", "create"]]),
         named(
@@ -169,7 +172,7 @@ fn operator_installs() -> Vec<Value> {
         named(
             GROUP,
             &["clusterroles"],
-            &["system:node-bootstrapper"],
+            &["system:node-bootstrapper", SELF_RENEWAL],
             &[&["bind"]],
         ),
         named(GROUP, &["clusterrolebindings"], &bindings, &[&["get", "patch"]]),
@@ -212,8 +215,9 @@ fn operator_reads() -> Vec<Value> {
     vec![
         rule("", &["nodes"], &[READ]),
         rule(OWN_GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &[READ]),
-        // Which release the pools have arrived at is written on their rendered configs.
-        rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
+        // Which release the pools have arrived at is written on their rendered configs and on what those are made from.
+        rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list"]]),
+        rule(OWN_GROUP, &["osimagestreams"], &[&["get"]]),
         rule(
             CONFIG_GROUP,
             &[
@@ -229,8 +233,14 @@ fn operator_reads() -> Vec<Value> {
         ),
         // Image, Proxy and Infrastructure name the ConfigMaps of their authorities and clouds; any name is possible, and
         // their namespace need not exist, so that a Role in it could not be installed.
-        rule("", &["configmaps"], &[&["get"]]),
-        named("", &["secrets"], &[names::secret::PULL_SECRET], &[&["get"]]),
+        rule("", &["configmaps"], &[READ]),
+        named(
+            "",
+            &["configmaps"],
+            &[names::config_map::MERGED_TRUSTED_IMAGE_REGISTRY_CA],
+            &[&["create", "patch"]],
+        ),
+        named("", &["secrets"], &[names::secret::PULL_SECRET], &[READ]),
         named("", &["services"], &["kube-dns"], &[&["get"]]),
     ]
 }
@@ -487,7 +497,7 @@ pub fn bootstrapper_binding() -> Value {
     json!({
         "apiVersion": RBAC,
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "system-bootstrap-node-bootstrapper"},
+        "metadata": {"name": NODE_BOOTSTRAPPER},
         "roleRef": role_ref("ClusterRole", "system:node-bootstrapper"),
         "subjects": [account(BOOTSTRAPPER)],
     })
@@ -497,6 +507,14 @@ pub fn bootstrapper_binding() -> Value {
 fn bootstrapper() -> Vec<Value> {
     vec![
         bootstrapper_binding(),
+        // A machine that has a certificate renews it by itself.
+        json!({
+            "apiVersion": RBAC,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": NODE_RENEWAL},
+            "roleRef": role_ref("ClusterRole", SELF_RENEWAL),
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+        }),
         json!({
             "apiVersion": "v1",
             "kind": "Secret",

@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 
 use kube::api::{ListParams, Patch, PatchParams};
-use mco_api::vocabulary::topology;
-use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::{offline, pools};
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::vocabulary::{names, topology};
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream};
+use mco_core::feature_gates::FeatureGates;
+use mco_core::os_streams::Streams;
+use mco_core::{offline, os_images, pools};
 use serde_json::json;
 
 use crate::cluster::{Cluster, ClusterError, failed};
-use crate::cluster_operator;
+use crate::cluster_operator::{self, Origin, Reported, ReportedNames};
 use crate::facts::Facts;
 
 /// Creates the pools that are missing. Of those that exist only the labels are ours: the rest is the user's.
 pub async fn required(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
-    for name in names(facts) {
+    for name in required_names(facts) {
         let wanted = offline::built_in_pool(name);
         let Some(found) = cluster.find::<MachineConfigPool>(name).await? else {
             cluster.create_if_absent(&wanted).await?;
@@ -44,27 +47,81 @@ pub async fn all(cluster: &Cluster) -> Result<Vec<MachineConfigPool>, ClusterErr
     Ok(pools)
 }
 
-/// The annotations of the rendered configs that required pools report.
+/// Where the configs that required pools report come from. `known` are the images of rendered ones, which never change: a
+/// rendered config is large, and its name stands for its content.
 pub async fn reported(
     cluster: &Cluster,
     pools: &[MachineConfigPool],
-) -> Result<cluster_operator::Reported, ClusterError> {
+    known: &mut BTreeMap<String, String>,
+) -> Result<Reported, ClusterError> {
+    let names = cluster_operator::reported_configs(pools);
+    known.retain(|name, _| names.iter().any(|names| names.rendered == *name));
+    if names.is_empty() {
+        return Ok(Reported::new());
+    }
     let configs = cluster.all::<MachineConfig>();
-    let mut reported = cluster_operator::Reported::new();
-    for name in cluster_operator::reported_configs(pools) {
-        let found = configs
-            .get_metadata_opt(&name)
-            .await
-            .map_err(failed("reading", || format!("MachineConfig {name}")))?;
-        if let Some(found) = found {
-            reported.insert(name, found.metadata.annotations.unwrap_or_default());
+    let found = configs.list_metadata(&ListParams::default()).await;
+    let found = found.map_err(failed("listing", || "MachineConfigs".to_owned()))?;
+    let mut reported: Reported = found
+        .items
+        .into_iter()
+        .filter_map(|config| {
+            let annotations = config.metadata.annotations.unwrap_or_default();
+            let origin = Origin {
+                annotations,
+                ..Origin::default()
+            };
+            Some((config.metadata.name?, origin))
+        })
+        .collect();
+    for ReportedNames { rendered, .. } in names {
+        let Some(origin) = reported.get_mut(&rendered) else {
+            continue;
+        };
+        if !known.contains_key(&rendered) {
+            let found = cluster.find::<MachineConfig>(&rendered).await?;
+            let image = found.map(|found| found.spec.os_image_url);
+            known.insert(rendered.clone(), image.unwrap_or_default());
         }
+        origin.os_image = known.get(&rendered).cloned().unwrap_or_default();
     }
     Ok(reported)
 }
 
+/// The operating system's image that each required pool should have, by the release or by the stream it follows. A pool of
+/// which it cannot be said is not among them; rendering tells why.
+pub async fn os_images(
+    cluster: &Cluster,
+    pools: &[MachineConfigPool],
+    facts: &Facts,
+) -> Result<BTreeMap<String, String>, ClusterError> {
+    let Some(config) = cluster.find::<ControllerConfig>(CONTROLLER_CONFIG_NAME).await? else {
+        return Ok(BTreeMap::new());
+    };
+    let Ok(gates) = FeatureGates::in_force(facts.feature_gate.as_ref(), &config, None) else {
+        return Ok(BTreeMap::new());
+    };
+    let published = cluster.find::<OSImageStream>(names::SINGLETON).await?;
+    let streams = Streams::of(published.as_ref(), &gates);
+    let named = |name: &str| {
+        let mut pools = pools.iter();
+        pools.find(|pool| pool.metadata.name.as_deref() == Some(name))
+    };
+    let worker = named(pools::WORKER);
+    let required = pools.iter().filter(|pool| cluster_operator::is_required(pool));
+    let images = required.filter_map(|pool| {
+        let stream = streams.of_pool(pool, worker).ok()?;
+        let images = stream.map_or_else(
+            || os_images::from_controller_config(&config),
+            |stream| stream.images,
+        );
+        Some((pool.metadata.name.clone()?, images.os.to_owned()))
+    });
+    Ok(images.collect())
+}
+
 /// The pools that a cluster must have.
-pub fn names(facts: &Facts) -> Vec<&'static str> {
+pub fn required_names(facts: &Facts) -> Vec<&'static str> {
     let mut names = vec![pools::MASTER, pools::WORKER];
     if has_arbiters(facts) {
         names.push(pools::ARBITER);

@@ -1,14 +1,19 @@
 //! The ControllerConfig: written as the facts ask for it, then read for what the template controller made of it.
 
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
 use mco_api::vocabulary::names;
+use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::cluster::{Cluster, ClusterError, metadata};
+use crate::cluster::{Cluster, ClusterError, failed, metadata};
 use crate::controller_config;
 use crate::facts::Facts;
 use crate::options::Options;
@@ -16,6 +21,8 @@ use crate::progress::Settled;
 use crate::steps::serving;
 
 const CA_BUNDLE: &str = "ca-bundle.crt";
+/// Every machine that runs has heard of it by then.
+const ROTATION_IS_NEWS: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Error)]
 pub enum RenderingError {
@@ -27,15 +34,36 @@ pub enum RenderingError {
     Templates(String),
 }
 
+/// When the API server's authorities changed last, as far as this operator has seen it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rotation {
+    at: Option<Timestamp>,
+}
+
+impl Rotation {
+    fn is_recent(self, now: Timestamp) -> bool {
+        self.at
+            .is_some_and(|at| now.duration_since(at) < ROTATION_IS_NEWS)
+    }
+}
+
 /// Writes the ControllerConfig and says whether the base configuration follows it.
 pub async fn controller_config(
     cluster: &Cluster,
     facts: &Facts,
     options: &Options,
+    rotation: &mut Rotation,
 ) -> Result<Settled, RenderingError> {
-    publish_api_server_authorities(cluster).await?;
+    let now = Timestamp::now();
+    if publish_api_server_authorities(cluster).await? {
+        rotation.at = Some(now);
+    }
+    publish_registry_authorities(cluster, facts).await?;
     let authorities = serving::authorities(cluster, facts).await?;
-    let wanted = controller_config::controller_config(facts, &authorities, options);
+    let mut wanted = controller_config::controller_config(facts, &authorities, options);
+    if rotation.is_recent(now) {
+        controller_config::tell_rotation(&mut wanted);
+    }
     let applied = cluster.apply(&controller_config::manifest(&wanted)?).await?;
     let applied: ControllerConfig = serde_json::from_value(serde_json::to_value(&applied)?)?;
     followed(&applied)
@@ -75,8 +103,9 @@ fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
     )))
 }
 
-/// New machines check the API server with these. A cluster that does not publish them gives them with its tokens.
-async fn publish_api_server_authorities(cluster: &Cluster) -> Result<(), ClusterError> {
+/// New machines check the API server with these. A cluster that does not publish them gives them with its tokens. Tells whether
+/// they were others before.
+async fn publish_api_server_authorities(cluster: &Cluster) -> Result<bool, ClusterError> {
     let source = cluster
         .config_map(
             names::CONFIG_MANAGED_NAMESPACE,
@@ -84,20 +113,62 @@ async fn publish_api_server_authorities(cluster: &Cluster) -> Result<(), Cluster
         )
         .await?;
     let Some(bundle) = source.and_then(|source| source.data?.remove(CA_BUNDLE)) else {
-        return Ok(());
+        return Ok(false);
     };
+    let bundle = ByteString(bundle.into_bytes());
+    let name = names::config_map::KUBECONFIG_DATA;
+    let before = cluster.config_map(names::NAMESPACE, name).await?;
+    let before = before.and_then(|before| before.binary_data?.remove(CA_BUNDLE));
+    let is_new = before.as_ref() != Some(&bundle);
     let published = ConfigMap {
-        metadata: metadata(Some(names::NAMESPACE), names::config_map::KUBECONFIG_DATA),
-        binary_data: Some([(CA_BUNDLE.to_owned(), ByteString(bundle.into_bytes()))].into()),
+        metadata: metadata(Some(names::NAMESPACE), name),
+        binary_data: Some([(CA_BUNDLE.to_owned(), bundle)].into()),
         ..ConfigMap::default()
     };
-    cluster.apply(&published).await.map(|_| ())
+    cluster.apply(&published).await?;
+    Ok(is_new)
+}
+
+/// What machines trust registries by, in one place for others: the cluster's own registry's authorities and the user's. Only
+/// clusters with an Image have anybody who looks there.
+async fn publish_registry_authorities(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
+    if facts.image.is_none() {
+        return Ok(());
+    }
+    let namespace = names::CONFIG_MANAGED_NAMESPACE;
+    let name = names::config_map::MERGED_TRUSTED_IMAGE_REGISTRY_CA;
+    let all = facts
+        .registry_authorities
+        .iter()
+        .chain(&facts.user_registry_authorities);
+    let wanted: BTreeMap<String, String> = all
+        .map(|(file, authority)| (file.clone(), String::from_utf8_lossy(authority).into_owned()))
+        .collect();
+    let merged = ConfigMap {
+        metadata: metadata(Some(namespace), name),
+        data: Some(wanted.clone()),
+        ..ConfigMap::default()
+    };
+    let applied = cluster.apply(&merged).await?;
+    // Whom nobody trusts any more must not stay because somebody else wrote it too.
+    let found = applied.data["data"].as_object().into_iter().flatten();
+    let gone: BTreeMap<&String, Value> = found
+        .filter(|(file, _)| !wanted.contains_key(*file))
+        .map(|(file, _)| (file, Value::Null))
+        .collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let maps = cluster.within::<ConfigMap>(namespace);
+    let patch = Patch::Merge(json!({"data": gone}));
+    let answer = maps.patch(name, &PatchParams::default(), &patch).await;
+    answer
+        .map(|_| ())
+        .map_err(failed("updating", || format!("ConfigMap {namespace}/{name}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -91,7 +91,8 @@ impl Running {
         for name in ["master", "worker"] {
             let pools: Api<MachineConfigPool> = Api::all(self.client());
             eventually(name, || async { pools.get_opt(name).await.ok().flatten() }).await;
-            let configuration = json!({"name": self.rendered(name, &config).await});
+            let rendered = self.rendered(name, &config).await;
+            let configuration = json!({"name": rendered, "source": [{"name": rendered}]});
             let target = json!({"spec": {"configuration": configuration}});
             let pool = pools
                 .patch(name, &PatchParams::default(), &Patch::Merge(target))

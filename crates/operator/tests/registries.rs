@@ -1,0 +1,113 @@
+//! Whom machines trust as registries, on a cluster that has an Image to say so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Running, eventually};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use mco_api::crd::CustomResourceDefinition;
+use mco_api::foreign::image::Image;
+use mco_operator::Options;
+use serde_json::{Value, json};
+
+const MANAGED: &str = "openshift-config-managed";
+const MERGED: &str = "merged-trusted-image-registry-ca";
+
+async fn config_map(client: &Client, namespace: &str, name: &str, data: &Value) {
+    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}, "data": data})).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    maps.create(&PostParams::default(), &map).await.unwrap();
+}
+
+/// As OpenShift has it, with what somebody else merged before.
+async fn furnish(client: Client) -> Client {
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "images.config.openshift.io"},
+        "spec": {
+            "group": "config.openshift.io",
+            "names": {"kind": "Image", "listKind": "ImageList", "plural": "images", "singular": "image"},
+            "scope": "Cluster",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    }))
+    .unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions
+        .create(&PostParams::default(), &definition)
+        .await
+        .unwrap();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in ["openshift-config", MANAGED] {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+    }
+    config_map(
+        &client,
+        "openshift-config",
+        "mine",
+        &json!({"registry.example.com..5000": "mine"}),
+    )
+    .await;
+    config_map(
+        &client,
+        MANAGED,
+        "image-registry-ca",
+        &json!({"image-registry.svc..5000": "own"}),
+    )
+    .await;
+    config_map(&client, MANAGED, MERGED, &json!({"gone.example.com": "stale"})).await;
+    let image: Image = serde_json::from_value(json!({
+        "metadata": {"name": "cluster"}, "spec": {"additionalTrustedCA": {"name": "mine"}},
+    }))
+    .unwrap();
+    let images: Api<Image> = Api::all(client.clone());
+    eventually("the kind Image", || async {
+        images.create(&PostParams::default(), &image).await.ok()
+    })
+    .await;
+    client
+}
+
+#[tokio::test]
+async fn all_registries_authorities_are_in_one_place_and_follow_the_image() {
+    let running = Running::behind(Options::new("0.1.0"), furnish).await;
+    let maps: Api<ConfigMap> = Api::namespaced(running.client(), MANAGED);
+    let merged = |expected: &'static [(&str, &str)]| {
+        let maps = maps.clone();
+        async move {
+            let expected: BTreeMap<String, String> = expected
+                .iter()
+                .map(|(file, authority)| ((*file).to_owned(), (*authority).to_owned()))
+                .collect();
+            let found = maps.get(MERGED).await.unwrap().data.unwrap_or_default();
+            (found == expected).then_some(())
+        }
+    };
+    let both = &[
+        ("image-registry.svc..5000", "own"),
+        ("registry.example.com..5000", "mine"),
+    ];
+    eventually("both", || merged(both)).await;
+
+    let images: Api<Image> = Api::all(running.client());
+    let patch = Patch::Merge(json!({"spec": {"additionalTrustedCA": null}}));
+    images
+        .patch("cluster", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    eventually("the cluster's own alone", || {
+        merged(&[("image-registry.svc..5000", "own")])
+    })
+    .await;
+    running.stop().await;
+}
