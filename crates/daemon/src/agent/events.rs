@@ -4,10 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, PostParams};
+use mco_api::vocabulary::names;
 use tokio::sync::mpsc;
 
-/// Nodes are in no namespace, and API servers accept events about such objects nowhere else.
-const NAMESPACE: &str = "default";
 const COMPONENT: &str = "machineconfigdaemon";
 /// An API server that does not answer must not make us collect events for ever.
 const WAITING: usize = 25;
@@ -60,7 +59,7 @@ impl Events {
 }
 
 async fn publish(client: kube::Client, node: String, mut told: mpsc::Receiver<Told>) {
-    let events: Api<Event> = Api::namespaced(client, NAMESPACE);
+    let events: Api<Event> = Api::namespaced(client, names::NAMESPACE);
     while let Some(one) = told.recv().await {
         let reason = one.reason;
         if let Err(error) = events.create(&PostParams::default(), &event(&node, one)).await {
@@ -74,13 +73,15 @@ fn event(node: &str, told: Told) -> Event {
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{node}.{:x}", told.at.as_nanosecond())),
-            namespace: Some(NAMESPACE.to_owned()),
+            namespace: Some(names::NAMESPACE.to_owned()),
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
             name: Some(node.to_owned()),
+            // Nodes have none, but an event must live where what it is about does, and people look where we live.
+            namespace: Some(names::NAMESPACE.to_owned()),
             // What kubelets write: `kubectl describe node` looks for it.
             uid: Some(node.to_owned()),
             ..ObjectReference::default()

@@ -312,7 +312,7 @@ impl World {
     }
 
     pub async fn event_reasons(&self) -> Vec<String> {
-        let events: Api<Event> = Api::namespaced(self.client(), "default");
+        let events: Api<Event> = Api::namespaced(self.client(), names::NAMESPACE);
         let events = events.list(&ListParams::default()).await.unwrap();
         events
             .items
@@ -323,7 +323,7 @@ impl World {
 
     /// What the events with this reason say, sorted.
     pub async fn event_texts(&self, reason: &str) -> Vec<String> {
-        let events: Api<Event> = Api::namespaced(self.client(), "default");
+        let events: Api<Event> = Api::namespaced(self.client(), names::NAMESPACE);
         let events = events.list(&ListParams::default()).await.unwrap();
         let mut texts: Vec<String> = events
             .items
