@@ -4,6 +4,8 @@
 mod support;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 
 use serde_json::Value;
 
@@ -97,7 +99,10 @@ fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
 #[test]
 fn simulated_machines_fail_as_asked_and_recover_when_they_are_sent_back() {
     let scratch = tempfile::tempdir().unwrap();
+    let metrics = free_address();
     let options = [
+        "--metrics-listen",
+        &metrics,
         "--simulate",
         "6",
         "--simulate-seconds",
@@ -115,10 +120,31 @@ fn simulated_machines_fail_as_asked_and_recover_when_they_are_sent_back() {
         let problem = status["problem"].as_str().unwrap_or_default().to_owned();
         (status["state"] == "Degraded" && problem.contains(told)).then_some(())
     });
+    eventually("the metrics of controllers and operator say so too", || {
+        let told = scrape(&metrics);
+        assert_eq!(told.matches("# EOF").count(), 1, "{told}");
+        let degraded = told.contains("mco_degraded_machine_count{pool=\"worker\"} 1\n");
+        (degraded && told.contains("mco_operator_condition{")).then_some(())
+    });
     up.delete("50-worker-chrony").unwrap();
     up.wait("worker");
 
     let alone = up.mco(&["up", "--simulate-failures", "5%"]);
     assert_eq!(alone.status.code(), Some(2), "{}", text(&alone));
     assert!(text(&alone).contains("--simulate <N>"), "{}", text(&alone));
+}
+
+/// Where nobody listens, as far as one can tell.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

@@ -1,6 +1,6 @@
 //! The options of `mco up`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -75,6 +75,9 @@ pub struct Up {
     /// Port of the web console, on this machine's own address; another if it is taken.
     #[arg(long, value_name = "PORT", default_value_t = 7480)]
     pub console_port: u16,
+    /// Tell what operator and controllers count at /metrics here, over plain HTTP; nowhere by default.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
     /// Throw away what an earlier start kept.
     #[arg(long)]
     pub fresh: bool,

@@ -8,6 +8,7 @@ mod data_directory;
 mod heartbeats;
 mod ignition_server;
 mod join_tokens;
+mod metrics;
 pub mod nodes;
 mod progress;
 pub mod simulation;
@@ -112,6 +113,11 @@ async fn system(
         config_server: Some(addresses::with_port(&reached_as, server_port)),
         ..mco_operator::Options::new(VERSION)
     };
+    let settings = mco_controllers::Options::new(VERSION, VERSION);
+    if let Some(address) = arguments.metrics_listen {
+        let (operator, controllers) = (options.metrics.clone(), settings.metrics.clone());
+        metrics::start(address, operator, controllers, components).await?;
+    }
     // Operator and operands are one process here.
     tokio::spawn(log.follow(options.log_levels.subscribe(), mco_operator::LogLevels::louder));
     let in_use = Arc::clone(control_plane.in_use());
@@ -122,11 +128,7 @@ async fn system(
     });
     let operator = mco_operator::run(control_plane.client("operator"), options, stop.clone());
     components.start("the operator", async move { Ok(operator.await?) });
-    let controllers = mco_controllers::run(
-        control_plane.client("controllers"),
-        mco_controllers::Options::new(VERSION, VERSION),
-        stop.clone(),
-    );
+    let controllers = mco_controllers::run(control_plane.client("controllers"), settings, stop.clone());
     components.start("the controllers", async move { Ok(controllers.await?) });
     components.start(
         "the Ignition server",
