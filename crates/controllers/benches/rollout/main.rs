@@ -14,6 +14,7 @@
 mod child;
 mod measure;
 mod scene;
+mod timeline;
 
 use std::process::ExitCode;
 

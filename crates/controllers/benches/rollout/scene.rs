@@ -3,15 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_apiserver::{Options, Server};
-use mco_core::rollout::NodeView;
 use mco_testkit::fleet::{self, Behaviour, Blueprint};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -19,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::child::{Controllers, VERSION};
 use crate::measure::Measured;
+use crate::timeline::Timeline;
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 /// Of each pool, so many percent go at once.
@@ -60,6 +57,11 @@ impl Scale {
     pub fn possible(&self) -> Duration {
         let waves = self.of_each_pool().div_ceil(self.at_once());
         self.each * u32::try_from(waves).unwrap()
+    }
+
+    fn pool_of(&self, node: &str) -> String {
+        let index = node.rsplit('-').next().and_then(|number| number.parse().ok());
+        self.pool_name(index.unwrap_or_default())
     }
 
     fn pool_name(&self, index: usize) -> String {
@@ -104,10 +106,10 @@ pub async fn play(scale: &Scale) -> Measured {
     fleet::create(&client, &machines).await.unwrap();
     settled(&client, scale, "").await;
     let old = target_of_worker(&client).await;
-    let first = first_target(client.clone(), old.clone());
     // The last words of the beginning are not part of the change.
     tokio::time::sleep(Duration::from_secs(3)).await;
     controllers.writes().await;
+    let timeline = Timeline::follow(client.clone()).await;
     println!("the change");
     let configs: Api<MachineConfig> = Api::all(client.clone());
     let started = Instant::now();
@@ -118,7 +120,7 @@ pub async fn play(scale: &Scale) -> Measured {
         )
         .await
         .unwrap();
-    let to_first_target = first.await.unwrap().duration_since(started);
+    let to_first_target = timeline.first_sent().await.duration_since(started);
     settled(&client, scale, &old).await;
     let rollout = started.elapsed();
     let measured = Measured {
@@ -127,6 +129,7 @@ pub async fn play(scale: &Scale) -> Measured {
         peak_megabytes: controllers.peak_megabytes(),
         writes: controllers.writes().await,
     };
+    timeline.print(|node| scale.pool_of(node));
     controllers.stop().await;
     stop.cancel();
     measured
@@ -208,27 +211,4 @@ async fn settled(client: &Client, scale: &Scale, old: &str) {
         assert!(start.elapsed() < PATIENCE, "not settled: {machines} machines");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-}
-
-/// The moment when the first node of the worker pool is sent away from `old`.
-fn first_target(client: Client, old: String) -> tokio::task::JoinHandle<Instant> {
-    let nodes: Api<Node> = Api::all(client);
-    tokio::spawn(async move {
-        let mut events = watcher(nodes, watcher::Config::default()).boxed();
-        let mut wait_for_list = true;
-        loop {
-            match events.next().await {
-                Some(Ok(Event::InitDone)) => wait_for_list = false,
-                Some(Ok(Event::Apply(node))) if !wait_for_list => {
-                    let view = NodeView::new(&node);
-                    let sent = view.desired_config != view.current_config && !view.current_config.is_empty();
-                    if sent || (view.current_config == old && view.desired_config != old) {
-                        return Instant::now();
-                    }
-                }
-                Some(_) => {}
-                None => panic!("the watch ended"),
-            }
-        }
-    })
 }
