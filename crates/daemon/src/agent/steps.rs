@@ -333,6 +333,8 @@ impl Agent {
 
     async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<After, AgentError> {
         self.write(&report::done(disk)).await?;
+        let text = format!("The update to {config} is over and the node was given back");
+        self.events.normal(event::UNCORDON, text);
         self.events.normal(
             event::NODE_DONE,
             format!(

@@ -119,6 +119,7 @@ async fn progress_and_events_tell_the_story_of_an_update() {
         "Cordon",
         "Drain",
         "Reboot",
+        "Uncordon",
         "NodeDone",
         "ConfigDriftMonitorStarted",
     ] {
