@@ -27,6 +27,7 @@ use crate::facts::{self, Facts, Known, Part};
 use crate::log_levels::LogLevels;
 use crate::manifests::{self, Settings};
 use crate::options::{MetricsAccess, Options, Workloads};
+use crate::pace::Pace;
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
@@ -41,8 +42,6 @@ use crate::watches::{Watches, Work};
 const SETTLE: Duration = Duration::from_millis(100);
 /// What the required pools wait for may change without the pools: on the configs they were rendered from.
 const GLANCE: Duration = Duration::from_secs(15);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(30);
 /// What is made from them is left as it is until they could be read once: a guess would be a change of its own.
 const FOR_SERVERS: &[Part] = &[Part::Platform];
 const FOR_CERTIFICATES: &[Part] = &[Part::Platform, Part::InstallerAuthority];
@@ -168,26 +167,18 @@ impl Operator {
 
     async fn live(&mut self) {
         let mut work = Work::Everything;
-        let mut retry = FIRST_RETRY;
-        let mut all_done = Instant::now();
+        let mut pace = Pace::new(Instant::now());
         loop {
-            if work == Work::Everything {
-                all_done = Instant::now();
-            }
             let told = Box::pin(self.round(work)).await;
             if let Err(error) = &told {
                 warn!("cannot report: {error}");
             }
             let is_well = told.is_ok() && !self.progress.has_failed();
+            pace.done(work, is_well, Instant::now());
             let (pause, next) = if is_well {
-                self.rest(all_done.elapsed())
+                self.rest(pace.since_everything(Instant::now()))
             } else {
-                (retry, Work::Everything)
-            };
-            retry = if is_well {
-                FIRST_RETRY
-            } else {
-                (retry * 2).min(LAST_RETRY)
+                (pace.until_retry(Instant::now()), Work::Everything)
             };
             work = tokio::select! {
                 work = self.watches.changed() => {
