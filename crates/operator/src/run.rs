@@ -111,7 +111,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, OperatorError> {
-    let bound = TcpListener::bind(address).await;
+    let bound = mco_serve_metrics::listen(address).await;
     bound.map_err(|source| OperatorError::Listen {
         what,
         address,
@@ -297,7 +297,7 @@ impl Operator {
                 progress
                     .run(Step::AccessControl, workloads::access(cluster))
                     .await;
-                self.deploy(&mut progress, &known, config).await;
+                Box::pin(self.deploy(&mut progress, &known, config)).await;
             }
         }
         for (step, why) in progress.failures() {

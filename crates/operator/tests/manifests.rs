@@ -223,6 +223,21 @@ fn the_operands_are_told_how_much_to_log_unless_it_is_the_usual() {
     assert_eq!(variable(LogLevel::Trace), BTreeSet::from(expected));
 }
 
+#[test]
+fn pods_without_ipv4_are_reached_too() {
+    let mut listening = 0;
+    for object in manifests::installation(&settings()) {
+        let arguments = object.pointer("/spec/template/spec/containers/0/args");
+        for argument in arguments.and_then(Value::as_array).into_iter().flatten() {
+            if let Some((_, address)) = argument.as_str().unwrap().split_once("-listen=") {
+                assert!(address.starts_with("[::]:"), "{argument}");
+                listening += 1;
+            }
+        }
+    }
+    assert_eq!(listening, 4);
+}
+
 /// The metrics that the components' sources register, with the suffix that counters get.
 fn registered_metrics() -> BTreeSet<String> {
     fn sources(directory: &Path, texts: &mut Vec<String>) {

@@ -66,7 +66,7 @@ impl Scraped {
 /// What a process is told that finds its certificate in its pod.
 pub(super) fn arguments(port: u16) -> [String; 3] {
     [
-        format!("--metrics-listen=0.0.0.0:{port}"),
+        format!("--metrics-listen=[::]:{port}"),
         format!("--metrics-cert={DIRECTORY}/tls.crt"),
         format!("--metrics-key={DIRECTORY}/tls.key"),
     ]

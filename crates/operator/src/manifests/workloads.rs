@@ -32,8 +32,8 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
         "operator".to_owned(),
         "--deploy".to_owned(),
         format!("--image={}", settings.image),
-        format!("--webhook-listen=0.0.0.0:{WEBHOOK_PORT}"),
-        format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
+        format!("--webhook-listen=[::]:{WEBHOOK_PORT}"),
+        format!("--metrics-listen=[::]:{METRICS_PORT}"),
         "--guard-metrics".to_owned(),
     ];
     if !settings.api_server_url.is_empty() {
