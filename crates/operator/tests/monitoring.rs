@@ -6,7 +6,7 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{Running, eventually};
+use common::{Running, eventually, refusing};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::DeleteParams;
@@ -63,6 +63,26 @@ async fn scrape(address: SocketAddr, bundle: &str, token: Option<&str>) -> Optio
     let mut text = String::new();
     stream.read_to_string(&mut text).await.ok()?;
     Some((text, peer))
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_written_keeps_no_other_from_being_made() {
+    let options = Options {
+        metrics_access: MetricsAccess::Guarded,
+        ..Options::new("0.1.0")
+    };
+    let running = Running::behind(options, async |client| {
+        refusing(client, "/machine-config-operator-metrics-tls")
+    })
+    .await;
+    let secrets: Api<Secret> = Api::namespaced(running.client(), NAMESPACE);
+    for component in ["machine-config-controller", "machine-config-daemon"] {
+        let name = secret_of(component);
+        eventually(&name, || async { secrets.get_opt(&name).await.ok().flatten() }).await;
+    }
+    let refused = secrets.get_opt(&secret_of("machine-config-operator")).await;
+    assert!(refused.unwrap().is_none());
+    running.stop().await;
 }
 
 #[tokio::test]

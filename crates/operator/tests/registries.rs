@@ -5,11 +5,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Running, eventually};
-use http::{Method, Request, Response, StatusCode};
+use common::{Running, eventually, refusing};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::client::Body;
 use kube::{Api, Client};
 use mco_api::ControllerConfig;
 use mco_api::crd::CustomResourceDefinition;
@@ -125,7 +123,7 @@ async fn an_image_on_a_cluster_without_a_place_for_authorities_stops_nothing() {
 async fn authorities_that_cannot_be_published_do_not_keep_them_from_machines() {
     let running = Running::behind(Options::new("0.1.0"), async |client| {
         let client = furnish(client).await;
-        refusing(client)
+        refusing(client, MERGED)
     })
     .await;
     controller_config(&running).await;
@@ -134,26 +132,6 @@ async fn authorities_that_cannot_be_published_do_not_keep_them_from_machines() {
     })
     .await;
     running.stop().await;
-}
-
-/// The API to whose ConfigMaps nothing can be added, as when they would get too large.
-fn refusing(client: Client) -> Client {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let client = client.clone();
-        async move {
-            if request.method() != Method::PATCH || !request.uri().path().ends_with(MERGED) {
-                return client.send(request).await;
-            }
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
-                "message": "it is too large",
-            });
-            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
-            *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-            Ok(response)
-        }
-    });
-    Client::new(service, "default")
 }
 
 #[tokio::test]

@@ -43,11 +43,7 @@ pub(super) const DAEMON: Scraped = Scraped {
 
 impl Scraped {
     /// What its certificate is good for.
-    pub fn hosts(self) -> Vec<String> {
-        vec![self.host()]
-    }
-
-    fn host(self) -> String {
+    pub fn host(self) -> String {
         format!("{}.{}.svc", self.component, names::NAMESPACE)
     }
 
