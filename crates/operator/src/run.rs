@@ -206,8 +206,8 @@ impl Operator {
         if work == Work::Everything {
             Box::pin(self.steps()).await;
         }
-        let pools = self.required_pools().await;
-        let release = release_version(self.facts(), &self.options);
+        let release = self.release().await?;
+        let pools = self.required_pools(&release).await;
         let story = Story {
             release: &release,
             bringup: self.bringup.unwrap_or_default(),
@@ -226,6 +226,17 @@ impl Operator {
 
     fn facts(&self) -> Option<&Facts> {
         self.known.as_ref().map(|known| &known.facts)
+    }
+
+    /// The release to tell of: while the cluster cannot say which it runs, the one that was deployed last.
+    async fn release(&self) -> Result<String, ClusterError> {
+        let known = self.known.as_ref();
+        let is_known = known.is_some_and(|known| known.has(&[Part::Release]));
+        let is_known = is_known || self.options.release_version.is_some();
+        if !is_known && let Some(before) = report::deployed(&self.cluster).await? {
+            return Ok(before);
+        }
+        Ok(release_version(self.facts(), &self.options))
     }
 
     /// Does all steps but the last, which depends on others' progress.
@@ -355,11 +366,10 @@ impl Operator {
     }
 
     /// Asks the pools how they are.
-    async fn required_pools(&mut self) -> Vec<MachineConfigPool> {
+    async fn required_pools(&mut self, release: &str) -> Vec<MachineConfigPool> {
         self.progress.forget(Step::RequiredPools);
         let mut found = Vec::new();
         let facts = self.facts().cloned().unwrap_or_default();
-        let version = release_version(Some(&facts), &self.options);
         let work = async {
             found = pools::all(&self.cluster)
                 .await
@@ -372,7 +382,7 @@ impl Operator {
                 .map_err(|error| error.to_string())?;
             let release = Release {
                 controller: &self.options.version,
-                version: &version,
+                version: release,
                 images: &images,
             };
             cluster_operator::required(&found, &reported, release)
