@@ -95,10 +95,9 @@ impl Watches {
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);
         let operators = ApiResource::erase::<ClusterOperator>(&());
         self.follow((operators, one(names::CLUSTER_OPERATOR)), Work::Status);
-        for namespace in [names::NAMESPACE, names::MACHINE_API_NAMESPACE] {
-            self.follow_within::<ConfigMap>(namespace);
-            self.follow_within::<Secret>(namespace);
-        }
+        self.follow_within::<ConfigMap>(names::NAMESPACE);
+        self.follow_within::<Secret>(names::NAMESPACE);
+        self.follow_within::<Secret>(names::MACHINE_API_NAMESPACE);
     }
 
     /// Follows the ConfigMaps in which a cluster says whom to trust and how it is reached. Some have names of somebody's choosing; of
