@@ -149,7 +149,7 @@ async fn tell(
         warn!("degraded: {message}");
         news.push(Event {
             type_: EventType::Warning,
-            reason: format!("OperatorDegraded: {reason}"),
+            reason: events::operator::degraded(reason),
             note: Some(shortened(message)),
             action: "Report".to_owned(),
             secondary: None,
