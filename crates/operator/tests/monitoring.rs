@@ -228,6 +228,19 @@ fn each_process_may_ask_about_tokens_and_nothing_more_than_ask() {
 #[test]
 fn scrapers_are_told_whom_they_will_meet() {
     let objects = manifests::alerts();
+    let role = objects.iter().find(|object| object["kind"] == "Role").unwrap();
+    let binding = (objects.iter())
+        .find(|object| object["kind"] == "RoleBinding")
+        .unwrap();
+    assert_eq!(
+        role["rules"][0]["resources"],
+        json!(["services", "endpoints", "pods"])
+    );
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    assert_eq!(
+        binding["subjects"][0],
+        json!({"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "openshift-monitoring"})
+    );
     for component in GUARDED {
         let endpoint = &named(&objects, "ServiceMonitor", component)["spec"]["endpoints"][0];
         assert_eq!(endpoint["scheme"], "https", "{component}");

@@ -120,7 +120,7 @@ pub struct Install {
     /// How machines reach the API server; by default found out by the operator.
     #[arg(long, value_name = "URL")]
     pub apiserver_url: Option<String>,
-    /// Print alerts as well, as PrometheusRule and ServiceMonitors.
+    /// Print alerts as well, as PrometheusRule and ServiceMonitors, and what lets OpenShift's Prometheus find what to scrape.
     #[arg(long)]
     pub alerts: bool,
     /// Print a dashboard for OpenShift's console as well, as a ConfigMap in namespace openshift-config-managed.

@@ -24,7 +24,7 @@ const ANY_USER: &str = "nonroot-v2";
 const HOST_NETWORK: &str = "hostnetwork-v2";
 const HOST: &str = "privileged";
 
-const READ: &[&str] = &["get", "list", "watch"];
+pub(super) const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// All accounts, roles and bindings.
@@ -99,7 +99,7 @@ fn at_home(component: &str, rules: &[Value]) -> Vec<Value> {
     ]
 }
 
-fn role_ref(kind: &str, name: &str) -> Value {
+pub(super) fn role_ref(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
