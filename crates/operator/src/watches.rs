@@ -24,7 +24,7 @@ use mco_api::{
 };
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::facts;
 
@@ -191,6 +191,7 @@ impl Watches {
                             wake.call(work);
                         }
                     }
+                    Err(error) if is_forbidden(&error) => warn!("a watch is not allowed: {error}"),
                     Err(error) => debug!("a watch was interrupted and goes on: {error}"),
                 }
             }
@@ -220,6 +221,15 @@ fn news(change: &watcher::Event<Metadata>, work: Work, known: &mut HashSet<Strin
             known.remove(&name(object));
             Some(Work::Everything)
         }
+    }
+}
+
+/// Nobody else would tell: what is not seen is only done later.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.is_forbidden(),
+        _ => false,
     }
 }
 
