@@ -17,7 +17,7 @@ use mco_api::vocabulary::names;
 use mco_core::rollout::{Event, EventKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 /// What the API server takes as a message.
 const LONGEST_NOTE: usize = 1024;
@@ -156,8 +156,12 @@ async fn write(client: &Client, letter: Letter) {
         ..StoredEvent::default()
     };
     let events: Api<StoredEvent> = Api::namespaced(client.clone(), &namespace);
-    if let Err(problem) = events.create(&PostParams::default(), &stored).await {
-        debug!("an event could not be written: {problem}");
+    match events.create(&PostParams::default(), &stored).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.is_forbidden() => {
+            warn!("events may not be written: {}", status.message);
+        }
+        Err(problem) => debug!("an event could not be written: {problem}"),
     }
 }
 

@@ -360,6 +360,23 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_lists_what_is_told() {
+        let metrics = Metrics::default();
+        let moment = std::time::Duration::from_secs(1);
+        metrics.pool(
+            "worker",
+            &MachineConfigPoolStatus::default(),
+            false,
+            Timestamp::UNIX_EPOCH,
+        );
+        metrics.rendered("worker", false, moment);
+        metrics.acted("template", "ok", "", Timestamp::UNIX_EPOCH);
+        metrics.drain("n1", true, 2);
+        let told = mco_testkit::metrics::told(&metrics.encode().unwrap());
+        assert_eq!(told, mco_testkit::metrics::documented("controller"));
+    }
+
+    #[test]
     fn alerts_are_about_what_is_there() {
         let metrics = Metrics::default();
         metrics.drain("n1", true, 2);

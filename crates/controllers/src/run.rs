@@ -15,7 +15,6 @@ use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_serve_metrics::Door;
 use serde::de::DeserializeOwned;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -82,7 +81,7 @@ pub async fn serve_metrics(
     metrics: Metrics,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
-    let listener = TcpListener::bind(address)
+    let listener = mco_serve_metrics::listen(address)
         .await
         .map_err(|source| Error::Listen { address, source })?;
     let site = move || metrics.encode();

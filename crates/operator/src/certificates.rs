@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -88,7 +88,15 @@ pub fn renew(
         serving,
     } = existing;
     let ours = authority.as_ref();
-    let good = serving.filter(|serving| still_serves(serving, ours, hosts, now));
+    let good = serving.filter(|serving| {
+        is_pair(serving)
+            && !is_worn_out(&serving.certificate, now)
+            && match ours {
+                Some(authority) => is_for(serving, authority, hosts),
+                // What somebody else signed may name hosts of their choosing, but has to be trusted by somebody.
+                None => first(&bundle).is_ok(),
+            }
+    });
     let worn_out = ours.is_some_and(|authority| is_worn_out(&authority.certificate, now));
     if let Some(serving) = good
         && !worn_out
@@ -161,21 +169,17 @@ fn host(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// What somebody else signed may name hosts of their choosing; what we signed follows the cluster.
-fn still_serves(
-    serving: &KeyedCertificate,
-    authority: Option<&KeyedCertificate>,
-    hosts: &[String],
-    now: Timestamp,
-) -> bool {
+/// Whether somebody could be shown it.
+fn is_pair(serving: &KeyedCertificate) -> bool {
+    let KeyedCertificate { certificate, key } = serving;
+    let set = mco_tls::Certificate::default().set(certificate.as_bytes(), key.as_bytes());
+    set.is_ok()
+}
+
+/// Whether this authority signed it, for these hosts and no others.
+fn is_for(serving: &KeyedCertificate, authority: &KeyedCertificate, hosts: &[String]) -> bool {
     let Ok(facts) = summary(&serving.certificate) else {
         return false;
-    };
-    if serving.key.is_empty() || is_worn_out(&serving.certificate, now) {
-        return false;
-    }
-    let Some(authority) = authority else {
-        return true;
     };
     let mut named = facts.hosts;
     let mut wanted = hosts.to_vec();
@@ -226,15 +230,15 @@ fn is_signed_by(pem: &str, authority: &str) -> bool {
     }
 }
 
-/// The authority and every older one that has not expired yet, each once, the newest first.
+/// The authority and every older one that has not expired yet, each once, the newest first. What nobody can read nobody trusts.
 fn trusted(authority: &str, bundle: &str, now: Timestamp) -> Result<String, CertificateError> {
     let mut seen = vec![first(authority)?];
     let mut text = format!("{}\n", authority.trim());
     for block in bundle.split_inclusive("-----END CERTIFICATE-----") {
-        let Some(certificate) = certificates(block)?.into_iter().next() else {
+        let (Ok(certificate), Ok(facts)) = (first(block), summary(block)) else {
             continue;
         };
-        if seen.contains(&certificate) || summary(block)?.not_after <= now {
+        if seen.contains(&certificate) || facts.not_after <= now {
             continue;
         }
         text.push_str(block.trim());
@@ -277,7 +281,14 @@ fn make_authority(name: &str, now: Timestamp) -> Result<KeyedCertificate, Certif
 
 fn issuer(authority: &KeyedCertificate) -> Result<Issuer<'static, KeyPair>, CertificateError> {
     let key = keys::read(&authority.key)?;
-    Ok(Issuer::from_ca_cert_der(&first(&authority.certificate)?, key)?)
+    let certificate = first(&authority.certificate)?;
+    let (_, parsed) =
+        X509Certificate::from_der(&certificate).map_err(|error| CertificateError::Read(error.to_string()))?;
+    if parsed.public_key().raw != key.subject_public_key_info() {
+        let why = "its key is another certificate's";
+        return Err(CertificateError::Read(why.to_owned()));
+    }
+    Ok(Issuer::from_ca_cert_der(&certificate, key)?)
 }
 
 fn make_serving(
@@ -480,7 +491,14 @@ mod tests {
             include_str!("certificates/go/p521.crt"),
             include_str!("certificates/go/p521.key"),
         );
-        for (name, key) in [("a curve that we cannot sign on", key), ("no key at all", "")] {
+        for (name, key) in [
+            ("a curve that we cannot sign on", key),
+            ("no key at all", ""),
+            (
+                "another authority's key",
+                include_str!("certificates/go/p256.key"),
+            ),
+        ] {
             let mut theirs = made_by_go(certificate, key);
             theirs.bundle.clear();
             let replaced = renewed(theirs.clone(), &["a"], "2027-01-01T00:00:00Z");
@@ -498,6 +516,35 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_whose_authority_is_lost_without_a_trace_is_replaced() {
+        let now = "2026-01-01T00:00:00Z";
+        let before = renewed(Existing::default(), &["a"], now);
+        for bundle in ["", "garbage"] {
+            let lost = Existing {
+                authority: None,
+                bundle: bundle.to_owned(),
+                serving: Some(before.serving.clone()),
+            };
+            let renewed = renewed(lost, &["a"], now);
+            verified(&renewed);
+            assert_eq!(certificates(&renewed.bundle).unwrap().len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_in_a_bundle_goes() {
+        let now = "2026-01-01T00:00:00Z";
+        let first = renewed(Existing::default(), &["a"], now);
+        let damaged = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let spoilt = Existing {
+            bundle: format!("{damaged}{}", first.bundle),
+            ..existing(&first)
+        };
+        let renewed = renewed(spoilt, &["a"], now);
+        assert_eq!((renewed.bundle, renewed.serving), (first.bundle, first.serving));
+    }
+
+    #[test]
     fn a_certificate_of_another_authority_or_without_its_key_is_replaced() {
         let now = "2026-01-01T00:00:00Z";
         let first = renewed(Existing::default(), &["a"], now);
@@ -507,17 +554,18 @@ mod tests {
             ..existing(&first)
         };
         assert_ne!(renewed(mixed, &["a"], now).serving, other.serving);
-        let keyless = Existing {
-            serving: Some(KeyedCertificate {
-                key: String::new(),
-                ..first.serving.clone()
-            }),
-            ..existing(&first)
-        };
-        assert_ne!(
-            renewed(keyless, &["a"], now).serving.certificate,
-            first.serving.certificate
-        );
+        for key in ["", "garbage", &other.serving.key] {
+            let mismatched = Existing {
+                serving: Some(KeyedCertificate {
+                    key: key.to_owned(),
+                    ..first.serving.clone()
+                }),
+                ..existing(&first)
+            };
+            let renewed = renewed(mismatched, &["a"], now);
+            assert_ne!(renewed.serving.certificate, first.serving.certificate);
+            assert!(is_pair(&renewed.serving));
+        }
         let garbage = Existing {
             serving: Some(KeyedCertificate {
                 certificate: "garbage".to_owned(),

@@ -117,14 +117,15 @@ impl Cluster {
         found.map_err(failed("reading", || place.to_string()))
     }
 
-    /// Makes the object's `spec` the manifest's and nothing else, unless somebody has written it meanwhile.
+    /// Makes the `spec` of a manifest's object this and nothing else, unless somebody has written it meanwhile.
     pub async fn replace_spec(
         &self,
         mut object: DynamicObject,
         manifest: &Value,
+        spec: Value,
     ) -> Result<(), ClusterError> {
         let place = Place::of(manifest)?;
-        object.data["spec"] = manifest["spec"].clone();
+        object.data["spec"] = spec;
         let answer = place
             .api(&self.client)
             .replace(&place.name, &written_by_us(), &object)

@@ -15,6 +15,7 @@ mod log_levels;
 pub mod manifests;
 mod metrics;
 mod options;
+mod pace;
 mod progress;
 mod report;
 mod run;

@@ -107,3 +107,24 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Failed(_) => "failed",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::cluster_operator;
+    use crate::progress::Step;
+
+    #[test]
+    fn the_documentation_lists_what_is_told() {
+        let metrics = Metrics::default();
+        let mut progress = Progress::default();
+        progress.set(Step::Namespace, Outcome::Done);
+        metrics.round(Duration::from_secs(1), &progress);
+        metrics.reported(&cluster_operator::initial(&Time(Timestamp::UNIX_EPOCH)));
+        let told = mco_testkit::metrics::told(&metrics.encode().unwrap());
+        assert_eq!(told, mco_testkit::metrics::documented("operator"));
+    }
+}

@@ -44,6 +44,14 @@ pub(crate) async fn announce(cluster: &Cluster) -> Result<(), ClusterError> {
     Ok(())
 }
 
+/// The release that was deployed last, if any was.
+pub(crate) async fn deployed(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
+    let found = cluster.find::<ClusterOperator>(names::CLUSTER_OPERATOR).await?;
+    let status = found.and_then(|found| found.status);
+    let deployed = status.as_ref().and_then(cluster_operator::deployed);
+    Ok(deployed.map(str::to_owned))
+}
+
 /// Tells how things are. Nothing is written when there is nothing new.
 pub(crate) async fn report(
     cluster: &Cluster,
@@ -141,7 +149,7 @@ async fn tell(
         warn!("degraded: {message}");
         news.push(Event {
             type_: EventType::Warning,
-            reason: format!("OperatorDegraded: {reason}"),
+            reason: events::operator::degraded(reason),
             note: Some(shortened(message)),
             action: "Report".to_owned(),
             secondary: None,

@@ -27,6 +27,7 @@ use crate::facts::{self, Facts, Known, Part};
 use crate::log_levels::LogLevels;
 use crate::manifests::{self, Settings};
 use crate::options::{MetricsAccess, Options, Workloads};
+use crate::pace::Pace;
 use crate::progress::{Outcome, Progress, Settled, Step};
 use crate::report::{self, Story};
 use crate::steps::rendering::{RenderingError, Rotation};
@@ -41,8 +42,6 @@ use crate::watches::{Watches, Work};
 const SETTLE: Duration = Duration::from_millis(100);
 /// What the required pools wait for may change without the pools: on the configs they were rendered from.
 const GLANCE: Duration = Duration::from_secs(15);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(30);
 /// What is made from them is left as it is until they could be read once: a guess would be a change of its own.
 const FOR_SERVERS: &[Part] = &[Part::Platform];
 const FOR_CERTIFICATES: &[Part] = &[Part::Platform, Part::InstallerAuthority];
@@ -112,7 +111,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, OperatorError> {
-    let bound = TcpListener::bind(address).await;
+    let bound = mco_serve_metrics::listen(address).await;
     bound.map_err(|source| OperatorError::Listen {
         what,
         address,
@@ -168,26 +167,18 @@ impl Operator {
 
     async fn live(&mut self) {
         let mut work = Work::Everything;
-        let mut retry = FIRST_RETRY;
-        let mut all_done = Instant::now();
+        let mut pace = Pace::new(Instant::now());
         loop {
-            if work == Work::Everything {
-                all_done = Instant::now();
-            }
             let told = Box::pin(self.round(work)).await;
             if let Err(error) = &told {
                 warn!("cannot report: {error}");
             }
             let is_well = told.is_ok() && !self.progress.has_failed();
+            pace.done(work, is_well, Instant::now());
             let (pause, next) = if is_well {
-                self.rest(all_done.elapsed())
+                self.rest(pace.since_everything(Instant::now()))
             } else {
-                (retry, Work::Everything)
-            };
-            retry = if is_well {
-                FIRST_RETRY
-            } else {
-                (retry * 2).min(LAST_RETRY)
+                (pace.until_retry(Instant::now()), Work::Everything)
             };
             work = tokio::select! {
                 work = self.watches.changed() => {
@@ -215,8 +206,8 @@ impl Operator {
         if work == Work::Everything {
             Box::pin(self.steps()).await;
         }
-        let pools = self.required_pools().await;
-        let release = release_version(self.facts(), &self.options);
+        let release = self.release().await?;
+        let pools = self.required_pools(&release).await;
         let story = Story {
             release: &release,
             bringup: self.bringup.unwrap_or_default(),
@@ -235,6 +226,17 @@ impl Operator {
 
     fn facts(&self) -> Option<&Facts> {
         self.known.as_ref().map(|known| &known.facts)
+    }
+
+    /// The release to tell of: while the cluster cannot say which it runs, the one that was deployed last.
+    async fn release(&self) -> Result<String, ClusterError> {
+        let known = self.known.as_ref();
+        let is_known = known.is_some_and(|known| known.has(&[Part::Release]));
+        let is_known = is_known || self.options.release_version.is_some();
+        if !is_known && let Some(before) = report::deployed(&self.cluster).await? {
+            return Ok(before);
+        }
+        Ok(release_version(self.facts(), &self.options))
     }
 
     /// Does all steps but the last, which depends on others' progress.
@@ -306,7 +308,7 @@ impl Operator {
                 progress
                     .run(Step::AccessControl, workloads::access(cluster))
                     .await;
-                self.deploy(&mut progress, &known, config).await;
+                Box::pin(self.deploy(&mut progress, &known, config)).await;
             }
         }
         for (step, why) in progress.failures() {
@@ -364,11 +366,10 @@ impl Operator {
     }
 
     /// Asks the pools how they are.
-    async fn required_pools(&mut self) -> Vec<MachineConfigPool> {
+    async fn required_pools(&mut self, release: &str) -> Vec<MachineConfigPool> {
         self.progress.forget(Step::RequiredPools);
         let mut found = Vec::new();
         let facts = self.facts().cloned().unwrap_or_default();
-        let version = release_version(Some(&facts), &self.options);
         let work = async {
             found = pools::all(&self.cluster)
                 .await
@@ -381,7 +382,7 @@ impl Operator {
                 .map_err(|error| error.to_string())?;
             let release = Release {
                 controller: &self.options.version,
-                version: &version,
+                version: release,
                 images: &images,
             };
             cluster_operator::required(&found, &reported, release)

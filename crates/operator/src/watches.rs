@@ -24,7 +24,7 @@ use mco_api::{
 };
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::facts;
 
@@ -37,7 +37,7 @@ const ELECTION: &str = "control-plane.alpha.kubernetes.io/leader";
 pub(crate) enum Work {
     /// Something that the steps read or write changed.
     Everything,
-    /// Only a pool changed, which the steps leave alone.
+    /// Only a pool changed, which the steps leave alone as long as it exists.
     Status,
 }
 
@@ -95,10 +95,9 @@ impl Watches {
         self.follow(kind(ApiResource::erase::<MachineConfigPool>(&())), Work::Status);
         let operators = ApiResource::erase::<ClusterOperator>(&());
         self.follow((operators, one(names::CLUSTER_OPERATOR)), Work::Status);
-        for namespace in [names::NAMESPACE, names::MACHINE_API_NAMESPACE] {
-            self.follow_within::<ConfigMap>(namespace);
-            self.follow_within::<Secret>(namespace);
-        }
+        self.follow_within::<ConfigMap>(names::NAMESPACE);
+        self.follow_within::<Secret>(names::NAMESPACE);
+        self.follow_within::<Secret>(names::MACHINE_API_NAMESPACE);
     }
 
     /// Follows the ConfigMaps in which a cluster says whom to trust and how it is reached. Some have names of somebody's choosing; of
@@ -184,10 +183,15 @@ impl Watches {
         let wake = Arc::clone(&self.wake);
         self.tasks.spawn(async move {
             let mut changes = watcher(api, config).default_backoff().boxed();
+            let mut known = HashSet::new();
             while let Some(change) = changes.next().await {
                 match change {
-                    Ok(change) if is_news(&change) => wake.call(work),
-                    Ok(_) => {}
+                    Ok(change) => {
+                        if let Some(work) = news(&change, work, &mut known) {
+                            wake.call(work);
+                        }
+                    }
+                    Err(error) if is_forbidden(&error) => warn!("a watch is not allowed: {error}"),
                     Err(error) => debug!("a watch was interrupted and goes on: {error}"),
                 }
             }
@@ -195,15 +199,42 @@ impl Watches {
     }
 }
 
-/// What of a watch somebody should look at.
-fn is_news(change: &watcher::Event<Metadata>) -> bool {
+/// What there is to do about a change of something `known`, where changes alone mean `work`. Whatever appears or goes may have
+/// something to be made for it, or be missed.
+fn news(change: &watcher::Event<Metadata>, work: Work, known: &mut HashSet<String>) -> Option<Work> {
     match change {
-        watcher::Event::Init | watcher::Event::InitApply(_) => false,
+        watcher::Event::Init => {
+            known.clear();
+            None
+        }
+        watcher::Event::InitApply(object) => {
+            known.insert(name(object));
+            None
+        }
         // A list comes at some time after everything was read, or after a time in which the watch was broken: anything may
         // have happened meanwhile.
-        watcher::Event::InitDone => true,
-        watcher::Event::Apply(object) | watcher::Event::Delete(object) => !is_election(object),
+        watcher::Event::InitDone => Some(Work::Everything),
+        watcher::Event::Apply(object) | watcher::Event::Delete(object) if is_election(object) => None,
+        watcher::Event::Apply(object) if known.insert(name(object)) => Some(Work::Everything),
+        watcher::Event::Apply(_) => Some(work),
+        watcher::Event::Delete(object) => {
+            known.remove(&name(object));
+            Some(Work::Everything)
+        }
     }
+}
+
+/// Nobody else would tell: what is not seen is only done later.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.is_forbidden(),
+        _ => false,
+    }
+}
+
+fn name(object: &Metadata) -> String {
+    object.metadata.name.clone().unwrap_or_default()
 }
 
 /// Some still elect their leaders by ConfigMaps, which change every few seconds and mean nothing to anybody else.
@@ -234,16 +265,37 @@ mod tests {
 
     #[test]
     fn changes_before_a_watch_and_while_it_was_broken_are_not_missed() {
+        let everything = Some(Work::Everything);
         for (name, event, expected) in [
-            ("a list begins", Init, false),
-            ("what is there", InitApply(object(None)), false),
-            ("nobody knows what changed before", InitDone, true),
-            ("a change", Apply(object(None)), true),
-            ("an election", Apply(object(Some(ELECTION))), false),
-            ("another annotation", Apply(object(Some("example.com/a"))), true),
-            ("somebody goes", Delete(object(None)), true),
+            ("a list begins", Init, None),
+            ("what is there", InitApply(object(None)), None),
+            ("nobody knows what changed before", InitDone, everything),
+            ("a change", Apply(object(None)), everything),
+            ("an election", Apply(object(Some(ELECTION))), None),
+            (
+                "another annotation",
+                Apply(object(Some("example.com/a"))),
+                everything,
+            ),
+            ("somebody goes", Delete(object(None)), everything),
         ] {
-            assert_eq!(is_news(&event), expected, "{name}");
+            let mut known = HashSet::new();
+            assert_eq!(news(&event, Work::Everything, &mut known), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_appears_or_goes_is_more_than_a_change_of_status() {
+        let pool = || object(None);
+        let mut known = HashSet::new();
+        for (name, event, expected) in [
+            ("what is there", InitApply(pool()), None),
+            ("its status", Apply(pool()), Some(Work::Status)),
+            ("it goes", Delete(pool()), Some(Work::Everything)),
+            ("it comes back", Apply(pool()), Some(Work::Everything)),
+            ("its status again", Apply(pool()), Some(Work::Status)),
+        ] {
+            assert_eq!(news(&event, Work::Status, &mut known), expected, "{name}");
         }
     }
 }

@@ -67,6 +67,60 @@ fn whoever_has_an_owners_deletion_wait_may_set_the_owners_finalizers() {
 }
 
 #[test]
+fn nobody_may_what_it_never_does() {
+    let (daemon, controller) = ("machine-config-daemon", "machine-config-controller");
+    for (component, group, resource, verb, expected) in [
+        (daemon, "", "nodes", "patch", true),
+        (daemon, "", "nodes", "update", false),
+        (daemon, OWN_GROUP, "machineconfignodes", "get", true),
+        (daemon, OWN_GROUP, "machineconfignodes", "create", false),
+        (daemon, OWN_GROUP, "machineconfignodes", "patch", false),
+        (daemon, OWN_GROUP, "machineconfignodes/status", "patch", true),
+        (controller, OWN_GROUP, "machineconfignodes", "create", true),
+        (controller, CONFIG_GROUP, "infrastructures", "get", false),
+    ] {
+        let request = Request {
+            group,
+            resource,
+            name: "any",
+            verb,
+        };
+        assert_eq!(
+            may(component, &request),
+            expected,
+            "{component}: {verb} {resource}"
+        );
+    }
+}
+
+#[test]
+fn only_the_operator_reads_whatever_lies_in_the_namespace() {
+    let objects = manifests::access();
+    let mut roles = Vec::new();
+    for role in objects.iter().filter(|object| object["kind"] == "Role") {
+        let name = role["metadata"]["name"].as_str().unwrap();
+        roles.push(name);
+        for rule in role["rules"].as_array().unwrap() {
+            let lies_there =
+                contains(rule, "resources", "configmaps") || contains(rule, "resources", "secrets");
+            let is_named = rule["resourceNames"].is_array();
+            assert!(
+                !lies_there || is_named || name == "machine-config-operator",
+                "{role}"
+            );
+        }
+    }
+    roles.sort_unstable();
+    roles.dedup();
+    let expected = [
+        "machine-config-controller",
+        "machine-config-operator",
+        "machine-config-server",
+    ];
+    assert_eq!(roles, expected, "daemons have none");
+}
+
+#[test]
 fn openshift_lets_every_pod_be_what_it_is() {
     let settings = Settings {
         image: "localhost/mco".to_owned(),

@@ -6,6 +6,7 @@ mod common;
 use common::{Running, eventually};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use mco_api::foreign::cluster_operator::ClusterOperator;
@@ -192,6 +193,23 @@ async fn a_rotation_of_the_api_servers_authority_is_told_to_the_machines() {
     running.stop().await;
 }
 
+/// Waits for an event about the ClusterOperator.
+async fn was_told(running: &Running, type_: &str, reason: &str, note: &str) {
+    let events: Api<Event> = Api::namespaced(running.client(), "openshift-machine-config-operator");
+    eventually(reason, || async {
+        let found = events.list(&ListParams::default()).await.unwrap().items;
+        let mut found = found.into_iter();
+        found.find(|event| {
+            let about = event.regarding.clone().unwrap_or_default();
+            event.type_.as_deref() == Some(type_)
+                && event.reason.as_deref() == Some(reason)
+                && event.note.as_deref() == Some(note)
+                && about.kind.as_deref() == Some("ClusterOperator")
+        })
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_cluster_operator_follows_the_pools() {
     let running = Running::start().await;
@@ -239,6 +257,15 @@ async fn the_cluster_operator_follows_the_pools() {
     ] {
         assert!(message.contains(part), "{part} in {message}");
     }
+    let changed = "clusteroperator/machine-config version changed from none to 0.1.0";
+    was_told(&running, "Normal", "OperatorVersionChanged", changed).await;
+    was_told(
+        &running,
+        "Warning",
+        "OperatorDegraded: RequiredPoolsFailed",
+        &message,
+    )
+    .await;
     running.play_controllers().await;
     eventually("no longer degraded", || async {
         (condition("Degraded").await?.0 == "False").then_some(())

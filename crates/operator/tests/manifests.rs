@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::{env, fs};
 
 use mco_api::machine_configuration::LogLevel;
@@ -223,43 +222,37 @@ fn the_operands_are_told_how_much_to_log_unless_it_is_the_usual() {
     assert_eq!(variable(LogLevel::Trace), BTreeSet::from(expected));
 }
 
-/// The metrics that the components' sources register, with the suffix that counters get.
-fn registered_metrics() -> BTreeSet<String> {
-    fn sources(directory: &Path, texts: &mut Vec<String>) {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                sources(&path, texts);
-            } else if path.file_name().is_some_and(|name| name == "metrics.rs") {
-                texts.push(fs::read_to_string(path).unwrap());
+#[test]
+fn pods_without_ipv4_are_reached_too() {
+    let mut listening = 0;
+    for object in manifests::installation(&settings()) {
+        let arguments = object.pointer("/spec/template/spec/containers/0/args");
+        for argument in arguments.and_then(Value::as_array).into_iter().flatten() {
+            if let Some((_, address)) = argument.as_str().unwrap().split_once("-listen=") {
+                assert!(address.starts_with("[::]:"), "{argument}");
+                listening += 1;
             }
         }
     }
-    let mut names = BTreeSet::new();
-    let components = [
-        ("controllers", ""),
-        ("daemon", ""),
-        ("operator", ""),
-        ("server", "mco_server_"),
-    ];
-    for (component, prefix) in components {
-        let mut texts = Vec::new();
-        sources(
-            &mco_testkit::repository_root()
-                .join("crates")
-                .join(component)
-                .join("src"),
-            &mut texts,
-        );
-        assert!(!texts.is_empty(), "{component} has metrics");
-        for word in texts.iter().flat_map(|text| text.split('"').skip(1).step_by(2)) {
-            if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
-                names.insert(format!("{prefix}{word}"));
-                names.insert(format!("{prefix}{word}_total"));
-            }
+    assert_eq!(listening, 4);
+}
+
+/// All metrics that components tell, which is tested where each of them is, and what a scraper makes of histograms.
+fn told_metrics() -> BTreeSet<String> {
+    let components = ["controller", "daemon", "operator", "server"];
+    let mut all = BTreeSet::new();
+    for name in components
+        .map(mco_testkit::metrics::documented)
+        .into_iter()
+        .flatten()
+    {
+        if name.ends_with("_seconds") {
+            all.extend(["bucket", "count", "sum"].map(|part| format!("{name}_{part}")));
+        } else {
+            all.insert(name);
         }
     }
-    names
+    all
 }
 
 /// Metrics of others that alerts about machines refer to: of kubelets, kube-state-metrics, node-exporter and CRI-O.
@@ -285,7 +278,7 @@ fn metrics_of(expression: &str) -> Vec<String> {
 
 #[test]
 fn every_alert_refers_to_metrics_that_exist() {
-    let registered = registered_metrics();
+    let told = told_metrics();
     let objects = manifests::alerts();
     let rules = objects
         .iter()
@@ -316,7 +309,7 @@ fn every_alert_refers_to_metrics_that_exist() {
         let metrics = metrics_of(expression);
         assert!(!metrics.is_empty(), "{expression}");
         for metric in metrics {
-            let exists = registered.contains(&metric) || FOREIGN.contains(&metric.as_str());
+            let exists = told.contains(&metric) || FOREIGN.contains(&metric.as_str());
             assert!(exists, "{metric} in {expression}");
         }
     }
@@ -340,7 +333,7 @@ fn who_is_told_that_a_node_cannot_be_drained_is_told_where_to_look() {
 
 #[test]
 fn the_consoles_dashboard_shows_metrics_that_exist() {
-    let registered = registered_metrics();
+    let told = told_metrics();
     let object = manifests::dashboard();
     assert_eq!(text(&object, "/metadata/namespace"), "openshift-config-managed");
     assert_eq!(
@@ -368,7 +361,7 @@ fn the_consoles_dashboard_shows_metrics_that_exist() {
     }
     assert!(shown.len() > 10, "{shown:?}");
     for metric in &shown {
-        assert!(registered.contains(metric), "{metric}");
+        assert!(told.contains(metric), "{metric}");
     }
     for metric in [
         "mcd_kubelet_state",

@@ -6,7 +6,7 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{Running, eventually};
+use common::{Running, eventually, refusing};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::DeleteParams;
@@ -63,6 +63,26 @@ async fn scrape(address: SocketAddr, bundle: &str, token: Option<&str>) -> Optio
     let mut text = String::new();
     stream.read_to_string(&mut text).await.ok()?;
     Some((text, peer))
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_written_keeps_no_other_from_being_made() {
+    let options = Options {
+        metrics_access: MetricsAccess::Guarded,
+        ..Options::new("0.1.0")
+    };
+    let running = Running::behind(options, async |client| {
+        refusing(client, "/machine-config-operator-metrics-tls")
+    })
+    .await;
+    let secrets: Api<Secret> = Api::namespaced(running.client(), NAMESPACE);
+    for component in ["machine-config-controller", "machine-config-daemon"] {
+        let name = secret_of(component);
+        eventually(&name, || async { secrets.get_opt(&name).await.ok().flatten() }).await;
+    }
+    let refused = secrets.get_opt(&secret_of("machine-config-operator")).await;
+    assert!(refused.unwrap().is_none());
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -208,6 +228,19 @@ fn each_process_may_ask_about_tokens_and_nothing_more_than_ask() {
 #[test]
 fn scrapers_are_told_whom_they_will_meet() {
     let objects = manifests::alerts();
+    let role = objects.iter().find(|object| object["kind"] == "Role").unwrap();
+    let binding = (objects.iter())
+        .find(|object| object["kind"] == "RoleBinding")
+        .unwrap();
+    assert_eq!(
+        role["rules"][0]["resources"],
+        json!(["services", "endpoints", "pods"])
+    );
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    assert_eq!(
+        binding["subjects"][0],
+        json!({"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "openshift-monitoring"})
+    );
     for component in GUARDED {
         let endpoint = &named(&objects, "ServiceMonitor", component)["spec"]["endpoints"][0];
         assert_eq!(endpoint["scheme"], "https", "{component}");

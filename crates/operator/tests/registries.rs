@@ -5,11 +5,13 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Running, eventually};
+use common::{Running, eventually, refusing};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use mco_api::ControllerConfig;
 use mco_api::crd::CustomResourceDefinition;
+use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::foreign::image::Image;
 use mco_operator::Options;
 use serde_json::{Value, json};
@@ -23,8 +25,8 @@ async fn config_map(client: &Client, namespace: &str, name: &str, data: &Value) 
     maps.create(&PostParams::default(), &map).await.unwrap();
 }
 
-/// As OpenShift has it, with what somebody else merged before.
-async fn furnish(client: Client) -> Client {
+/// The kind Image, and an Image.
+async fn create_image(client: &Client, spec: &Value) {
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -43,6 +45,17 @@ async fn furnish(client: Client) -> Client {
         .create(&PostParams::default(), &definition)
         .await
         .unwrap();
+    let image: Image =
+        serde_json::from_value(json!({"metadata": {"name": "cluster"}, "spec": spec})).unwrap();
+    let images: Api<Image> = Api::all(client.clone());
+    eventually("the kind Image", || async {
+        images.create(&PostParams::default(), &image).await.ok()
+    })
+    .await;
+}
+
+/// As OpenShift has it, with what somebody else merged before.
+async fn furnish(client: Client) -> Client {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for name in ["openshift-config", MANAGED] {
         let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -66,16 +79,59 @@ async fn furnish(client: Client) -> Client {
     )
     .await;
     config_map(&client, MANAGED, MERGED, &json!({"gone.example.com": "stale"})).await;
-    let image: Image = serde_json::from_value(json!({
-        "metadata": {"name": "cluster"}, "spec": {"additionalTrustedCA": {"name": "mine"}},
-    }))
-    .unwrap();
-    let images: Api<Image> = Api::all(client.clone());
-    eventually("the kind Image", || async {
-        images.create(&PostParams::default(), &image).await.ok()
+    create_image(&client, &json!({"additionalTrustedCA": {"name": "mine"}})).await;
+    client
+}
+
+async fn controller_config(running: &Running) {
+    let configs: Api<ControllerConfig> = Api::all(running.client());
+    eventually("the ControllerConfig", || async {
+        configs.get_opt("machine-config-controller").await.ok().flatten()
     })
     .await;
-    client
+}
+
+/// Whether the ClusterOperator complains about the ConfigMap.
+async fn complains(running: &Running) -> Option<bool> {
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let found = operators.get_opt("machine-config").await.unwrap()?;
+    let conditions = found.status?.conditions;
+    let found = conditions.into_iter().find(|one| one.type_ == "Degraded")?;
+    Some(found.message.contains(MERGED))
+}
+
+#[tokio::test]
+async fn an_image_on_a_cluster_without_a_place_for_authorities_stops_nothing() {
+    let running = Running::behind(Options::new("0.1.0"), async |client| {
+        let sources = json!({"registrySources": {"insecureRegistries": ["registry.example.com"]}});
+        create_image(&client, &sources).await;
+        client
+    })
+    .await;
+    controller_config(&running).await;
+    running.play_controllers().await;
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    eventually("an operator that has done all", || async {
+        let found = operators.get_opt("machine-config").await.unwrap()?;
+        (!found.status?.versions.is_empty()).then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn authorities_that_cannot_be_published_do_not_keep_them_from_machines() {
+    let running = Running::behind(Options::new("0.1.0"), async |client| {
+        let client = furnish(client).await;
+        refusing(client, MERGED)
+    })
+    .await;
+    controller_config(&running).await;
+    eventually("the complaint", || async {
+        complains(&running).await.filter(|complains| *complains)
+    })
+    .await;
+    running.stop().await;
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ mod common;
 
 use common::{Running, eventually};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Namespace, PodSpec};
-use kube::Api;
+use k8s_openapi::api::core::v1::{Namespace, PodSpec, Service};
 use kube::api::PostParams;
+use kube::{Api, Client};
 use mco_operator::{Options, Workloads};
 use serde_json::{Value, json};
 
@@ -35,6 +35,66 @@ fn theirs(name: &str, extra: &Value) -> Value {
     }
     let metadata = json!({"name": name, "namespace": NAMESPACE, "annotations": {"example.com/mine": "kept"}});
     json!({"metadata": metadata, "spec": spec})
+}
+
+/// The Services of the release, with the addresses that the cluster gave them.
+async fn create_their_services(client: &Client) {
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    for (name, address, ports) in [
+        (
+            "machine-config-daemon",
+            "172.30.0.2",
+            json!([{"name": "metrics", "port": 9001, "targetPort": 9001}, {"name": "health", "port": 8798}]),
+        ),
+        (
+            "machine-config-server",
+            "172.30.0.3",
+            json!([{"name": "metrics", "port": 8797}]),
+        ),
+    ] {
+        let service = json!({
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {
+                "type": "ClusterIP", "clusterIP": address, "clusterIPs": [address],
+                "selector": {"k8s-app": name, "theirs": ""},
+                "ports": ports,
+            },
+        });
+        let service: Service = serde_json::from_value(service).unwrap();
+        services.create(&PostParams::default(), &service).await.unwrap();
+    }
+}
+
+async fn the_services_are_ours_and_keep_their_addresses(client: &Client) {
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    for (name, address, expected) in [
+        (
+            "machine-config-daemon",
+            "172.30.0.2",
+            &[("metrics", 9101)] as &[(&str, i32)],
+        ),
+        (
+            "machine-config-server",
+            "172.30.0.3",
+            &[("ignition", 22623), ("metrics", 22627)],
+        ),
+    ] {
+        let found = eventually(name, || async {
+            let spec = services.get(name).await.unwrap().spec?;
+            let ports: Vec<(String, i32)> = (spec.ports.clone()?.into_iter())
+                .map(|port| (port.name.unwrap_or_default(), port.port))
+                .collect();
+            let expected = expected.iter().map(|(name, port)| ((*name).to_owned(), *port));
+            (ports == expected.collect::<Vec<_>>()).then_some(spec)
+        })
+        .await;
+        assert_eq!(found.cluster_ip.as_deref(), Some(address));
+        assert_eq!(found.cluster_ips, Some(vec![address.to_owned()]));
+        assert_eq!(
+            found.selector,
+            Some([("k8s-app".to_owned(), name.to_owned())].into())
+        );
+    }
 }
 
 fn is_ours(pod: &PodSpec, name: &str) {
@@ -82,6 +142,7 @@ async fn another_implementations_workloads_become_ours_and_nothing_of_theirs_is_
         ))
         .unwrap();
         sets.create(&PostParams::default(), &set).await.unwrap();
+        create_their_services(&client).await;
         client
     })
     .await;
@@ -114,5 +175,6 @@ async fn another_implementations_workloads_become_ours_and_nothing_of_theirs_is_
     })
     .await;
     is_ours(&servers, "machine-config-server");
+    the_services_are_ours_and_keep_their_addresses(&running.client()).await;
     running.stop().await;
 }

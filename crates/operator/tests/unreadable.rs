@@ -21,12 +21,14 @@ use serde_json::json;
 const NAMESPACE: &str = "openshift-machine-config-operator";
 const URL: &str = "https://api.example.com:6443";
 
-/// The API as somebody sees it who cannot read how machines reach it, as long as `hidden` says so.
-fn veiled(client: Client, hidden: Arc<AtomicBool>) -> Client {
+const CLUSTER_INFO: &str = "/configmaps/cluster-info";
+
+/// The API as somebody sees it who cannot read one object, as long as `hidden` says so.
+fn veiled(client: Client, hidden: Arc<AtomicBool>, object: &'static str) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, hidden) = (client.clone(), Arc::clone(&hidden));
         async move {
-            let is_asked = request.uri().path().ends_with("/configmaps/cluster-info");
+            let is_asked = request.uri().path().ends_with(object);
             if !is_asked || !hidden.load(Ordering::Acquire) {
                 return client.send(request).await;
             }
@@ -65,7 +67,7 @@ async fn start(hidden: &Arc<AtomicBool>) -> Running {
     };
     Running::behind(options, async |client| {
         publish(&client).await;
-        veiled(client, Arc::clone(hidden))
+        veiled(client, Arc::clone(hidden), CLUSTER_INFO)
     })
     .await
 }
@@ -150,6 +152,41 @@ async fn what_is_made_from_unknown_facts_waits_and_nothing_else_does() {
     assert!(
         arguments.contains(&format!("--apiserver-url={URL}")),
         "{arguments:?}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn while_nobody_says_which_release_it_is_the_one_before_is_told() {
+    let hidden = Arc::new(AtomicBool::new(true));
+    let running = Running::behind(Options::new("0.1.0"), async |client| {
+        veiled(client, hidden, "/clusterversions/version")
+    })
+    .await;
+    let operators: Api<ClusterOperator> = Api::all(running.client());
+    let deployed = json!({"status": {"versions": [{"name": "operator", "version": "4.14.0"}]}});
+    eventually("a status", || async {
+        let (options, patch) = (PatchParams::default(), Patch::Merge(&deployed));
+        let answer = operators.patch_status("machine-config", &options, &patch).await;
+        answer.ok()
+    })
+    .await;
+    let told = eventually("what is told", || async {
+        let found = operators.get("machine-config").await.unwrap();
+        let conditions = found.status?.conditions;
+        let message = |type_: &str| {
+            let found = conditions.iter().find(|one| one.type_ == type_)?;
+            Some(found.message.clone())
+        };
+        let told = (message("Progressing")?, message("Degraded")?);
+        told.1.contains("resync").then_some(told)
+    })
+    .await;
+    assert_eq!(told.0, "Unable to apply 4.14.0", "bringing up");
+    assert!(
+        told.1.starts_with("Failed to resync 4.14.0 because: "),
+        "{}",
+        told.1
     );
     running.stop().await;
 }

@@ -1,9 +1,10 @@
 //! Hands metrics to whoever may see them, and says to everybody that the process lives. Knows no metric and listens nowhere by
-//! itself: the listener, what is told and who may ask come from outside.
+//! itself: where to listen, what is told and who may ask come from outside.
 
 mod answer;
 mod crowd;
 mod door;
+mod listen;
 mod memory;
 mod review;
 
@@ -24,6 +25,7 @@ use tracing::debug;
 
 pub use answer::{Answer, plain};
 pub use door::Door;
+pub use listen::listen;
 
 use crowd::Crowd;
 use door::{Transport, Visitor};

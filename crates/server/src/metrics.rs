@@ -106,3 +106,21 @@ impl Metrics {
         Ok(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_lists_what_is_told() {
+        let metrics = Metrics::default();
+        let request = Request {
+            pool: "worker".to_owned(),
+            version: "3.5.0",
+            code: 200,
+        };
+        metrics.answered(&request, 1, Duration::from_secs(1));
+        let told = mco_testkit::metrics::told(&metrics.encode().unwrap());
+        assert_eq!(told, mco_testkit::metrics::documented("server"));
+    }
+}

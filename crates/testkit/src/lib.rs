@@ -4,6 +4,7 @@
 
 #[cfg(feature = "fleet")]
 pub mod fleet;
+pub mod metrics;
 
 use std::path::{Path, PathBuf};
 

@@ -28,7 +28,16 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-serve-metrics",
         ],
     ),
-    ("mco-server", &["mco-ignition", "mco-api", "mco-core", "mco-tls"]),
+    (
+        "mco-server",
+        &[
+            "mco-ignition",
+            "mco-api",
+            "mco-core",
+            "mco-serve-metrics",
+            "mco-tls",
+        ],
+    ),
     (
         "mco-operator",
         &[

@@ -49,6 +49,12 @@ impl Installable for ClusterOperator {
                 r#".status.conditions[?(@.type=="Available")].lastTransitionTime"#,
                 "How long the operator has been available or not.",
             ))
+            // People look for it here, although not every release's definition has it.
+            .column(column::text(
+                "Message",
+                r#".status.conditions[?(@.type=="Degraded")].message"#,
+                "What failed.",
+            ))
             .spec::<ClusterOperatorSpec>("Empty; users have nothing to say here.")
             .status::<ClusterOperatorStatus>("What the operator reports.")
             .build()

@@ -40,12 +40,9 @@ pub mod render {
 pub mod operator {
     pub const OPERATOR_VERSION_CHANGED: &str = "OperatorVersionChanged";
 
-    /// One of the operator's steps failed.
-    pub fn degraded(step: &str) -> String {
-        format!(
-            "OperatorDegraded: {}",
-            crate::vocabulary::reasons::cluster_operator::failed(step)
-        )
+    /// Something failed; the reason is the condition's.
+    pub fn degraded(reason: &str) -> String {
+        format!("OperatorDegraded: {reason}")
     }
 }
 

@@ -62,8 +62,12 @@ async fn publish(client: kube::Client, node: String, mut told: mpsc::Receiver<To
     let events: Api<Event> = Api::namespaced(client, names::NAMESPACE);
     while let Some(one) = told.recv().await {
         let reason = one.reason;
-        if let Err(error) = events.create(&PostParams::default(), &event(&node, one)).await {
-            tracing::debug!(reason, %error, "the event was not written");
+        match events.create(&PostParams::default(), &event(&node, one)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                tracing::warn!("events may not be written: {}", status.message);
+            }
+            Err(error) => tracing::debug!(reason, %error, "the event was not written"),
         }
     }
 }

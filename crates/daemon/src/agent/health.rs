@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use mco_serve_metrics::{Answer, Door, Site, plain};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +29,7 @@ pub(super) async fn listen(
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, AgentError> {
     let failed = |source| AgentError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = mco_serve_metrics::listen(address).await.map_err(failed)?;
     Ok(tokio::spawn(mco_serve_metrics::serve(
         listener, door, health, stop,
     )))

@@ -174,5 +174,7 @@ mod tests {
             assert!(text.contains(line), "{line} in {text}");
         }
         assert!(!text.contains("state=\"Done\""), "{text}");
+        let told = mco_testkit::metrics::told(&text);
+        assert_eq!(told, mco_testkit::metrics::documented("daemon"));
     }
 }

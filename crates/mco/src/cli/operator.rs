@@ -22,7 +22,7 @@ pub use bootstrap::Bootstrap;
 Examples:
   mco operator
   mco operator --kubeconfig admin.kubeconfig --apiserver-url https://k8s.example.com:6443
-  mco operator --deploy --image registry.example.com/mco:1 --webhook-listen 0.0.0.0:9443
+  mco operator --deploy --image registry.example.com/mco:1 --webhook-listen '[::]:9443'
 
 Without --deploy everything is prepared but nothing is run in the cluster: start mco controller, mco server and mco daemon
 yourself. Of several operators one leads; the others wait for it to end. SIGTERM stops it within five seconds."
@@ -78,7 +78,7 @@ pub enum OperatorCommand {
 Examples:
   mco controller
   mco controller --kubeconfig admin.kubeconfig --metrics-listen 127.0.0.1:9001
-  mco controller --metrics-listen 0.0.0.0:9001 --metrics-cert tls.crt --metrics-key tls.key
+  mco controller --metrics-listen '[::]:9001' --metrics-cert tls.crt --metrics-key tls.key
   mco controller --templates templates/
 
 It waits for the ControllerConfig that mco operator writes. Of several controllers one leads; the others take over when it
@@ -120,7 +120,7 @@ pub struct Install {
     /// How machines reach the API server; by default found out by the operator.
     #[arg(long, value_name = "URL")]
     pub apiserver_url: Option<String>,
-    /// Print alerts as well, as PrometheusRule and ServiceMonitors.
+    /// Print alerts as well, as PrometheusRule and ServiceMonitors, and what lets OpenShift's Prometheus find what to scrape.
     #[arg(long)]
     pub alerts: bool,
     /// Print a dashboard for OpenShift's console as well, as a ConfigMap in namespace openshift-config-managed.

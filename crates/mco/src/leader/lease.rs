@@ -15,6 +15,9 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+/// Between attempts to give it back.
+const RELEASE_AGAIN: Duration = Duration::from_millis(50);
+
 pub(super) struct Candidate {
     leases: Api<Lease>,
     name: String,
@@ -23,11 +26,13 @@ pub(super) struct Candidate {
     seen: Seen,
 }
 
-/// The lease as it was last seen, and since when it has been like that.
+/// The lease as it was last seen in another's hands.
 #[derive(Debug, Default)]
 struct Seen {
+    holder: String,
     version: String,
-    since: Option<Instant>,
+    /// Until when its holder may count on it.
+    until: Option<Instant>,
 }
 
 /// The moment from which on the lease is known to be ours: when it was asked for, not when the answer came.
@@ -58,7 +63,7 @@ impl Candidate {
         let mut holder = None;
         loop {
             let began = Instant::now();
-            match timeout(self.patience(), self.attempt()).await {
+            match timeout(self.answer_within(), self.attempt()).await {
                 Ok(Ok(Attempt::Held)) => return began,
                 Ok(Ok(Attempt::HeldBy(other))) => {
                     if holder.as_ref() != Some(&other) {
@@ -81,7 +86,8 @@ impl Candidate {
             let deadline = held + self.patience();
             held = loop {
                 let began = Instant::now();
-                let problem = match timeout_at(deadline, self.attempt()).await {
+                let answered = deadline.min(began + self.answer_within());
+                let problem = match timeout_at(answered, self.attempt()).await {
                     Ok(Ok(Attempt::Held)) => break began,
                     Ok(Ok(Attempt::HeldBy(other))) => return format!("{other} holds it"),
                     Ok(Ok(Attempt::Collided)) => "somebody else wrote it".to_owned(),
@@ -100,9 +106,16 @@ impl Candidate {
 
     /// Lets others have it at once, if it is ours.
     pub async fn release(&mut self) {
-        match self.try_release().await {
-            Ok(()) => {}
-            Err(problem) => debug!("the lease {} is not given back: {problem}", self.name),
+        loop {
+            match self.try_release().await {
+                Ok(()) => return,
+                // An earlier request of ours may have arrived only now.
+                Err(kube::Error::Api(status)) if status.is_conflict() => sleep(RELEASE_AGAIN).await,
+                Err(problem) => {
+                    debug!("the lease {} is not given back: {problem}", self.name);
+                    return;
+                }
+            }
         }
     }
 
@@ -125,6 +138,10 @@ impl Candidate {
 
     async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
         let written = match self.leases.get_opt(&self.name).await? {
+            // Whoever held it does not know yet that it is gone.
+            None if self.seen.counts(Instant::now()) => {
+                return Ok(Attempt::HeldBy(self.seen.holder.clone()));
+            }
             None => {
                 let mut lease = Lease::default();
                 lease.metadata.name = Some(self.name.clone());
@@ -135,9 +152,12 @@ impl Candidate {
                 let spec = lease.spec.take().unwrap_or_default();
                 let holder = spec.holder_identity.as_deref().unwrap_or_default();
                 let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
-                let others = holder != self.identity && !holder.is_empty();
-                if others && !self.seen.has_expired(version, self.lasts(&spec), Instant::now()) {
-                    return Ok(Attempt::HeldBy(holder.to_owned()));
+                if holder != self.identity && !holder.is_empty() {
+                    let now = Instant::now();
+                    self.seen.look(holder, version, now + self.lasts(&spec));
+                    if self.seen.counts(now) {
+                        return Ok(Attempt::HeldBy(holder.to_owned()));
+                    }
                 }
                 lease.spec = Some(self.claim(&spec));
                 // The version that was read guards it: of two who find it free, one gets it.
@@ -146,7 +166,10 @@ impl Candidate {
             }
         };
         match written {
-            Ok(_) => Ok(Attempt::Held),
+            Ok(_) => {
+                self.seen = Seen::default();
+                Ok(Attempt::Held)
+            }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 Ok(Attempt::Collided)
             }
@@ -190,6 +213,11 @@ impl Candidate {
         self.duration * 2 / 3
     }
 
+    /// How long one answer is waited for: a connection that leads nowhere must leave time for another one.
+    fn answer_within(&self) -> Duration {
+        self.duration / 6
+    }
+
     /// Between attempts; never the same for two candidates, so that they do not collide for ever.
     fn pause(&self) -> Duration {
         let random = RandomState::new().build_hasher().finish() % 1_000;
@@ -199,16 +227,20 @@ impl Candidate {
 }
 
 impl Seen {
-    /// Whether the lease has been the same for this long.
-    fn has_expired(&mut self, version: &str, lasts: Duration, now: Instant) -> bool {
-        match self.since {
-            Some(since) if self.version == version => now.duration_since(since) >= lasts,
-            _ => {
-                version.clone_into(&mut self.version);
-                self.since = Some(now);
-                false
-            }
+    /// Takes note of the lease; one that is as it was before lasts no longer for that.
+    fn look(&mut self, holder: &str, version: &str, until: Instant) {
+        if self.until.is_none() || self.version != version {
+            *self = Self {
+                holder: holder.to_owned(),
+                version: version.to_owned(),
+                until: Some(until),
+            };
         }
+    }
+
+    /// Whether its holder may still count on it.
+    fn counts(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
     }
 }
 

@@ -45,7 +45,11 @@ where
     let mut candidate = Candidate::new(client, namespace, lease, identity(), duration);
     info!("waiting for the lease {namespace}/{lease}");
     let held = tokio::select! {
-        () = stop.cancelled() => return Ok(()),
+        () = stop.cancelled() => {
+            // A request that was under way may have got it.
+            give_back(&mut candidate).await;
+            return Ok(());
+        }
         held = candidate.acquire() => held,
     };
     info!("leading: holding the lease {namespace}/{lease}");
@@ -60,13 +64,15 @@ where
             work.await
         }
     };
-    if tokio::time::timeout(RELEASE_WITHIN, candidate.release())
-        .await
-        .is_err()
-    {
-        warn!("the lease {namespace}/{lease} could not be given back in time and will expire");
-    }
+    give_back(&mut candidate).await;
     result
+}
+
+async fn give_back(candidate: &mut Candidate) {
+    let released = tokio::time::timeout(RELEASE_WITHIN, candidate.release());
+    if released.await.is_err() {
+        warn!("the lease could not be given back in time and will expire");
+    }
 }
 
 /// Tells this process from every other, on this machine and on others.

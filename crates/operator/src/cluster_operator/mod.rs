@@ -14,9 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::progress::{Outcome, Progress, Step};
 
-pub use pools::{
-    Origin, Release, Reported, ReportedNames, is_required, reported_configs, required, status_line,
-};
+pub use pools::{Origin, Release, Reported, is_required, reported_configs, required, status_line};
 pub use related::related_objects;
 
 const OPERATOR: &str = "operator";

@@ -30,23 +30,13 @@ pub struct Origin {
 /// The configs that pools report and that exist, by name.
 pub type Reported = BTreeMap<String, Origin>;
 
-/// A pool's rendered config, and what it was made from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReportedNames {
-    pub rendered: String,
-    pub sources: Vec<String>,
-}
-
-/// The configs that say how far the pools an upgrade depends on have come.
-pub fn reported_configs(pools: &[MachineConfigPool]) -> Vec<ReportedNames> {
+/// The rendered configs that the pools an upgrade depends on have come to.
+pub fn reported_configs(pools: &[MachineConfigPool]) -> Vec<String> {
     let required = pools.iter().filter(|pool| is_required(pool));
     required
         .filter_map(|pool| pool.status.as_ref())
-        .filter(|status| !status.configuration.name().is_empty())
-        .map(|status| ReportedNames {
-            rendered: status.configuration.name().to_owned(),
-            sources: sources(status).map(str::to_owned).collect(),
-        })
+        .map(|status| status.configuration.name().to_owned())
+        .filter(|name| !name.is_empty())
         .collect()
 }
 

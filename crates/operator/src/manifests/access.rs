@@ -24,17 +24,14 @@ const ANY_USER: &str = "nonroot-v2";
 const HOST_NETWORK: &str = "hostnetwork-v2";
 const HOST: &str = "privileged";
 
-const READ: &[&str] = &["get", "list", "watch"];
+pub(super) const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
 /// All accounts, roles and bindings.
 pub fn access() -> Vec<Value> {
     let mut all = vec![service_account(component::OPERATOR)];
-    all.extend(pair(
-        component::OPERATOR,
-        &operator_everywhere(),
-        &operator_at_home(),
-    ));
+    all.extend(everywhere(component::OPERATOR, &operator_everywhere()));
+    all.extend(at_home(component::OPERATOR, &operator_at_home()));
     all.extend(user_data_access());
     all.push(metrics::reader());
     all.extend(operands_access());
@@ -51,13 +48,11 @@ pub fn operands_access() -> Vec<Value> {
     ]
     .map(service_account)
     .to_vec();
-    all.extend(pair(
-        component::CONTROLLER,
-        &controller_everywhere(),
-        &controller_at_home(),
-    ));
-    all.extend(pair(component::DAEMON, &daemon_everywhere(), &daemon_at_home()));
-    all.extend(pair(component::SERVER, &server_everywhere(), &server_at_home()));
+    all.extend(everywhere(component::CONTROLLER, &controller_everywhere()));
+    all.extend(at_home(component::CONTROLLER, &controller_at_home()));
+    all.extend(everywhere(component::DAEMON, &daemon_everywhere()));
+    all.extend(everywhere(component::SERVER, &server_everywhere()));
+    all.extend(at_home(component::SERVER, &server_at_home()));
     all.extend(bootstrapper());
     all
 }
@@ -66,14 +61,14 @@ fn service_account(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name)})
 }
 
-/// A component's roles in the cluster and in our namespace, with their bindings.
-fn pair(component: &str, everywhere: &[Value], at_home: &[Value]) -> Vec<Value> {
+/// A component's role in the cluster, with its binding.
+fn everywhere(component: &str, rules: &[Value]) -> Vec<Value> {
     vec![
         json!({
             "apiVersion": RBAC,
             "kind": "ClusterRole",
             "metadata": {"name": component},
-            "rules": everywhere,
+            "rules": rules,
         }),
         json!({
             "apiVersion": RBAC,
@@ -82,11 +77,17 @@ fn pair(component: &str, everywhere: &[Value], at_home: &[Value]) -> Vec<Value> 
             "roleRef": role_ref("ClusterRole", component),
             "subjects": [account(component)],
         }),
+    ]
+}
+
+/// A component's role in our namespace, with its binding.
+fn at_home(component: &str, rules: &[Value]) -> Vec<Value> {
+    vec![
         json!({
             "apiVersion": RBAC,
             "kind": "Role",
             "metadata": metadata(component, component),
-            "rules": at_home,
+            "rules": rules,
         }),
         json!({
             "apiVersion": RBAC,
@@ -98,7 +99,7 @@ fn pair(component: &str, everywhere: &[Value], at_home: &[Value]) -> Vec<Value> 
     ]
 }
 
-fn role_ref(kind: &str, name: &str) -> Value {
+pub(super) fn role_ref(kind: &str, name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }
 
@@ -260,7 +261,7 @@ fn operator_at_home() -> Vec<Value> {
         named(
             "rbac.authorization.k8s.io",
             &["roles", "rolebindings"],
-            &[component::CONTROLLER, component::DAEMON, component::SERVER],
+            &[component::CONTROLLER, component::SERVER],
             &[&["get", "patch", "escalate", "bind"]],
         ),
     ];
@@ -386,7 +387,6 @@ fn controller_reads() -> Vec<Value> {
                 "imagepolicies",
                 "images",
                 "imagetagmirrorsets",
-                "infrastructures",
                 "nodes",
                 "schedulers",
                 "clusterversions",
@@ -397,10 +397,12 @@ fn controller_reads() -> Vec<Value> {
 }
 
 fn controller_at_home() -> Vec<Value> {
-    let mut rules = vec![
-        rule("", &["configmaps"], &[&["get"]]),
-        named("", &["configmaps"], &[names::config_map::OS_IMAGE_URL], &[READ]),
-    ];
+    let mut rules = vec![named(
+        "",
+        &["configmaps"],
+        &[names::config_map::OS_IMAGE_URL],
+        &[READ],
+    )];
     rules.extend(lease());
     rules.extend(events());
     rules
@@ -409,17 +411,13 @@ fn controller_at_home() -> Vec<Value> {
 /// What changes one machine. It may read any Node but write only its own, which the guard sees to.
 fn daemon_everywhere() -> Vec<Value> {
     let mut rules = vec![
-        rule("", &["nodes"], &[READ, &["patch", "update"]]),
-        rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
+        rule("", &["nodes"], &[READ, &["patch"]]),
+        rule(OWN_GROUP, &["machineconfigs", "machineconfignodes"], &[&["get"]]),
+        rule(OWN_GROUP, &["machineconfignodes/status"], &[&["patch"]]),
         rule(
             OWN_GROUP,
             &["controllerconfigs", "machineconfigpools", "pinnedimagesets"],
             &[READ],
-        ),
-        rule(
-            OWN_GROUP,
-            &["machineconfignodes", "machineconfignodes/status"],
-            &[READ, WRITE],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
         pod_security(HOST),
@@ -427,15 +425,6 @@ fn daemon_everywhere() -> Vec<Value> {
     rules.extend(metrics::reviews());
     rules.extend(events());
     rules
-}
-
-fn daemon_at_home() -> Vec<Value> {
-    vec![named(
-        "",
-        &["configmaps"],
-        &[names::config_map::KUBECONFIG_DATA],
-        &[READ],
-    )]
 }
 
 /// What serves first configurations. Never writes.
@@ -460,7 +449,12 @@ fn server_everywhere() -> Vec<Value> {
 }
 
 fn server_at_home() -> Vec<Value> {
-    vec![rule("", &["configmaps"], &[READ])]
+    vec![named(
+        "",
+        &["configmaps"],
+        &[names::config_map::KUBECONFIG_DATA],
+        &[READ],
+    )]
 }
 
 /// The operator writes user data into the namespace of the machines.
@@ -479,7 +473,6 @@ fn user_data_access() -> Vec<Value> {
             "rules": [
                 // Its pool owns such a Secret, and only who may delete an object may always say whose it is.
                 rule("", &["secrets"], &[READ, WRITE, &["delete"]]),
-                rule("", &["configmaps"], &[READ]),
             ],
         }),
         json!({

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{metadata, metrics};
 
-/// For clusters with the Prometheus operator: which endpoints to scrape, and the alerts.
+/// For clusters with the Prometheus operator: which endpoints to scrape, how to find them, and the alerts.
 pub fn alerts() -> Vec<Value> {
     let scraped = [
         component::OPERATOR,
@@ -15,6 +15,7 @@ pub fn alerts() -> Vec<Value> {
         component::SERVER,
     ];
     let mut all: Vec<Value> = scraped.map(monitor).into();
+    all.extend(metrics::discovery());
     all.push(json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

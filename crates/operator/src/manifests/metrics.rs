@@ -4,13 +4,17 @@
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
 
-use super::access::{RBAC, rule};
+use super::access::{RBAC, READ, role_ref, rule};
+use super::metadata;
 use crate::steps::serving::BUNDLE_KEY;
 
 /// The authority of all certificates for metrics: a Secret, and a ConfigMap with what scrapers check them by.
 pub(crate) const METRICS_AUTHORITY: &str = "machine-config-metrics-ca";
 /// Those who may see metrics have this ClusterRole, or any other that lets them get `/metrics`.
 const READER: &str = "machine-config-metrics-reader";
+/// OpenShift's own scraper, by whose name it has the same Role everywhere.
+const PROMETHEUS: &str = "prometheus-k8s";
+const PROMETHEUS_NAMESPACE: &str = "openshift-monitoring";
 const VOLUME: &str = "metrics-certificate";
 const DIRECTORY: &str = "/etc/metrics-certificate";
 /// Where every pod finds its own token.
@@ -43,11 +47,7 @@ pub(super) const DAEMON: Scraped = Scraped {
 
 impl Scraped {
     /// What its certificate is good for.
-    pub fn hosts(self) -> Vec<String> {
-        vec![self.host()]
-    }
-
-    fn host(self) -> String {
+    pub fn host(self) -> String {
         format!("{}.{}.svc", self.component, names::NAMESPACE)
     }
 
@@ -66,7 +66,7 @@ impl Scraped {
 /// What a process is told that finds its certificate in its pod.
 pub(super) fn arguments(port: u16) -> [String; 3] {
     [
-        format!("--metrics-listen=0.0.0.0:{port}"),
+        format!("--metrics-listen=[::]:{port}"),
         format!("--metrics-cert={DIRECTORY}/tls.crt"),
         format!("--metrics-key={DIRECTORY}/tls.key"),
     ]
@@ -89,6 +89,28 @@ pub(super) fn reader() -> Value {
         "metadata": {"name": READER},
         "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
     })
+}
+
+/// With this a Prometheus finds what it is to scrape in our namespace. OpenShift's has it, as in every namespace that it looks into.
+pub(super) fn discovery() -> Vec<Value> {
+    let services = rule("", &["services", "endpoints", "pods"], &[READ]);
+    let slices = rule("discovery.k8s.io", &["endpointslices"], &[READ]);
+    let metadata = metadata(component::OPERATOR, PROMETHEUS);
+    vec![
+        json!({
+            "apiVersion": RBAC,
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [services, slices],
+        }),
+        json!({
+            "apiVersion": RBAC,
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": role_ref("Role", PROMETHEUS),
+            "subjects": [{"kind": "ServiceAccount", "name": PROMETHEUS, "namespace": PROMETHEUS_NAMESPACE}],
+        }),
+    ]
 }
 
 /// What a scraper has to know of a component: that it must speak TLS, whom it will meet, and by what it is known itself.

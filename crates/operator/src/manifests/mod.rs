@@ -20,7 +20,7 @@ pub use access::{access, bootstrapper_binding, operands_access};
 pub use alerts::alerts;
 pub use dashboard::dashboard;
 pub use guards::{Endpoint, guards, webhook_configuration};
-pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED};
+pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
 pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server};
 

@@ -32,8 +32,8 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
         "operator".to_owned(),
         "--deploy".to_owned(),
         format!("--image={}", settings.image),
-        format!("--webhook-listen=0.0.0.0:{WEBHOOK_PORT}"),
-        format!("--metrics-listen=0.0.0.0:{METRICS_PORT}"),
+        format!("--webhook-listen=[::]:{WEBHOOK_PORT}"),
+        format!("--metrics-listen=[::]:{METRICS_PORT}"),
         "--guard-metrics".to_owned(),
     ];
     if !settings.api_server_url.is_empty() {
@@ -172,7 +172,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
     metrics::DAEMON.equip(&mut pod);
     vec![
         daemon_set(component::DAEMON, "10%", &pod),
-        headless_service(
+        service(
             component::DAEMON,
             &json!([{"name": "metrics", "port": DAEMON_METRICS_PORT, "protocol": "TCP"}]),
         ),
@@ -223,7 +223,7 @@ pub fn server(settings: &Settings) -> Vec<Value> {
     ]);
     vec![
         daemon_set(component::SERVER, "1", &pod),
-        headless_service(
+        service(
             component::SERVER,
             &json!([
                 {"name": "ignition", "port": SERVER_PORT, "protocol": "TCP"},
@@ -335,10 +335,4 @@ fn service(name: &str, ports: &Value) -> Value {
         "metadata": metadata(name, name),
         "spec": {"selector": {labels::APP: name}, "ports": ports},
     })
-}
-
-fn headless_service(name: &str, ports: &Value) -> Value {
-    let mut service = service(name, ports);
-    service["spec"]["clusterIP"] = json!("None");
-    service
 }

@@ -6,7 +6,7 @@ use mco_tls::{Certificate, PairError};
 use thiserror::Error;
 
 use crate::cluster::Cluster;
-use crate::manifests::{METRICS_AUTHORITY, SCRAPED};
+use crate::manifests::{METRICS_AUTHORITY, SCRAPED, Scraped};
 use crate::steps::serving::{self, Names, ServingError};
 
 #[derive(Debug, Error)]
@@ -17,22 +17,34 @@ pub enum MonitoringError {
     Pair(#[from] PairError),
 }
 
-/// Renews them where that is due. The operator's own needs no way through a file.
+/// Renews them where that is due, each whatever happens to the others; the first problem is reported.
 pub async fn certificates(
     cluster: &Cluster,
     own: &Certificate,
     now: Timestamp,
 ) -> Result<(), MonitoringError> {
+    let mut result = Ok(());
     for scraped in SCRAPED {
-        let names = Names {
-            authority: METRICS_AUTHORITY,
-            serving: scraped.certificate,
-        };
-        let renewed = serving::renew(cluster, names, "", &scraped.hosts(), now).await?;
-        if scraped.component == component::OPERATOR {
-            let pair = renewed.serving;
-            own.set(pair.certificate.as_bytes(), pair.key.as_bytes())?;
-        }
+        result = result.and(certificate(cluster, scraped, own, now).await);
+    }
+    result
+}
+
+/// The operator's own needs no way through a file.
+async fn certificate(
+    cluster: &Cluster,
+    scraped: Scraped,
+    own: &Certificate,
+    now: Timestamp,
+) -> Result<(), MonitoringError> {
+    let names = Names {
+        authority: METRICS_AUTHORITY,
+        serving: scraped.certificate,
+    };
+    let renewed = serving::renew(cluster, names, "", &[scraped.host()], now).await?;
+    if scraped.component == component::OPERATOR {
+        let pair = renewed.serving;
+        own.set(pair.certificate.as_bytes(), pair.key.as_bytes())?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use mco_core::{offline, os_images, pools};
 use serde_json::json;
 
 use crate::cluster::{Cluster, ClusterError, failed};
-use crate::cluster_operator::{self, Origin, Reported, ReportedNames};
+use crate::cluster_operator::{self, Origin, Reported};
 use crate::facts::Facts;
 
 /// Creates the pools that are missing. Of those that exist only the labels are ours: the rest is the user's.
@@ -55,7 +55,7 @@ pub async fn reported(
     known: &mut BTreeMap<String, String>,
 ) -> Result<Reported, ClusterError> {
     let names = cluster_operator::reported_configs(pools);
-    known.retain(|name, _| names.iter().any(|names| names.rendered == *name));
+    known.retain(|name, _| names.contains(name));
     if names.is_empty() {
         return Ok(Reported::new());
     }
@@ -74,14 +74,14 @@ pub async fn reported(
             Some((config.metadata.name?, origin))
         })
         .collect();
-    for ReportedNames { rendered, .. } in names {
+    for rendered in names {
         let Some(origin) = reported.get_mut(&rendered) else {
             continue;
         };
-        if !known.contains_key(&rendered) {
-            let found = cluster.find::<MachineConfig>(&rendered).await?;
-            let image = found.map(|found| found.spec.os_image_url);
-            known.insert(rendered.clone(), image.unwrap_or_default());
+        if !known.contains_key(&rendered)
+            && let Some(found) = cluster.find::<MachineConfig>(&rendered).await?
+        {
+            known.insert(rendered.clone(), found.spec.os_image_url);
         }
         origin.os_image = known.get(&rendered).cloned().unwrap_or_default();
     }
@@ -151,4 +151,56 @@ fn missing_labels<'a>(
         .filter(|(key, _)| !has(key))
         .map(|(key, value)| (key.as_str(), value.as_str()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::{Request, Response, StatusCode};
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+
+    const NAME: &str = "rendered-master-1";
+
+    /// A cluster with one MachineConfig, which is listed, but found only when `exists`.
+    fn cluster(exists: &Arc<AtomicBool>) -> Cluster {
+        let exists = Arc::clone(exists);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let metadata = json!({"name": NAME});
+            let is_list = !request.uri().path().ends_with(NAME);
+            let (code, answer) = if is_list {
+                let list = json!({"metadata": {}, "items": [{"metadata": metadata}]});
+                (StatusCode::OK, list)
+            } else if exists.load(Ordering::SeqCst) {
+                let config = json!({"metadata": metadata, "spec": {"osImageURL": "os:1"}});
+                (StatusCode::OK, config)
+            } else {
+                let status = json!({"status": "Failure", "reason": "NotFound", "message": "", "code": 404});
+                (StatusCode::NOT_FOUND, status)
+            };
+            let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+            *response.status_mut() = code;
+            async { Ok::<_, std::convert::Infallible>(response) }
+        });
+        Cluster::new(Client::new(service, "default"))
+    }
+
+    #[tokio::test]
+    async fn a_config_that_was_not_found_once_is_asked_for_again() {
+        let exists = Arc::new(AtomicBool::new(false));
+        let cluster = cluster(&exists);
+        let mut master = offline::built_in_pool(pools::MASTER);
+        let status = json!({"configuration": {"name": NAME}});
+        master.status = Some(serde_json::from_value(status).unwrap());
+        let mut known = BTreeMap::new();
+        for (found, image) in [(false, ""), (true, "os:1")] {
+            exists.store(found, Ordering::SeqCst);
+            let reported = reported(&cluster, std::slice::from_ref(&master), &mut known).await;
+            assert_eq!(reported.unwrap()[NAME].os_image, image);
+        }
+    }
 }

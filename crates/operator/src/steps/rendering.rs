@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Patch, PatchParams};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
@@ -55,10 +55,10 @@ pub async fn controller_config(
     rotation: &mut Rotation,
 ) -> Result<Settled, RenderingError> {
     let now = Timestamp::now();
-    if publish_api_server_authorities(cluster).await? {
+    let published = publish_api_server_authorities(cluster).await;
+    if matches!(published, Ok(true)) {
         rotation.at = Some(now);
     }
-    publish_registry_authorities(cluster, facts).await?;
     let authorities = serving::authorities(cluster, facts).await?;
     let mut wanted = controller_config::controller_config(facts, &authorities, options);
     if rotation.is_recent(now) {
@@ -66,6 +66,9 @@ pub async fn controller_config(
     }
     let applied = cluster.apply(&controller_config::manifest(&wanted)?).await?;
     let applied: ControllerConfig = serde_json::from_value(serde_json::to_value(&applied)?)?;
+    // What others look for is told when our machines have theirs: whatever is wrong with it must not keep anything from them.
+    published?;
+    publish_registry_authorities(cluster, facts).await?;
     followed(&applied)
 }
 
@@ -130,12 +133,12 @@ async fn publish_api_server_authorities(cluster: &Cluster) -> Result<bool, Clust
 }
 
 /// What machines trust registries by, in one place for others: the cluster's own registry's authorities and the user's. Only
-/// clusters with an Image have anybody who looks there.
+/// clusters with an Image and with that place have anybody who looks there.
 async fn publish_registry_authorities(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
-    if facts.image.is_none() {
+    let namespace = names::CONFIG_MANAGED_NAMESPACE;
+    if facts.image.is_none() || cluster.find::<Namespace>(namespace).await?.is_none() {
         return Ok(());
     }
-    let namespace = names::CONFIG_MANAGED_NAMESPACE;
     let name = names::config_map::MERGED_TRUSTED_IMAGE_REGISTRY_CA;
     let all = facts
         .registry_authorities

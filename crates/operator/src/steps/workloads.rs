@@ -108,28 +108,43 @@ async fn daemon_set(cluster: &Cluster, name: &str) -> Result<DaemonSet, ClusterE
     }))
 }
 
-/// Applies what runs something, after taking over what another implementation ran under the same names.
+/// Applies what runs something and leads to it, after taking over what another implementation has under the same names.
 async fn deploy(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError> {
     for object in objects {
-        if containers(object).is_empty() {
-            continue;
-        }
-        if let Some(found) = cluster.present(object).await?
-            && has_foreign_containers(&found.data, object)
-        {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            info!("{name} has containers that are not ours, and is replaced");
-            cluster.replace_spec(found, object).await?;
-        }
+        take_over(cluster, object).await?;
     }
     apply(cluster, objects).await
 }
 
-/// Applying leaves alone what others added, which is right for a label and wrong for a container: with another
-/// implementation's beside ours, its volumes and its place, a pod would be neither theirs nor ours.
-fn has_foreign_containers(found: &Value, wanted: &Value) -> bool {
-    let wanted = containers(wanted);
-    containers(found).iter().any(|name| !wanted.contains(name))
+/// Applying leaves alone what others added, which is right for a label and wrong for a container or a port: with another
+/// implementation's beside ours, a pod would be neither theirs nor ours, and two ports would bear one name.
+async fn take_over(cluster: &Cluster, object: &Value) -> Result<(), ClusterError> {
+    if containers(object).is_empty() && ports(object).is_empty() {
+        return Ok(());
+    }
+    let Some(found) = cluster.present(object).await? else {
+        return Ok(());
+    };
+    let spec = if !containers(&found.data).is_subset(&containers(object)) {
+        object["spec"].clone()
+    } else if !ports(&found.data).is_subset(&ports(object)) {
+        laid_over(&found.data["spec"], &object["spec"])
+    } else {
+        return Ok(());
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default();
+    info!("{kind} {name} has parts that are not ours, and is replaced");
+    cluster.replace_spec(found, object, spec).await
+}
+
+/// The fields of `wanted`, whole; of the others those of `found`: a Service's address was given to it for ever.
+fn laid_over(found: &Value, wanted: &Value) -> Value {
+    let mut spec = found.clone();
+    for (field, value) in wanted.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    spec
 }
 
 /// The names of all containers of a pod's template.
@@ -138,6 +153,14 @@ fn containers(object: &Value) -> BTreeSet<&str> {
     let all = ["initContainers", "containers"].map(|field| pod[field].as_array().into_iter().flatten());
     let all = all.into_iter().flatten();
     all.filter_map(|container| container["name"].as_str()).collect()
+}
+
+/// The ports of a Service, by what tells one from another.
+fn ports(object: &Value) -> BTreeSet<(u64, &str)> {
+    let ports = object["spec"]["ports"].as_array().into_iter().flatten();
+    ports
+        .filter_map(|port| Some((port["port"].as_u64()?, port["protocol"].as_str().unwrap_or("TCP"))))
+        .collect()
 }
 
 /// Applies everything that can be applied; the first problem is reported.

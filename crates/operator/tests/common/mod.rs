@@ -4,8 +4,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use kube::Api;
+use http::{Method, Request, Response, StatusCode};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client};
 use mco_api::vocabulary::annotations;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration};
 use mco_apiserver::{Options as ServerOptions, Server};
@@ -36,12 +38,12 @@ impl Running {
     }
 
     /// An operator that sees the cluster through what `prepare` makes of a client.
-    pub async fn behind(options: Options, prepare: impl AsyncFnOnce(kube::Client) -> kube::Client) -> Self {
+    pub async fn behind(options: Options, prepare: impl AsyncFnOnce(Client) -> Client) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = Server::open(directory.path(), ServerOptions::default())
             .await
             .unwrap();
-        let client = prepare(kube::Client::new(server.service(), "default")).await;
+        let client = prepare(Client::new(server.service(), "default")).await;
         let stop = CancellationToken::new();
         let stopping = stop.clone();
         let operator = tokio::spawn(async move {
@@ -55,8 +57,8 @@ impl Running {
         }
     }
 
-    pub fn client(&self) -> kube::Client {
-        kube::Client::new(self.server.service(), "default")
+    pub fn client(&self) -> Client {
+        Client::new(self.server.service(), "default")
     }
 
     /// Stops the operator and checks that it does so in time.
@@ -160,4 +162,24 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
     };
     let answer = tokio::time::timeout(DEADLINE, asking).await;
     answer.unwrap_or_else(|_| panic!("waited in vain for: {what}"))
+}
+
+/// The API that takes no change of one object, as when it would get too large.
+pub fn refusing(client: Client, object: &'static str) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            if request.method() != Method::PATCH || !request.uri().path().ends_with(object) {
+                return client.send(request).await;
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+                "message": "it is too large",
+            });
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+            Ok(response)
+        }
+    });
+    Client::new(service, "default")
 }

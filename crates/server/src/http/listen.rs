@@ -1,7 +1,7 @@
 //! Sockets, limits and time: accepting connections, turning away what is too much, going away in an orderly manner.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,18 +81,10 @@ pub struct Listener {
     pub transport: Transport,
 }
 
-/// Listens on every interface.
+/// Listens there, or on every address.
 pub async fn bind(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
-    if let Some(address) = address {
-        return TcpListener::bind((address, port)).await;
-    }
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        // A machine without IPv6.
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
-        }
-        result => result,
-    }
+    let address = address.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
+    mco_serve_metrics::listen((address, port).into()).await
 }
 
 /// Serves until `stop` turns true, then waits for open transfers, within limits.

@@ -1,57 +1,119 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::Request;
+use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
-use mco_apiserver::{Options, Server};
-use tower::{ServiceExt as _, service_fn};
+use serde_json::json;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use tower::service_fn;
 
 use super::*;
+use crate::leader::{Election, lead};
 
 const LEASE: Duration = Duration::from_secs(6);
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// A cluster, and candidates in it that can be cut off.
+/// One lease and nothing else, so that time passes only where somebody waits for it.
+#[derive(Default)]
 struct Cluster {
-    server: Server,
-    _directory: tempfile::TempDir,
+    lease: Mutex<Option<Lease>>,
+    version: AtomicUsize,
+    /// How many of the next writes are refused because somebody else wrote meanwhile.
+    conflicts: AtomicUsize,
+}
+
+/// What keeps a candidate from being heard or from hearing, as a firewall that drops packets does.
+#[derive(Default)]
+struct Trouble {
+    lost_requests: AtomicUsize,
+    /// Only of those that change something.
+    lost_answers: AtomicUsize,
+}
+
+fn takes_one(count: &AtomicUsize) -> bool {
+    let less = |count: usize| count.checked_sub(1);
+    count
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+        .is_ok()
 }
 
 impl Cluster {
-    async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let server = Server::open(directory.path(), Options::default()).await.unwrap();
-        Self {
-            server,
-            _directory: directory,
+    fn client(self: &Arc<Self>) -> (Client, Arc<Trouble>) {
+        let trouble = Arc::new(Trouble::default());
+        let (cluster, troubled) = (Arc::clone(self), Arc::clone(&trouble));
+        let service = service_fn(move |request: Request<Body>| {
+            let (cluster, trouble) = (Arc::clone(&cluster), Arc::clone(&troubled));
+            async move {
+                if takes_one(&trouble.lost_requests) {
+                    std::future::pending::<()>().await;
+                }
+                let writes = request.method() != Method::GET;
+                let (code, answer) = cluster.answer(request).await;
+                if writes && takes_one(&trouble.lost_answers) {
+                    std::future::pending::<()>().await;
+                }
+                let mut response = Response::new(Body::from(answer));
+                *response.status_mut() = code;
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        });
+        (Client::new(service, "default"), trouble)
+    }
+
+    async fn answer(&self, request: Request<Body>) -> (StatusCode, Vec<u8>) {
+        let method = request.method().clone();
+        let written = request.into_body().collect_bytes().await.unwrap();
+        let written: Option<Lease> = serde_json::from_slice(&written).ok();
+        let mut lease = self.lease.lock().await;
+        let is_current = |written: &Lease, lease: &Lease| {
+            written.metadata.resource_version == lease.metadata.resource_version
+        };
+        let refused = match (method, lease.as_ref(), written) {
+            (Method::POST, None, Some(written)) => {
+                *lease = Some(self.next(written));
+                None
+            }
+            (Method::POST, Some(_), _) => Some((StatusCode::CONFLICT, "AlreadyExists")),
+            (Method::PUT, Some(found), Some(written)) => {
+                if takes_one(&self.conflicts) || !is_current(&written, found) {
+                    Some((StatusCode::CONFLICT, "Conflict"))
+                } else {
+                    *lease = Some(self.next(written));
+                    None
+                }
+            }
+            (Method::GET, Some(_), _) => None,
+            _ => Some((StatusCode::NOT_FOUND, "NotFound")),
+        };
+        match refused {
+            None => (StatusCode::OK, serde_json::to_vec(&*lease).unwrap()),
+            Some((code, reason)) => {
+                let status =
+                    json!({"status": "Failure", "reason": reason, "message": reason, "code": code.as_u16()});
+                (code, status.to_string().into_bytes())
+            }
         }
     }
 
-    /// As long as it is cut off, nobody answers it, as behind a firewall that drops packets.
-    fn candidate(&self, identity: &str) -> (Candidate, Arc<AtomicBool>) {
-        let cut = Arc::new(AtomicBool::new(false));
-        let service = self.server.service();
-        let is_cut = Arc::clone(&cut);
-        let service = service_fn(move |request: Request<Body>| {
-            let (service, is_cut) = (service.clone(), Arc::clone(&is_cut));
-            async move {
-                if is_cut.load(Ordering::SeqCst) {
-                    std::future::pending::<()>().await;
-                }
-                service.oneshot(request).await
-            }
-        });
-        let client = Client::new(service, "default");
-        (
-            Candidate::new(client, "default", "leader", identity.to_owned(), LEASE),
-            cut,
-        )
+    fn next(&self, mut written: Lease) -> Lease {
+        let version = self.version.fetch_add(1, Ordering::SeqCst);
+        written.metadata.resource_version = Some(version.to_string());
+        written
+    }
+
+    fn candidate(self: &Arc<Self>, identity: &str) -> (Candidate, Arc<Trouble>) {
+        let (client, trouble) = self.client();
+        let candidate = Candidate::new(client, "default", "leader", identity.to_owned(), LEASE);
+        (candidate, trouble)
     }
 
     async fn lease(&self) -> LeaseSpec {
-        let client = Client::new(self.server.service(), "default");
-        let leases: Api<Lease> = Api::default_namespaced(client);
-        leases.get("leader").await.unwrap().spec.unwrap()
+        self.lease.lock().await.clone().unwrap().spec.unwrap()
+    }
+
+    async fn holder(&self) -> String {
+        self.lease().await.holder_identity.unwrap_or_default()
     }
 }
 
@@ -63,18 +125,21 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 fn a_lease_is_free_when_it_has_not_changed_for_its_whole_duration() {
     let start = Instant::now();
     let mut seen = Seen::default();
-    let mut at =
-        |version: &str, seconds: u64| seen.has_expired(version, LEASE, start + Duration::from_secs(seconds));
-    assert!(!at("1", 0), "however old it is: its times are another clock's");
-    assert!(!at("1", 5));
-    assert!(!at("2", 6), "it was renewed");
-    assert!(!at("2", 11));
-    assert!(at("2", 12));
+    let mut at = |version: &str, seconds: u64| {
+        let now = start + Duration::from_secs(seconds);
+        seen.look("other", version, now + LEASE);
+        seen.counts(now)
+    };
+    assert!(at("1", 0), "however old it is: its times are another clock's");
+    assert!(at("1", 5));
+    assert!(at("2", 6), "it was renewed");
+    assert!(at("2", 11));
+    assert!(!at("2", 12));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_given_back_is_had_at_once_and_a_held_one_is_not() {
-    let cluster = Cluster::start().await;
+    let cluster = Arc::new(Cluster::default());
     let (mut first, _) = cluster.candidate("first");
     let (mut second, _) = cluster.candidate("second");
     in_time(first.acquire()).await;
@@ -102,13 +167,13 @@ async fn a_lease_that_is_given_back_is_had_at_once_and_a_held_one_is_not() {
     assert_eq!(cluster.lease().await.lease_transitions, Some(2));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_nobody_answers_stops_before_the_next_one_leads() {
-    let cluster = Cluster::start().await;
-    let (mut first, cut) = cluster.candidate("first");
+    let cluster = Arc::new(Cluster::default());
+    let (mut first, trouble) = cluster.candidate("first");
     let (mut second, _) = cluster.candidate("second");
     let held = in_time(first.acquire()).await;
-    cut.store(true, Ordering::SeqCst);
+    trouble.lost_requests.store(usize::MAX, Ordering::SeqCst);
     let stopped = tokio::spawn(async move { (first.keep(held).await, Instant::now()) });
     in_time(second.acquire()).await;
     let leads = Instant::now();
@@ -117,21 +182,78 @@ async fn a_leader_that_nobody_answers_stops_before_the_next_one_leads() {
     assert!(stopped < leads, "two led for {:?}", stopped - leads);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_leads_nowhere_does_not_cost_the_lease() {
+    let cluster = Arc::new(Cluster::default());
+    let (mut first, trouble) = cluster.candidate("first");
+    let held = in_time(first.acquire()).await;
+    trouble.lost_requests.store(1, Ordering::SeqCst);
+    let lost = timeout(LEASE * 2, first.keep(held)).await;
+    assert!(lost.is_err(), "{lost:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_finds_another_one_stops() {
-    let cluster = Cluster::start().await;
+    let cluster = Arc::new(Cluster::default());
     let (mut first, _) = cluster.candidate("first");
     let held = in_time(first.acquire()).await;
-    let client = Client::new(cluster.server.service(), "default");
-    let leases: Api<Lease> = Api::default_namespaced(client);
-    let patch = serde_json::json!({"spec": {"holderIdentity": "second"}});
-    leases
-        .patch(
-            "leader",
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Merge(patch),
-        )
-        .await
-        .unwrap();
+    let mut lease = cluster.lease.lock().await.clone().unwrap();
+    lease.spec.as_mut().unwrap().holder_identity = Some("second".to_owned());
+    *cluster.lease.lock().await = Some(cluster.next(lease));
     assert_eq!(in_time(first.keep(held)).await, "second holds it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_is_not_had_while_its_holder_counts_on_it() {
+    let cluster = Arc::new(Cluster::default());
+    let (mut first, _) = cluster.candidate("first");
+    let (mut second, _) = cluster.candidate("second");
+    in_time(first.acquire()).await;
+    let held = Attempt::HeldBy("first".to_owned());
+    assert_eq!(second.attempt().await.unwrap(), held);
+    *cluster.lease.lock().await = None;
+    assert_eq!(second.attempt().await.unwrap(), held);
+    tokio::time::advance(LEASE / 2).await;
+    assert_eq!(second.attempt().await.unwrap(), held);
+    tokio::time::advance(LEASE / 2).await;
+    assert_eq!(second.attempt().await.unwrap(), Attempt::Held);
+    *cluster.lease.lock().await = None;
+    assert_eq!(second.attempt().await.unwrap(), Attempt::Held, "it is his own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_although_somebody_writes_it_too() {
+    let cluster = Arc::new(Cluster::default());
+    let (mut first, _) = cluster.candidate("first");
+    in_time(first.acquire()).await;
+    cluster.conflicts.store(2, Ordering::SeqCst);
+    in_time(first.release()).await;
+    assert_eq!(cluster.holder().await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_stopped_before_he_knows_that_he_leads_gives_the_lease_back() {
+    let cluster = Arc::new(Cluster::default());
+    let (client, trouble) = cluster.client();
+    trouble.lost_answers.store(1, Ordering::SeqCst);
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    let leading = tokio::spawn(async move {
+        let election = Election {
+            lease_seconds: LEASE.as_secs(),
+            no_leader_election: false,
+        };
+        let work = async |_| panic!("nobody leads");
+        lead(client, "default", "leader", &election, stopping, work).await
+    });
+    in_time(async {
+        while cluster.lease.lock().await.is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_ne!(cluster.holder().await, "");
+    stop.cancel();
+    in_time(leading).await.unwrap().unwrap();
+    assert_eq!(cluster.holder().await, "");
 }
