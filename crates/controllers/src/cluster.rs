@@ -55,6 +55,8 @@ pub(crate) struct Cluster {
     pub contents: Contents,
     pub renders: Renders,
     pub pinned: Outcomes,
+    /// Held by the pool of voters that decides, until it has written what it decided.
+    pub voters: tokio::sync::Mutex<()>,
     pub foundation: RwLock<Option<Arc<Foundation>>>,
     /// Why the base configuration could not be made the last time.
     pub base_problem: RwLock<Option<String>>,
@@ -180,6 +182,7 @@ impl Cluster {
                 contents: Contents::default(),
                 renders: Renders::default(),
                 pinned: Outcomes::default(),
+                voters: tokio::sync::Mutex::default(),
                 foundation: RwLock::default(),
                 base_problem: RwLock::default(),
                 pools: telling(this, trim::nothing, wiring::pool),

@@ -3,6 +3,7 @@
 //! A burst of wake-ups for one key becomes one look at it, a single wake-up is not delayed for long, and a key is never
 //! looked at twice at once. The clock is tokio's, so that tests can stop it.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -116,6 +117,18 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
         state.schedule(key, due);
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Whether a look at this key is due or under way. One that only waits to be tried again after a failure is neither.
+    pub fn is_pending<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let state = self.state.lock();
+        state.entries.get(key).is_some_and(|entry| {
+            entry.running || entry.since.is_some() || (entry.due.is_some() && entry.failures == 0)
+        })
     }
 
     /// For looks that last long: ends when something happens to a key that is being looked at, perhaps another one,
@@ -342,6 +355,26 @@ mod tests {
         queue.wake("a");
         queue.next().await;
         assert_eq!(milliseconds(start), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_pending_from_when_it_is_woken_until_it_was_looked_at_and_not_after_a_failure() {
+        let queue: Queue<String> = Queue::new(Patience::at_once());
+        assert!(!queue.is_pending("a"));
+        queue.wake("a");
+        assert!(queue.is_pending("a") && !queue.is_pending("b"));
+        let key = queue.next().await;
+        assert!(queue.is_pending("a"), "it is being looked at");
+        queue.done(&key, Again::NotYet(Some(Duration::from_secs(1))));
+        assert!(queue.is_pending("a"), "it was too early");
+        let key = queue.next().await;
+        queue.done(&key, Again::Failed);
+        assert!(!queue.is_pending("a"), "that may take long");
+        queue.wake("a");
+        assert!(queue.is_pending("a"), "and is tried at once");
+        let key = queue.next().await;
+        queue.done(&key, Again::OnChange);
+        assert!(!queue.is_pending("a"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,8 +15,9 @@ use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSCon
 use mco_core::pool_status::{self, Inputs, RenderOutcome, Report};
 use mco_core::retention;
 use mco_core::rollout::patch::merge_patch;
-use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, View, plan_pool};
+use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, Standing, View, plan_pool};
 use serde_json::{Value, json};
+use tokio::sync::MutexGuard;
 use tracing::{debug, info, warn};
 
 use crate::cluster::Cluster;
@@ -35,6 +36,8 @@ const WRITES: usize = 32;
 const MARKS: usize = 4;
 /// And so many in one look, so that a large pool's rollout never stands still for them.
 const MARKS_IN_A_LOOK: usize = 32;
+/// How soon an arbiter looks again whether the control plane still may get another target.
+const CONTROL_PLANE_POLL: Duration = Duration::from_millis(100);
 /// While a rollout goes on, counts are written this often; what turns a condition is written at once. People follow a
 /// small pool machine by machine, and nobody counts a large one that way.
 fn count_spacing(machines: usize) -> Duration {
@@ -48,10 +51,12 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     if cluster.controller_config().is_none() {
         return Ok(Again::OnChange);
     }
-    let Some(mut known) = Known::gather(&cluster, &name) else {
+    // Asked first, so that the plan rests on what is known after the answer.
+    let operator_node = operator_node(&cluster, &name).await;
+    let turn = turn(&cluster, &name).await;
+    let Some(known) = Known::gather(&cluster, &name, operator_node) else {
         return Ok(Again::OnChange);
     };
-    known.operator_node = operator_node(&cluster, &known).await;
     let planned = known.view(|view, pool| {
         let plan = plan_pool(view, pool);
         let report = plan
@@ -71,6 +76,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         left,
         outcome,
     } = carry_out(&cluster, &plan).await;
+    drop(turn);
     forget_stale_build(&cluster, &known).await;
     let again = match report {
         Some(report) => publish(&cluster, &known, report).await?,
@@ -82,11 +88,24 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             .events
             .tell(Reporter::Rollout, known.pool().as_ref(), event);
     }
-    outcome.map(|()| if left { Again::After(Duration::ZERO) } else { again })
+    outcome.map(|()| match again {
+        _ if left => Again::After(Duration::ZERO),
+        Again::OnChange if known.waits_for_the_control_plane() => Again::After(CONTROL_PLANE_POLL),
+        again => again,
+    })
+}
+
+/// Control plane and arbiter nodes vote together, and what one of their pools decides rests on where the other's nodes
+/// are: neither decides before the other has written what it decided.
+async fn turn<'c>(cluster: &'c Cluster, pool: &str) -> Option<MutexGuard<'c, ()>> {
+    match pool {
+        names::pool::MASTER | names::pool::ARBITER => Some(cluster.voters.lock().await),
+        _ => None,
+    }
 }
 
 async fn report_anew(cluster: &Cluster, name: &str, plan: &PoolPlan) -> Result<Again, Error> {
-    let Some(known) = Known::gather(cluster, name) else {
+    let Some(known) = Known::gather(cluster, name, None) else {
         return Ok(Again::OnChange);
     };
     match known.view(|_, pool| assess(cluster, &known, pool, plan)) {
@@ -106,12 +125,19 @@ struct Known {
     topology: Option<String>,
     operator_node: Option<String>,
     first_pivots: BTreeMap<String, String>,
+    control_plane: Standing,
     this: Arc<MachineConfigPool>,
 }
 
 impl Known {
     /// None if the pool is gone, or its target is not for following.
-    fn gather(cluster: &Cluster, name: &str) -> Option<Self> {
+    fn gather(cluster: &Cluster, name: &str, operator_node: Option<String>) -> Option<Self> {
+        // Before the pools are read: a render that has ended by now is seen in them.
+        let control_plane = if cluster.queues.render.is_pending(names::pool::MASTER) {
+            Standing::MayChange
+        } else {
+            Standing::Final
+        };
         let pools = cluster.pools.all();
         let this = pools.iter().find(|pool| name_of(&pool.metadata) == name)?;
         let this = Arc::clone(this);
@@ -153,8 +179,9 @@ impl Known {
             os_configs: cluster.os_configs.sorted(),
             os_builds: cluster.os_builds.sorted(),
             topology,
-            operator_node: None,
+            operator_node,
             first_pivots: first_pivots.collect(),
+            control_plane,
             nodes,
             this,
         })
@@ -162,6 +189,11 @@ impl Known {
 
     fn pool(&self) -> &Arc<MachineConfigPool> {
         &self.this
+    }
+
+    /// Nobody tells when a render ends that changes nothing.
+    fn waits_for_the_control_plane(&self) -> bool {
+        self.name == names::pool::ARBITER && self.control_plane == Standing::MayChange
     }
 
     /// Looks at the pool as decisions see it.
@@ -174,22 +206,22 @@ impl Known {
         let view = View::new(pools, self.nodes.iter().map(Arc::as_ref))
             .with_topology(self.topology.as_deref())
             .with_operator_node(self.operator_node.as_deref())
+            .with_standing(names::pool::MASTER, self.control_plane)
             .with_first_pivots(first_pivots)
             .with_images(&self.os_configs, &self.os_builds);
         view.pool(&self.name).map(|pool| look(&view, pool))
     }
 }
 
-/// The node of the operator's pod, when there is exactly one and somebody of the control plane waits for a turn.
-async fn operator_node(cluster: &Cluster, known: &Known) -> Option<String> {
-    if known.name != names::pool::MASTER {
+/// The node of the operator's pod, when there is exactly one and several of the control plane wait for a turn.
+async fn operator_node(cluster: &Cluster, pool: &str) -> Option<String> {
+    if pool != names::pool::MASTER {
         return None;
     }
-    let target = known.pool().target_name();
-    let waiting = known
-        .nodes
-        .iter()
-        .filter(|node| NodeView::new(node).desired_config != target);
+    let master = cluster.pools.get(pool)?;
+    let members = cluster.members.of(pool);
+    let nodes = members.iter().filter_map(|member| cluster.nodes.get(member));
+    let waiting = nodes.filter(|node| NodeView::new(node).desired_config != master.target_name());
     if waiting.count() < 2 {
         return None;
     }

@@ -17,3 +17,4 @@ mod rollout;
 mod scrape;
 mod story;
 mod targets;
+mod voters;
