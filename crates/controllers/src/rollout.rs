@@ -26,7 +26,7 @@ use crate::events::Reporter;
 use crate::patches;
 use crate::queue::Again;
 use crate::renders::Outcome;
-use crate::target;
+use crate::target::{self, Render};
 use crate::user_configs::name_of;
 
 const MANAGER: &str = "machine-config-controller-rollout";
@@ -125,25 +125,23 @@ struct Known {
     topology: Option<String>,
     operator_node: Option<String>,
     first_pivots: BTreeMap<String, String>,
-    control_plane: Standing,
+    /// Of this pool's target and the control plane's.
+    standings: BTreeMap<String, Standing>,
     this: Arc<MachineConfigPool>,
 }
 
 impl Known {
-    /// None if the pool is gone, or its target is not for following.
+    /// None if the pool is gone.
     fn gather(cluster: &Cluster, name: &str, operator_node: Option<String>) -> Option<Self> {
-        // Before the pools are read: a render that has ended by now is seen in them.
-        let control_plane = if cluster.queues.render.is_pending(names::pool::MASTER) {
-            Standing::MayChange
-        } else {
-            Standing::Final
-        };
+        let renders = [name, names::pool::MASTER].map(|pool| (pool, Render::of(cluster, pool)));
         let pools = cluster.pools.all();
-        let this = pools.iter().find(|pool| name_of(&pool.metadata) == name)?;
-        let this = Arc::clone(this);
-        if !target::may_be_followed(cluster, &this) {
-            return None;
-        }
+        let pool = |name: &str| pools.iter().find(|pool| name_of(&pool.metadata) == name);
+        let this = Arc::clone(pool(name)?);
+        let standings = renders.into_iter().filter_map(|(name, render)| {
+            let standing = target::standing(cluster, pool(name)?, render);
+            Some((name.to_owned(), standing))
+        });
+        let standings = standings.collect();
         let mut members = cluster.members.of(name);
         // Control plane and arbiter nodes vote together, so each looks at the other.
         match name {
@@ -181,7 +179,7 @@ impl Known {
             topology,
             operator_node,
             first_pivots: first_pivots.collect(),
-            control_plane,
+            standings,
             nodes,
             this,
         })
@@ -193,7 +191,11 @@ impl Known {
 
     /// Nobody tells when a render ends that changes nothing.
     fn waits_for_the_control_plane(&self) -> bool {
-        self.name == names::pool::ARBITER && self.control_plane == Standing::MayChange
+        self.name == names::pool::ARBITER && self.standing(names::pool::MASTER) == Standing::MayChange
+    }
+
+    fn standing(&self, pool: &str) -> Standing {
+        self.standings.get(pool).copied().unwrap_or_default()
     }
 
     /// Looks at the pool as decisions see it.
@@ -203,12 +205,14 @@ impl Known {
             .first_pivots
             .iter()
             .map(|(config, pool)| (config.as_str(), pool.as_str()));
-        let view = View::new(pools, self.nodes.iter().map(Arc::as_ref))
+        let mut view = View::new(pools, self.nodes.iter().map(Arc::as_ref))
             .with_topology(self.topology.as_deref())
             .with_operator_node(self.operator_node.as_deref())
-            .with_standing(names::pool::MASTER, self.control_plane)
             .with_first_pivots(first_pivots)
             .with_images(&self.os_configs, &self.os_builds);
+        for (pool, standing) in &self.standings {
+            view = view.with_standing(pool, *standing);
+        }
         view.pool(&self.name).map(|pool| look(&view, pool))
     }
 }
@@ -366,7 +370,7 @@ fn tell(pool: &str, actions: &[&Action]) {
 /// A MachineOSConfig may name a build that is gone or was for another config. Plans do not follow it there, so it is
 /// tidied up if we may and left if not.
 async fn forget_stale_build(cluster: &Cluster, known: &Known) {
-    if known.os_configs.is_empty() {
+    if known.os_configs.is_empty() || known.standing(&known.name) == Standing::Foreign {
         return;
     }
     let stale = known.view(|_, pool| {

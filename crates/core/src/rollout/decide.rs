@@ -48,6 +48,9 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
             .push(Event::warning(events::rollout::SELECTING_ALL, message.clone()));
         plan.problem = Some(message);
     }
+    if pool.standing == Standing::Foreign {
+        return held_for(plan, pool, &HeldReason::ForeignTarget);
+    }
     let target = match gate(pool.pool, &pool.layering) {
         Gate::Open(target) => target,
         Gate::NoTarget => return held_for(plan, pool, &HeldReason::NoTarget),

@@ -44,6 +44,8 @@ pub enum Standing {
     Final,
     /// The pool is being rendered, and may name another one in a moment.
     MayChange,
+    /// No render of the pool gave it, so nobody is sent there.
+    Foreign,
 }
 
 impl<'a> View<'a> {
