@@ -25,7 +25,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::cluster::{Cluster, SOURCES_POLL};
 use crate::contents::Content;
-use crate::error::{Error, is_already_there};
+use crate::error::{Class, Error, is_already_there};
 use crate::events::Reporter;
 use crate::foundation::Foundation;
 use crate::owned::Share;
@@ -74,6 +74,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
                         .metrics
                         .rendered(&name, overridden, started.elapsed());
                     if let Err(problem) = publish(&cluster, &pool, &rendered).await {
+                        // Whoever was only too slow has not failed, and tries again at once.
+                        if problem.class() != Class::Conflict {
+                            tell(&cluster, &name, &Outcome::Failed(problem.to_string()));
+                        }
                         target::stand_by(&cluster, &pool).await?;
                         return Err(problem);
                     }
@@ -84,10 +88,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             }
         }
     };
+    tell(&cluster, &name, &outcome);
     if matches!(outcome, Outcome::Failed(_)) {
         target::stand_by(&cluster, &pool).await?;
     }
-    tell(&cluster, &name, &outcome);
     Ok(Again::OnChange)
 }
 

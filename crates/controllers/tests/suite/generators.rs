@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use k8s_openapi::ClusterResourceScope;
 use kube::api::DeleteParams;
 use kube::client::Body;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::cluster::{Cluster, eventually, target};
+use crate::cluster::{Cluster, eventually, refusing, target};
 use crate::generated::{file, file_of, kubelet_config, settled};
 
 const CONTROLLER_CONFIG: &str = "machine-config-controller";
@@ -37,29 +37,6 @@ fn slow_to_answer(client: Client) -> Client {
                 tokio::time::sleep(LATE).await;
             }
             answer
-        }
-    });
-    Client::new(service, "default")
-}
-
-/// The API of an API server that refuses some requests.
-fn refusing(
-    client: Client,
-    refused: impl Fn(&Method, &str) -> bool + Clone + Send + Sync + 'static,
-) -> Client {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, refused) = (client.clone(), refused.clone());
-        async move {
-            if !refused(request.method(), request.uri().path()) {
-                return client.send(request).await;
-            }
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
-                "message": "not today",
-            });
-            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
-            *response.status_mut() = http::StatusCode::FORBIDDEN;
-            Ok(response)
         }
     });
     Client::new(service, "default")

@@ -1,11 +1,15 @@
 //! Whose target a pool's nodes follow: that of its renders, and nobody else's.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::Method;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
 use mco_testkit::fleet::Behaviour;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, eventually, file_config, holds, message, target};
+use crate::cluster::{Cluster, eventually, file_config, holds, message, refusing, target};
 use crate::observer::Observer;
 
 /// What somebody who wants the pool elsewhere writes.
@@ -139,4 +143,40 @@ async fn a_pool_with_a_target_of_another_that_cannot_be_rendered_says_so() {
         })
         .await;
     assert!(target(&healed).starts_with("rendered-infra-"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_rendered_config_the_api_refuses_says_so_until_it_does_not() {
+    let mut cluster = Cluster::prepare().await;
+    let refuses: Arc<AtomicBool> = Arc::default();
+    let asked = Arc::clone(&refuses);
+    let client = refusing(cluster.counted_client(), move |method, path| {
+        let creates = *method == Method::POST && path.ends_with("/machineconfigs");
+        creates && asked.load(Ordering::Relaxed)
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.updated("worker").await);
+    cluster.updated("master").await;
+    refuses.store(true, Ordering::Relaxed);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let pool = cluster
+        .pool_where("worker", "says that its config cannot be written", |pool| {
+            holds(pool, "RenderDegraded") && holds(pool, "Degraded")
+        })
+        .await;
+    let told = message(&pool, "RenderDegraded");
+    assert!(
+        told.contains("creating MachineConfig rendered-worker-") && told.ends_with("not today"),
+        "{told}"
+    );
+    assert_eq!(target(&pool), before);
+    refuses.store(false, Ordering::Relaxed);
+    cluster.retargeted("worker", &before).await;
+    cluster
+        .pool_where("worker", "is healed", |pool| {
+            !holds(pool, "RenderDegraded") && !holds(pool, "Degraded")
+        })
+        .await;
 }
