@@ -26,6 +26,7 @@ use mco_api::{
 };
 use mco_core::{pools, retention};
 use parking_lot::RwLock;
+use tokio::time::Instant;
 
 use crate::contents::Contents;
 use crate::events::Events;
@@ -259,6 +260,20 @@ impl Cluster {
             let content = self.contents.get(name);
             content.is_some_and(|content| content.is_of(config.metadata.resource_version.as_ref()))
         })
+    }
+
+    /// Whether whatever happened until then has reached the configs that generators make.
+    pub fn generators_have_seen(&self, until: Instant) -> bool {
+        let queues = &self.queues;
+        [
+            &queues.templates,
+            &queues.kubelet,
+            &queues.runtime,
+            &queues.registries,
+            &queues.credential_providers,
+        ]
+        .iter()
+        .all(|queue| queue.has_seen(WHOLE, until))
     }
 
     pub fn wake_all_renders(&self) {

@@ -31,7 +31,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::OnChange);
     };
     if !cluster.sources_are_known() {
-        return Ok(Again::After(SOURCES_POLL));
+        return Ok(Again::NotYet(Some(SOURCES_POLL)));
     }
     let pools = cluster.pools.all();
     let settings = node_settings(&cluster);

@@ -81,6 +81,10 @@ struct Entry {
     /// When the first thing happened that was not looked at yet.
     since: Option<Instant>,
     due: Option<Instant>,
+    /// When the first thing happened that no look has dealt with.
+    unseen: Option<Instant>,
+    /// The same, of what the look under way deals with.
+    in_sight: Option<Instant>,
     running: bool,
     last_start: Option<Instant>,
     /// The one before that.
@@ -108,6 +112,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
         let mut state = self.state.lock();
         let entry = state.entries.entry(key.clone()).or_default();
         let since = *entry.since.get_or_insert(now);
+        entry.unseen.get_or_insert(now);
         if entry.running {
             drop(state);
             self.woken_while_running.notify_waiters();
@@ -131,6 +136,20 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
         })
     }
 
+    /// Whether whatever happened to this key until then was looked at, be it in vain.
+    pub fn has_seen<Q>(&self, key: &Q, until: Instant) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let state = self.state.lock();
+        let Some(entry) = state.entries.get(key) else {
+            return true;
+        };
+        let mut waiting = [entry.unseen, entry.in_sight].into_iter().flatten();
+        waiting.all(|happened| happened > until)
+    }
+
     /// For looks that last long: ends when something happens to a key that is being looked at, perhaps another one,
     /// counted from this call.
     pub fn woken_during_a_look(&self) -> impl Future<Output = ()> {
@@ -150,6 +169,8 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
                             *entry = Entry {
                                 since: None,
                                 due: None,
+                                unseen: None,
+                                in_sight: entry.unseen,
                                 running: true,
                                 last_start: Some(Instant::now()),
                                 start_before: entry.last_start,
@@ -182,6 +203,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
             return;
         };
         entry.running = false;
+        let in_sight = entry.in_sight.take();
         let retry = match again {
             Again::OnChange => {
                 entry.failures = 0;
@@ -194,6 +216,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
             Again::NotYet(delay) => {
                 entry.failures = 0;
                 entry.last_start = entry.start_before;
+                entry.unseen = in_sight.or(entry.unseen);
                 delay.map(|delay| now + delay)
             }
             Again::Failed => {
@@ -375,6 +398,35 @@ mod tests {
         let key = queue.next().await;
         queue.done(&key, Again::OnChange);
         assert!(!queue.is_pending("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_happened_is_seen_when_a_look_is_over_that_began_later() {
+        let queue: Queue<String> = Queue::new(Patience::at_once());
+        let pass = || tokio::time::advance(Duration::from_millis(1));
+        assert!(queue.has_seen("a", Instant::now()));
+        queue.wake("a");
+        let first = Instant::now();
+        assert!(!queue.has_seen("a", first));
+        let key = queue.next().await;
+        assert!(!queue.has_seen("a", first), "it is being looked at");
+        pass().await;
+        queue.wake("a");
+        let second = Instant::now();
+        queue.done(&key, Again::NotYet(Some(Duration::from_millis(1))));
+        assert!(!queue.has_seen("a", first), "it was too early");
+        let key = queue.next().await;
+        pass().await;
+        queue.wake("a");
+        queue.done(&key, Again::OnChange);
+        assert!(queue.has_seen("a", second));
+        assert!(!queue.has_seen("a", Instant::now()), "more has happened since");
+        let key = queue.next().await;
+        queue.done(&key, Again::Failed);
+        assert!(
+            queue.has_seen("a", Instant::now()),
+            "nobody waits for the next attempt"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::OnChange);
     };
     if !cluster.sources_are_known() {
-        return Ok(Again::After(SOURCES_POLL));
+        return Ok(Again::NotYet(Some(SOURCES_POLL)));
     }
     let surroundings = Surroundings {
         cluster: &cluster,

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::cluster::{Cluster, eventually, refusing, target};
+use crate::cluster::{Cluster, eventually, file_config, refusing, target};
 use crate::generated::{file, file_of, kubelet_config, settled};
 
 const CONTROLLER_CONFIG: &str = "machine-config-controller";
@@ -302,4 +302,59 @@ async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
     assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"));
     cluster.at_rest().await;
     assert_eq!(target(&cluster.pool("worker").await), after);
+}
+
+/// The API of an API server that takes its time to create MachineConfigs.
+fn slow_to_create(client: Client) -> Client {
+    const LATE: Duration = Duration::from_millis(400);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            if *request.method() == Method::POST && request.uri().path().ends_with("/machineconfigs") {
+                tokio::time::sleep(LATE).await;
+            }
+            client.send(request).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_together_gives_one_target_however_slowly_generators_follow() {
+    let mut cluster = Cluster::prepare().await;
+    let label = json!({"metadata": {"labels": {"custom-kubelet": "small"}}});
+    let _: MachineConfigPool = cluster.patch("worker", label).await;
+    let client = slow_to_create(cluster.counted_client());
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.updated("worker").await);
+    cluster.at_rest().await;
+    let histories = histories::<MachineConfigPool>(&cluster, |pool| {
+        Some(target(pool)).filter(|target| !target.is_empty())
+    })
+    .await;
+
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    cluster
+        .create(&kubelet_config("first", "small", &json!({"maxPods": 11})))
+        .await;
+    let after = rendered_with(&cluster, "worker", 11).await;
+    cluster.at_rest().await;
+    assert_eq!(histories.lock()["worker"], [before, after]);
+
+    let pool: MachineConfigPool = serde_json::from_value(json!({
+        "metadata": {"name": "custom"},
+        "spec": {"machineConfigSelector": {"matchExpressions": [
+            {"key": "machineconfiguration.openshift.io/role", "operator": "In", "values": ["worker", "custom"]},
+        ]}},
+    }))
+    .unwrap();
+    cluster.create(&pool).await;
+    let pool = cluster.updated("custom").await;
+    cluster.at_rest().await;
+    assert_eq!(histories.lock()["custom"], [target(&pool)]);
+    let sources = pool.spec.configuration.source.iter();
+    let generated = sources.filter(|source| source.name.as_deref() == Some("97-custom-generated-kubelet"));
+    assert_eq!(generated.count(), 1);
 }
