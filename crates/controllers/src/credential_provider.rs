@@ -37,13 +37,17 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let is_on = !foundation.feature_gates.is_disabled(FEATURE_GATE);
     let Some(config) = config.filter(|config| is_on && config.metadata.deletion_timestamp.is_none()) else {
         let nothing = Share::default();
-        owned::publish(&cluster, Generator::CredentialProvider, nothing, &foundation).await?;
+        owned::publish(&cluster, Generator::CredentialProvider, nothing, &foundation)
+            .await
+            .outcome()?;
         return Ok(Again::OnChange);
     };
     let (outcome, written) = match make(&cluster, &foundation, &config) {
         Ok((configs, ignored)) => {
             let share = owned::share(configs);
-            let written = owned::publish(&cluster, Generator::CredentialProvider, share, &foundation).await;
+            let written = owned::publish(&cluster, Generator::CredentialProvider, share, &foundation)
+                .await
+                .outcome();
             match &written {
                 Ok(()) => (Outcome::Applied { ignored }, written),
                 Err(problem) => (Outcome::NotRendered(problem.to_string()), written),

@@ -99,7 +99,9 @@ fn after(attempt: Result<(), Failure>) -> Result<Again, Error> {
 /// written: renders take it from us.
 async fn lay(cluster: &Cluster, foundation: &Arc<Foundation>) -> Result<(), Error> {
     let share = owned::share(foundation.templates.iter().map(|config| config.generated.clone()));
-    let written = owned::publish(cluster, Generator::Templates, share, foundation).await;
+    let written = owned::publish(cluster, Generator::Templates, share, foundation)
+        .await
+        .outcome();
     *cluster.foundation.write() = Some(Arc::clone(foundation));
     for queue in [
         &cluster.queues.kubelet,

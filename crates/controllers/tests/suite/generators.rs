@@ -184,6 +184,61 @@ async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_
     assert_eq!(rendered_with(&cluster, "worker", 11).await, with_first);
     let left: MachineConfig = cluster.api().get("99-worker-generated-kubelet-1").await.unwrap();
     assert_eq!(left.metadata.deletion_timestamp, None);
+    // Nobody else goes without an answer for it.
+    let label = json!({"metadata": {"labels": {"custom-kubelet": "large"}}});
+    let _: MachineConfigPool = cluster.patch("master", label).await;
+    cluster
+        .create(&kubelet_config("third", "large", &json!({"maxPods": 33})))
+        .await;
+    assert_eq!(last_told(&settled(&cluster, "third").await).0, "Success");
+    let second = objects.get("second").await.unwrap();
+    assert_eq!(
+        second.metadata.finalizers.unwrap(),
+        ["99-worker-generated-kubelet-1"],
+        "it stays as long as what was made from it"
+    );
+}
+
+fn last_told(object: &KubeletConfig) -> (String, String) {
+    let status = object.status.clone().unwrap_or_default();
+    let last = status.conditions.last().cloned().unwrap_or_default();
+    (last.type_, last.message)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_whose_config_is_refused_hears_so_and_the_others_are_in_force() {
+    let mut cluster = Cluster::prepare().await;
+    let refuses: Arc<AtomicBool> = Arc::default();
+    let asked = Arc::clone(&refuses);
+    let client = refusing(cluster.counted_client(), move |method, path| {
+        let touches = path.ends_with("/99-worker-generated-kubelet") && *method == Method::PUT;
+        touches && asked.load(Ordering::Relaxed)
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    with_a_kubelet_config(&cluster).await;
+    refuses.store(true, Ordering::Relaxed);
+    let _: KubeletConfig = cluster
+        .patch("first", json!({"spec": {"kubeletConfig": {"maxPods": 12}}}))
+        .await;
+    cluster
+        .create(&kubelet_config("second", "small", &json!({"podPidsLimit": 4096})))
+        .await;
+    assert_eq!(last_told(&settled(&cluster, "second").await).0, "Success");
+    let told = eventually("the first one hears why", || async {
+        let told = last_told(&settled(&cluster, "first").await);
+        (told.0 == "Failure").then_some(told.1)
+    })
+    .await;
+    assert!(
+        told.contains("99-worker-generated-kubelet") && told.ends_with("not today"),
+        "{told}"
+    );
+    refuses.store(false, Ordering::Relaxed);
+    eventually("the first one is in force", || async {
+        let told = last_told(&settled(&cluster, "first").await);
+        (told.0 == "Success").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
