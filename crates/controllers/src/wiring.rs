@@ -28,6 +28,7 @@ use tracing::warn;
 
 use crate::cluster::{Cluster, WHOLE};
 use crate::events::Reporter;
+use crate::members::Ignored;
 use crate::mirror::Change;
 
 pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
@@ -50,6 +51,9 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
         }
         for contested in &moves.contested {
             tell_of_dispute(cluster, contested);
+        }
+        for (node, ignored) in &moves.ignored {
+            alert(cluster, node, *ignored);
         }
         for node in cluster.nodes.all() {
             cluster
@@ -139,11 +143,8 @@ pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
         return;
     };
     let (old_home, new_home) = cluster.members.place(&name, || cluster.nodes.get(&name));
-    if old_home.ignored != new_home.ignored {
-        cluster
-            .options
-            .metrics
-            .pool_alert(&name, new_home.ignored.is_some());
+    if let Some(ignored) = new_home.ignored_since(&old_home) {
+        alert(cluster, &name, ignored);
     }
     if let Some(contested) = new_home.dispute_since(&old_home, &name) {
         tell_of_dispute(cluster, &contested);
@@ -207,6 +208,11 @@ pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
             cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
         }
     }
+}
+
+fn alert(cluster: &Cluster, node: &str, ignored: Ignored) {
+    let metrics = &cluster.options.metrics;
+    metrics.pool_alert(node, ignored == Ignored::Wanted);
 }
 
 /// No pool counts a contested node, so whoever misses it finds the reason on the node and on each pool that wants it.
@@ -516,5 +522,34 @@ mod tests {
         assert_eq!(cluster.members.of("worker"), [""; 0]);
         cluster.nodes.follow(listed(Vec::new())).await;
         assert_eq!(home(), None);
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_node_that_another_pool_wants_is_an_alarm_whoever_comes_last() {
+        let node = || -> Node {
+            let roles =
+                ["master", "infra"].map(|role| (format!("node-role.kubernetes.io/{role}"), json!("")));
+            let labels: serde_json::Map<String, serde_json::Value> = roles.into_iter().collect();
+            serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels}})).unwrap()
+        };
+        let alarm = |cluster: &Cluster| {
+            let text = cluster.options.metrics.encode().unwrap();
+            text.contains("mcc_pool_alert{node=\"a\"} 1")
+        };
+        let pools = || ["master", "infra"].map(pool_of_role).to_vec();
+        let nodes_last = cluster();
+        nodes_last.pools.follow(listed(pools())).await;
+        nodes_last.nodes.follow(listed(vec![node()])).await;
+        assert!(alarm(&nodes_last));
+        let pools_last = cluster();
+        pools_last.nodes.follow(listed(vec![node()])).await;
+        assert!(!alarm(&pools_last));
+        pools_last.pools.follow(listed(pools())).await;
+        assert!(alarm(&pools_last));
+        pools_last
+            .pools
+            .follow(listed(vec![pool_of_role("master")]))
+            .await;
+        assert!(!alarm(&pools_last), "the other pool is gone");
     }
 }
