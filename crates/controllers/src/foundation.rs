@@ -44,9 +44,14 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     };
     if let Err(other_version) = skew::check_controller_config(&config, cluster.options.versions()) {
         info!("waiting: {other_version}");
+        learn_problem(&cluster, Some(other_version.to_string()));
         return Ok(Again::OnChange);
     }
-    let config = begin(&cluster, config).await?;
+    let (config, begun) = match begin(&cluster, &config).await {
+        Ok(told) => (told.unwrap_or(config), Ok(())),
+        // Nobody waits for what is only told.
+        Err(problem) => (config, Err(problem)),
+    };
     let attempt = match make(&cluster, &config).await {
         Ok(foundation) => lay(&cluster, &foundation).await.map_err(Failure::Writing),
         Err(failure) => Err(failure),
@@ -62,20 +67,21 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         Err(Failure::Writing(problem)) if problem.class() == Class::Conflict => return after(attempt),
         Err(Failure::Writing(problem)) => Some(problem.to_string()),
     };
-    learn_problem(&cluster, &attempt, why.as_ref());
+    let problem = match &attempt {
+        Ok(()) | Err(Failure::Writing(_)) => None,
+        Err(Failure::Inputs(_) | Failure::Cluster(_)) => why.clone(),
+    };
+    learn_problem(&cluster, problem);
     let outcome = why.as_deref().map_or(Outcome::Completed, Outcome::Failed);
-    report(&cluster, &config, outcome).await?;
-    after(attempt)
+    let reported = report(&cluster, &config, outcome).await;
+    let again = after(attempt)?;
+    begun.and(reported).map(|()| again)
 }
 
-/// Renders that wait for the base configuration need not wait for one that does not come.
-fn learn_problem(cluster: &Cluster, attempt: &Result<(), Failure>, why: Option<&String>) {
-    let problem = match attempt {
-        Ok(()) | Err(Failure::Writing(_)) => None,
-        Err(Failure::Inputs(_) | Failure::Cluster(_)) => why.cloned(),
-    };
-    let is_known = std::mem::replace(&mut *cluster.base_problem.write(), problem.clone()) == problem;
-    if problem.is_some() && !is_known {
+/// Renders that wait for the base configuration need not wait for one that does not come, and go on when it may.
+fn learn_problem(cluster: &Cluster, problem: Option<String>) {
+    let known = std::mem::replace(&mut *cluster.base_problem.write(), problem.clone());
+    if known != problem {
         cluster.wake_all_renders();
     }
 }
@@ -178,14 +184,14 @@ async fn pull_secret(cluster: &Cluster, config: &ControllerConfig) -> Result<Str
         })
 }
 
-/// Says that something new is being made, and returns the ControllerConfig that says so.
-async fn begin(cluster: &Cluster, config: Arc<ControllerConfig>) -> Result<Arc<ControllerConfig>, Error> {
+/// Says that something new is being made, and returns the ControllerConfig that says so; none if it says so already.
+async fn begin(cluster: &Cluster, config: &ControllerConfig) -> Result<Option<Arc<ControllerConfig>>, Error> {
     let before = config.status.clone().unwrap_or_default();
     let generation = config.metadata.generation.unwrap_or_default();
     let version = &cluster.options.source_version;
     match status::begin(&before, generation, version, &cluster.time()) {
-        Some(begun) => Ok(Arc::new(write(cluster, &config, &begun).await?)),
-        None => Ok(config),
+        Some(begun) => Ok(Some(Arc::new(write(cluster, config, &begun).await?))),
+        None => Ok(None),
     }
 }
 
