@@ -77,17 +77,18 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         outcome,
     } = carry_out(&cluster, &plan).await;
     drop(turn);
+    // Before anything more can fail: whoever tries again finds nothing to send.
+    for event in plan.events_after(|node| written.contains(node)) {
+        cluster
+            .events
+            .tell(Reporter::Rollout, known.pool().as_ref(), event);
+    }
     forget_stale_build(&cluster, &known).await;
     let again = match report {
         Some(report) => publish(&cluster, &known, report).await?,
         // What was just written counts.
         None => report_anew(&cluster, &name, &plan).await?,
     };
-    for event in plan.events_after(|node| written.contains(node)) {
-        cluster
-            .events
-            .tell(Reporter::Rollout, known.pool().as_ref(), event);
-    }
     outcome.map(|()| match again {
         _ if left => Again::After(Duration::ZERO),
         Again::OnChange if known.waits_for_the_control_plane() => Again::After(CONTROL_PLANE_POLL),

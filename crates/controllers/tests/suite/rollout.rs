@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::Method;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use mco_api::MachineConfigPool;
@@ -10,7 +11,7 @@ use mco_testkit::fleet::{Behaviour, Failure};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::cluster::{Cluster, DEADLINE, eventually, file_config, holds, message, target};
+use crate::cluster::{Cluster, DEADLINE, eventually, file_config, holds, message, refusing, target};
 use crate::observer::Observer;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -277,6 +278,23 @@ async fn a_cordon_that_a_person_made_keeps_a_node_back_and_is_never_lifted() {
         .patch("worker-0", json!({"spec": {"unschedulable": null}}))
         .await;
     cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_sent_is_told_even_if_the_pools_status_cannot_be_written() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let client = refusing(cluster.counted_client(), |method, path| {
+        *method == Method::PATCH && path.ends_with("/machineconfigpools/worker/status")
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.pool("worker").await);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let new = cluster.retargeted("worker", &before).await;
+    let told = format!("Targeted node worker-0 to MachineConfig: {new}");
+    cluster.told("worker", "SetDesiredConfig", &told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
