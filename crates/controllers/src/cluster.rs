@@ -115,6 +115,7 @@ pub(crate) struct Queues {
 const RENDER_SETTLE: Duration = Duration::from_millis(150);
 /// However much is written, a pool is rendered this often and not more often.
 const RENDER_SPACING: Duration = Duration::from_secs(2);
+pub(crate) const RENDER: Patience = Patience::settling(RENDER_SETTLE, RENDER_SPACING).spaced(RENDER_SPACING);
 /// Generators are quick, and renders wait for them anyway.
 const GENERATE_SETTLE: Duration = Duration::from_millis(20);
 const GENERATE_LONGEST: Duration = Duration::from_millis(200);
@@ -131,7 +132,6 @@ impl Queues {
         let queue = |patience| Arc::new(Queue::new(patience));
         let at_once = || queue(Patience::at_once());
         let generate = || queue(Patience::settling(GENERATE_SETTLE, GENERATE_LONGEST));
-        let render = Patience::settling(RENDER_SETTLE, RENDER_SPACING).spaced(RENDER_SPACING);
         let rollout = Patience::settling(ROLLOUT_SETTLE, ROLLOUT_SPACING).spaced(ROLLOUT_SPACING);
         let collect = Patience::settling(COLLECT_SETTLE, COLLECT_SPACING).spaced(COLLECT_SPACING);
         Self {
@@ -144,7 +144,7 @@ impl Queues {
             os_streams: generate(),
             credential_providers: generate(),
             pinned_images: generate(),
-            render: queue(render),
+            render: queue(RENDER),
             rollout: queue(rollout),
             drain: at_once(),
             node_objects: at_once(),

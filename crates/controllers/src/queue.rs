@@ -263,12 +263,7 @@ fn retry_delay(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const RENDER: Patience = Patience {
-        settle: Duration::from_millis(150),
-        longest: Duration::from_secs(2),
-        spacing: Duration::from_secs(2),
-    };
+    use crate::cluster::RENDER;
 
     fn milliseconds(start: Instant) -> u128 {
         start.elapsed().as_millis()
