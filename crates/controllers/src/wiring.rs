@@ -11,7 +11,7 @@ use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
-use mco_api::vocabulary::annotations::{self, node as annotation};
+use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::conditions::{machine_config_node as condition, pool as pool_condition};
 use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
@@ -28,6 +28,7 @@ use tracing::warn;
 
 use crate::cluster::{Cluster, WHOLE};
 use crate::events::Reporter;
+use crate::foundation;
 use crate::members::Ignored;
 use crate::mirror::Change;
 
@@ -279,18 +280,9 @@ pub(crate) fn machine_config_node(cluster: &Cluster, change: &Change<'_, Machine
 }
 
 pub(crate) fn controller_config(cluster: &Cluster, change: &Change<'_, ControllerConfig>) {
-    let spec = |config: Option<&Arc<ControllerConfig>>| {
-        config.map(|config| {
-            let annotations = config.metadata.annotations.as_ref();
-            let of = |key: &str| annotations.and_then(|all| all.get(key).cloned());
-            (
-                config.spec.clone(),
-                of(annotations::GENERATED_BY_VERSION),
-                of(annotations::RELEASE_IMAGE_VERSION),
-            )
-        })
-    };
-    if spec(change.old) != spec(change.new) {
+    let old = change.old.map(|config| foundation::inputs(config));
+    let new = change.new.map(|config| foundation::inputs(config));
+    if old != new {
         // Renders follow when all that is made from it has been made.
         cluster.queues.templates.wake(WHOLE);
         tell_about_boot_images(cluster);

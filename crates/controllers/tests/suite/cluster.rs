@@ -284,6 +284,14 @@ impl Cluster {
         .await;
     }
 
+    /// How often a pool was rendered.
+    pub fn renders(&self, pool: &str) -> u64 {
+        let text = self.metrics.encode().unwrap();
+        let start = format!("mcc_renders_total{{pool=\"{pool}\"}} ");
+        let count = text.lines().find_map(|line| line.strip_prefix(&start));
+        count.unwrap().parse().unwrap()
+    }
+
     /// Waits until a pool has another target than this one.
     pub async fn retargeted(&self, name: &str, from: &str) -> String {
         let pool = self

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -324,10 +324,13 @@ async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
     let mut cluster = Cluster::prepare().await;
-    let refuses: Arc<AtomicBool> = Arc::default();
-    let asked = Arc::clone(&refuses);
+    let (refuses, attempts): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
+    let (asked, counted) = (Arc::clone(&refuses), Arc::clone(&attempts));
     let client = refusing(cluster.counted_client(), move |method, path| {
-        *method == Method::PUT && path.ends_with("/01-worker-kubelet") && asked.load(Ordering::Relaxed)
+        let refused =
+            *method == Method::PUT && path.ends_with("/01-worker-kubelet") && asked.load(Ordering::Relaxed);
+        counted.fetch_add(usize::from(refused), Ordering::Relaxed);
+        refused
     });
     cluster.start_controllers_through(client, cluster.options());
     let before = target(&cluster.updated("worker").await);
@@ -351,6 +354,17 @@ async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
         "{message}"
     );
     let after = cluster.retargeted("worker", &before).await;
+    let rendered = cluster.renders("worker");
+    // By then, with growing distance, a pool may have been rendered again.
+    eventually("it is tried again and again", || async {
+        (attempts.load(Ordering::Relaxed) > 11).then_some(())
+    })
+    .await;
+    assert_eq!(
+        cluster.renders("worker"),
+        rendered,
+        "and nothing is made anew for it"
+    );
     refuses.store(false, Ordering::Relaxed);
     told("TemplateControllerCompleted").await;
     let config: MachineConfig = cluster.api().get("01-worker-kubelet").await.unwrap();

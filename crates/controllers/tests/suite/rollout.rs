@@ -165,15 +165,7 @@ async fn a_node_that_leaves_every_pool_loses_the_taint_of_its_update() {
 async fn a_storm_of_changes_is_rendered_every_two_seconds() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
-    let renders = || {
-        let text = cluster.metrics.encode().unwrap();
-        let line = text
-            .lines()
-            .find(|line| line.starts_with("mcc_renders_total{pool=\"worker\"}"))
-            .unwrap()
-            .to_owned();
-        line.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
-    };
+    let renders = || cluster.renders("worker");
     let before = renders();
     let start = Instant::now();
     let mut last = String::new();
