@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Method;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
 use mco_api::MachineConfigPool;
+use mco_api::vocabulary::names;
 use mco_testkit::fleet::{Behaviour, Failure};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -270,6 +272,35 @@ async fn a_cordon_that_a_person_made_keeps_a_node_back_and_is_never_lifted() {
         .patch("worker-0", json!({"spec": {"unschedulable": null}}))
         .await;
     cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_plane_node_with_the_operator_goes_last_and_that_is_told() {
+    let cluster = Cluster::start(0, Behaviour::default()).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
+    let operator: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "operator", "labels": {"k8s-app": "machine-config-operator"}},
+        "spec": {"nodeName": "master-0", "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "registry.example/operator"}]},
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &operator).await.unwrap();
+    let observer = Observer::start(cluster.api());
+    let before = target(&cluster.pool("master").await);
+    eventually("the observer sees the nodes", || async {
+        (observer.sent("master-2") == [before.as_str()]).then_some(())
+    })
+    .await;
+    cluster
+        .create_config(file_config("99-master-a", "master", "/etc/a", "a"))
+        .await;
+    cluster.retargeted("master", &before).await;
+    let told = "Deferring update of machine config operator node master-0";
+    cluster.told("master", "DeferringOperatorNodeUpdate", told).await;
+    cluster.updated("master").await;
+    let order = observer.order();
+    assert_eq!(order.len(), 3, "{order:?}");
+    assert_eq!(order.last().map(String::as_str), Some("master-0"), "{order:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
