@@ -16,6 +16,7 @@ mod os_streams;
 mod pinned_images;
 mod rollout;
 mod scrape;
+mod steps;
 mod story;
 mod targets;
 mod voters;
