@@ -101,10 +101,14 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
 
 /// Renders that wait for the base configuration need not wait for one that does not come, and go on when it may.
 fn learn_problem(cluster: &Cluster, problem: Option<String>) {
-    let known = std::mem::replace(&mut *cluster.base_problem.write(), problem.clone());
-    if known != problem {
-        cluster.wake_all_renders();
+    {
+        let mut known = cluster.base_problem.write();
+        if *known == problem {
+            return;
+        }
+        *known = problem;
     }
+    cluster.wake_all_renders();
 }
 
 enum Failure {

@@ -276,8 +276,8 @@ pub(crate) async fn report<K: UserConfig>(
         reported = reported.and(let_go(cluster, object, published, objects).await);
     }
     for (object, assigned, outcome) in &harvest.reports {
-        let names = assigned.configs.iter().filter_map(|(_, name)| name.as_ref().ok());
-        let refused = names.filter_map(|name| published.refused.get(name)).next();
+        let mut names = assigned.configs.iter().filter_map(|(_, name)| name.as_ref().ok());
+        let refused = names.find_map(|name| published.refused.get(name));
         let told = match (outcome, refused) {
             // Somebody was faster, which is no failure; the next look is soon.
             (Outcome::Success, Some(problem)) if problem.class() == Class::Conflict => continue,
