@@ -26,6 +26,7 @@ use mco_api::{
 };
 use mco_core::{pools, retention};
 use parking_lot::RwLock;
+use tokio::time::Instant;
 
 use crate::contents::Contents;
 use crate::events::Events;
@@ -55,6 +56,8 @@ pub(crate) struct Cluster {
     pub contents: Contents,
     pub renders: Renders,
     pub pinned: Outcomes,
+    /// Held by the pool of voters that decides, until it has written what it decided.
+    pub voters: tokio::sync::Mutex<()>,
     pub foundation: RwLock<Option<Arc<Foundation>>>,
     /// Why the base configuration could not be made the last time.
     pub base_problem: RwLock<Option<String>>,
@@ -112,6 +115,7 @@ pub(crate) struct Queues {
 const RENDER_SETTLE: Duration = Duration::from_millis(150);
 /// However much is written, a pool is rendered this often and not more often.
 const RENDER_SPACING: Duration = Duration::from_secs(2);
+pub(crate) const RENDER: Patience = Patience::settling(RENDER_SETTLE, RENDER_SPACING).spaced(RENDER_SPACING);
 /// Generators are quick, and renders wait for them anyway.
 const GENERATE_SETTLE: Duration = Duration::from_millis(20);
 const GENERATE_LONGEST: Duration = Duration::from_millis(200);
@@ -128,7 +132,6 @@ impl Queues {
         let queue = |patience| Arc::new(Queue::new(patience));
         let at_once = || queue(Patience::at_once());
         let generate = || queue(Patience::settling(GENERATE_SETTLE, GENERATE_LONGEST));
-        let render = Patience::settling(RENDER_SETTLE, RENDER_SPACING).spaced(RENDER_SPACING);
         let rollout = Patience::settling(ROLLOUT_SETTLE, ROLLOUT_SPACING).spaced(ROLLOUT_SPACING);
         let collect = Patience::settling(COLLECT_SETTLE, COLLECT_SPACING).spaced(COLLECT_SPACING);
         Self {
@@ -141,7 +144,7 @@ impl Queues {
             os_streams: generate(),
             credential_providers: generate(),
             pinned_images: generate(),
-            render: queue(render),
+            render: queue(RENDER),
             rollout: queue(rollout),
             drain: at_once(),
             node_objects: at_once(),
@@ -180,6 +183,7 @@ impl Cluster {
                 contents: Contents::default(),
                 renders: Renders::default(),
                 pinned: Outcomes::default(),
+                voters: tokio::sync::Mutex::default(),
                 foundation: RwLock::default(),
                 base_problem: RwLock::default(),
                 pools: telling(this, trim::nothing, wiring::pool),
@@ -256,6 +260,20 @@ impl Cluster {
             let content = self.contents.get(name);
             content.is_some_and(|content| content.is_of(config.metadata.resource_version.as_ref()))
         })
+    }
+
+    /// Whether whatever happened until then has reached the configs that generators make.
+    pub fn generators_have_seen(&self, until: Instant) -> bool {
+        let queues = &self.queues;
+        [
+            &queues.templates,
+            &queues.kubelet,
+            &queues.runtime,
+            &queues.registries,
+            &queues.credential_providers,
+        ]
+        .iter()
+        .all(|queue| queue.has_seen(WHOLE, until))
     }
 
     pub fn wake_all_renders(&self) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kube::Api;
 use kube::api::PartialObjectMeta;
 use mco_api::MachineConfig;
+use mco_api::vocabulary::annotations;
 use mco_core::retention;
 use parking_lot::RwLock;
 
@@ -116,7 +117,7 @@ fn wake(cluster: &Cluster, name: &str, old: Option<&Content>, new: Option<&Conte
         |content: Option<&Content>| content.and_then(|content| content.config.as_ref().ok().cloned());
     let (old_config, new_config) = (config(old), config(new));
     let same = |old: &MachineConfig, new: &MachineConfig| {
-        old.spec == new.spec && old.metadata.labels == new.metadata.labels
+        old.spec == new.spec && old.metadata.labels == new.metadata.labels && maker(old) == maker(new)
     };
     match (&old_config, &new_config) {
         (Some(old), Some(new)) if same(old, new) => {}
@@ -126,4 +127,10 @@ fn wake(cluster: &Cluster, name: &str, old: Option<&Content>, new: Option<&Conte
             cluster.wake_renders_selecting(new.metadata.labels.as_ref());
         }
     }
+}
+
+/// Who made a config, by which renders tell whether it is ours and of our version.
+fn maker(config: &MachineConfig) -> Option<&String> {
+    let all = config.metadata.annotations.as_ref()?;
+    all.get(annotations::GENERATED_BY_CONTROLLER_VERSION)
 }

@@ -31,19 +31,23 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::OnChange);
     };
     if !cluster.sources_are_known() {
-        return Ok(Again::After(SOURCES_POLL));
+        return Ok(Again::NotYet(Some(SOURCES_POLL)));
     }
     let config = cluster.credential_providers.get(names::SINGLETON);
     let is_on = !foundation.feature_gates.is_disabled(FEATURE_GATE);
     let Some(config) = config.filter(|config| is_on && config.metadata.deletion_timestamp.is_none()) else {
         let nothing = Share::default();
-        owned::publish(&cluster, Generator::CredentialProvider, nothing, &foundation).await?;
+        owned::publish(&cluster, Generator::CredentialProvider, nothing, &foundation)
+            .await
+            .outcome()?;
         return Ok(Again::OnChange);
     };
     let (outcome, written) = match make(&cluster, &foundation, &config) {
         Ok((configs, ignored)) => {
             let share = owned::share(configs);
-            let written = owned::publish(&cluster, Generator::CredentialProvider, share, &foundation).await;
+            let written = owned::publish(&cluster, Generator::CredentialProvider, share, &foundation)
+                .await
+                .outcome();
             match &written {
                 Ok(()) => (Outcome::Applied { ignored }, written),
                 Err(problem) => (Outcome::NotRendered(problem.to_string()), written),

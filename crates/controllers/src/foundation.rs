@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use mco_api::ControllerConfig;
-use mco_api::controller_config::ControllerConfigStatus;
-use mco_api::vocabulary::names;
+use mco_api::controller_config::{ControllerConfigSpec, ControllerConfigStatus};
+use mco_api::vocabulary::{annotations, names};
 use mco_core::feature_gates::FeatureGates;
 use mco_core::generated::{self, Generator};
 use mco_core::skew;
@@ -36,6 +36,27 @@ pub(crate) struct Foundation {
     pub feature_gates: FeatureGates,
 }
 
+impl Foundation {
+    /// Whether what is built on this one can stay when the other takes its place.
+    fn is_like(&self, other: &Self) -> bool {
+        let generation = |foundation: &Self| foundation.controller_config.metadata.generation;
+        generation(self) == generation(other)
+            && inputs(&self.controller_config) == inputs(&other.controller_config)
+            && self.feature_gates == other.feature_gates
+            && self.templates == other.templates
+    }
+}
+
+/// What counts of a ControllerConfig: its spec, whose it is, and for which release.
+pub(crate) fn inputs(config: &ControllerConfig) -> (&ControllerConfigSpec, [Option<&String>; 2]) {
+    let all = config.metadata.annotations.as_ref();
+    let versions = [
+        annotations::GENERATED_BY_VERSION,
+        annotations::RELEASE_IMAGE_VERSION,
+    ];
+    (&config.spec, versions.map(|key| all.and_then(|all| all.get(key))))
+}
+
 /// Makes the base configuration again.
 pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let Some(config) = cluster.controller_config() else {
@@ -44,11 +65,16 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     };
     if let Err(other_version) = skew::check_controller_config(&config, cluster.options.versions()) {
         info!("waiting: {other_version}");
+        learn_problem(&cluster, Some(other_version.to_string()));
         return Ok(Again::OnChange);
     }
-    let config = begin(&cluster, config).await?;
+    let (config, begun) = match begin(&cluster, &config).await {
+        Ok(told) => (told.unwrap_or(config), Ok(())),
+        // Nobody waits for what is only told.
+        Err(problem) => (config, Err(problem)),
+    };
     let attempt = match make(&cluster, &config).await {
-        Ok(foundation) => lay(&cluster, &foundation).await.map_err(Failure::Writing),
+        Ok(foundation) => lay(&cluster, foundation).await.map_err(Failure::Writing),
         Err(failure) => Err(failure),
     };
     let why = match &attempt {
@@ -62,22 +88,27 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         Err(Failure::Writing(problem)) if problem.class() == Class::Conflict => return after(attempt),
         Err(Failure::Writing(problem)) => Some(problem.to_string()),
     };
-    learn_problem(&cluster, &attempt, why.as_ref());
+    let problem = match &attempt {
+        Ok(()) | Err(Failure::Writing(_)) => None,
+        Err(Failure::Inputs(_) | Failure::Cluster(_)) => why.clone(),
+    };
+    learn_problem(&cluster, problem);
     let outcome = why.as_deref().map_or(Outcome::Completed, Outcome::Failed);
-    report(&cluster, &config, outcome).await?;
-    after(attempt)
+    let reported = report(&cluster, &config, outcome).await;
+    let again = after(attempt)?;
+    begun.and(reported).map(|()| again)
 }
 
-/// Renders that wait for the base configuration need not wait for one that does not come.
-fn learn_problem(cluster: &Cluster, attempt: &Result<(), Failure>, why: Option<&String>) {
-    let problem = match attempt {
-        Ok(()) | Err(Failure::Writing(_)) => None,
-        Err(Failure::Inputs(_) | Failure::Cluster(_)) => why.cloned(),
-    };
-    let is_known = std::mem::replace(&mut *cluster.base_problem.write(), problem.clone()) == problem;
-    if problem.is_some() && !is_known {
-        cluster.wake_all_renders();
+/// Renders that wait for the base configuration need not wait for one that does not come, and go on when it may.
+fn learn_problem(cluster: &Cluster, problem: Option<String>) {
+    {
+        let mut known = cluster.base_problem.write();
+        if *known == problem {
+            return;
+        }
+        *known = problem;
     }
+    cluster.wake_all_renders();
 }
 
 enum Failure {
@@ -96,24 +127,31 @@ fn after(attempt: Result<(), Failure>) -> Result<Again, Error> {
 }
 
 /// Writes the base configuration and lets the other generators build on it. They need not wait for what cannot be
-/// written: renders take it from us.
-async fn lay(cluster: &Cluster, foundation: &Arc<Foundation>) -> Result<(), Error> {
+/// written: renders take it from us. Whoever tries to write the same again wakes nobody.
+async fn lay(cluster: &Cluster, made: Foundation) -> Result<(), Error> {
+    let known = cluster.foundation().filter(|known| known.is_like(&made));
+    let is_new = known.is_none();
+    let foundation = known.unwrap_or_else(|| Arc::new(made));
     let share = owned::share(foundation.templates.iter().map(|config| config.generated.clone()));
-    let written = owned::publish(cluster, Generator::Templates, share, foundation).await;
-    *cluster.foundation.write() = Some(Arc::clone(foundation));
-    for queue in [
-        &cluster.queues.kubelet,
-        &cluster.queues.runtime,
-        &cluster.queues.registries,
-        &cluster.queues.credential_providers,
-        &cluster.queues.os_streams,
-    ] {
-        queue.wake(WHOLE);
+    let written = owned::publish(cluster, Generator::Templates, share, &foundation)
+        .await
+        .outcome();
+    if is_new {
+        *cluster.foundation.write() = Some(foundation);
+        for queue in [
+            &cluster.queues.kubelet,
+            &cluster.queues.runtime,
+            &cluster.queues.registries,
+            &cluster.queues.credential_providers,
+            &cluster.queues.os_streams,
+        ] {
+            queue.wake(WHOLE);
+        }
     }
     written
 }
 
-async fn make(cluster: &Cluster, config: &Arc<ControllerConfig>) -> Result<Arc<Foundation>, Failure> {
+async fn make(cluster: &Cluster, config: &Arc<ControllerConfig>) -> Result<Foundation, Failure> {
     let pull_secret = pull_secret(cluster, config).await?;
     let gate = cluster.feature_gates.get(names::SINGLETON);
     let release = cluster.options.release_version.as_deref();
@@ -132,11 +170,11 @@ async fn make(cluster: &Cluster, config: &Arc<ControllerConfig>) -> Result<Arc<F
     };
     let templates = templates::render(&cluster.options.templates, &inputs)
         .map_err(|problem| Failure::Inputs(problem.to_string()))?;
-    Ok(Arc::new(Foundation {
+    Ok(Foundation {
         controller_config: Arc::clone(config),
         templates,
         feature_gates,
-    }))
+    })
 }
 
 /// The registry credentials as compact JSON; empty when the cluster has none. No text repeats them.
@@ -176,14 +214,14 @@ async fn pull_secret(cluster: &Cluster, config: &ControllerConfig) -> Result<Str
         })
 }
 
-/// Says that something new is being made, and returns the ControllerConfig that says so.
-async fn begin(cluster: &Cluster, config: Arc<ControllerConfig>) -> Result<Arc<ControllerConfig>, Error> {
+/// Says that something new is being made, and returns the ControllerConfig that says so; none if it says so already.
+async fn begin(cluster: &Cluster, config: &ControllerConfig) -> Result<Option<Arc<ControllerConfig>>, Error> {
     let before = config.status.clone().unwrap_or_default();
     let generation = config.metadata.generation.unwrap_or_default();
     let version = &cluster.options.source_version;
     match status::begin(&before, generation, version, &cluster.time()) {
-        Some(begun) => Ok(Arc::new(write(cluster, &config, &begun).await?)),
-        None => Ok(config),
+        Some(begun) => Ok(Some(Arc::new(write(cluster, config, &begun).await?))),
+        None => Ok(None),
     }
 }
 

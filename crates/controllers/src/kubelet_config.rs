@@ -31,7 +31,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::OnChange);
     };
     if !cluster.sources_are_known() {
-        return Ok(Again::After(SOURCES_POLL));
+        return Ok(Again::NotYet(Some(SOURCES_POLL)));
     }
     let pools = cluster.pools.all();
     let settings = node_settings(&cluster);
@@ -46,9 +46,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     }
     let remembered = user_configs::remember(&cluster, &mut harvest, &cluster.kubelet_configs).await;
     let share = std::mem::take(&mut harvest.share);
-    owned::publish(&cluster, Generator::Kubelet, share, &foundation).await?;
-    user_configs::report(&cluster, &harvest, &cluster.kubelet_configs).await?;
-    remembered.map(|()| Again::OnChange)
+    let published = owned::publish(&cluster, Generator::Kubelet, share, &foundation).await;
+    let reported = user_configs::report(&cluster, &harvest, &published, &cluster.kubelet_configs).await;
+    let outcome = published.outcome().and(reported).and(remembered);
+    outcome.map(|()| Again::OnChange)
 }
 
 /// The node settings in force. What was made last decides which change of them is none.

@@ -33,6 +33,14 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// Whether a custom pool wants the node in vain, if that is news.
+    pub fn ignored_since(&self, old: &Self) -> Option<Ignored> {
+        (self.ignored != old.ignored).then_some(match self.ignored {
+            Some(_) => Ignored::Wanted,
+            None => Ignored::Unwanted,
+        })
+    }
+
     /// What to tell about a node that came here from `old`: only the change is news.
     pub fn dispute_since(&self, old: &Self, node: &str) -> Option<ContestedNode> {
         (!self.contested.is_empty() && self.contested != old.contested).then(|| ContestedNode {
@@ -48,6 +56,15 @@ pub(crate) struct Moves {
     /// Pools that lost or won a node.
     pub pools: BTreeSet<String>,
     pub contested: Vec<ContestedNode>,
+    /// Nodes that a custom pool wants in vain from now on, or no longer.
+    pub ignored: Vec<(String, Ignored)>,
+}
+
+/// Whether a custom pool wants a control-plane node in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ignored {
+    Wanted,
+    Unwanted,
 }
 
 impl Default for Members {
@@ -92,6 +109,10 @@ impl Members {
             let (old, new) = state.place(&node);
             let name = node.metadata.name.as_deref().unwrap_or_default();
             moves.contested.extend(new.dispute_since(&old, name));
+            let ignored = new.ignored_since(&old);
+            moves
+                .ignored
+                .extend(ignored.map(|ignored| (name.to_owned(), ignored)));
             if old.pool != new.pool {
                 moves.pools.extend([old.pool, new.pool].into_iter().flatten());
             }

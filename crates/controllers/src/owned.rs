@@ -163,6 +163,19 @@ pub(crate) fn share(generated: impl IntoIterator<Item = Generated>) -> Share {
     named.collect()
 }
 
+/// How publishing went.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    /// Configs that could not be written or deleted.
+    pub refused: BTreeMap<String, Error>,
+}
+
+impl Published {
+    pub fn outcome(self) -> Result<(), Error> {
+        self.refused.into_values().next().map_or(Ok(()), Err)
+    }
+}
+
 /// Writes a generator's configs where they differ, lets renders see them, and deletes those that it no longer makes.
 /// Whatever fails, renders do not wait for it.
 pub(crate) async fn publish(
@@ -170,12 +183,12 @@ pub(crate) async fn publish(
     generator: Generator,
     share: Share,
     from: &Arc<Foundation>,
-) -> Result<(), Error> {
-    let mut outcome = Ok(());
+) -> Published {
+    let mut published = Published::default();
     cluster.owned.announce(&share);
-    for config in share.values() {
+    for (name, config) in &share {
         if let Err(problem) = write(cluster, config, Reason::Generated).await {
-            outcome = Err(problem);
+            published.refused.insert(name.clone(), problem);
         }
     }
     let names: BTreeSet<String> = share.keys().cloned().collect();
@@ -188,10 +201,10 @@ pub(crate) async fn publish(
             && !names.contains(name)
             && let Err(problem) = delete(cluster, name).await
         {
-            outcome = Err(problem);
+            published.refused.insert(name.to_owned(), problem);
         }
     }
-    outcome
+    published
 }
 
 /// For a generator that cannot work: its configs stay as it made them last, or as we found them.
@@ -202,7 +215,7 @@ pub(crate) async fn retain(
     found: impl FnOnce() -> Share,
 ) -> Result<(), Error> {
     let share = cluster.owned.share_of(generator).unwrap_or_else(found);
-    publish(cluster, generator, share, from).await
+    publish(cluster, generator, share, from).await.outcome()
 }
 
 fn wake(cluster: &Cluster, names: &BTreeSet<String>, news: &News) {

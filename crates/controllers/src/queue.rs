@@ -3,6 +3,7 @@
 //! A burst of wake-ups for one key becomes one look at it, a single wake-up is not delayed for long, and a key is never
 //! looked at twice at once. The clock is tokio's, so that tests can stop it.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -80,6 +81,10 @@ struct Entry {
     /// When the first thing happened that was not looked at yet.
     since: Option<Instant>,
     due: Option<Instant>,
+    /// When the first thing happened that no look has dealt with.
+    unseen: Option<Instant>,
+    /// The same, of what the look under way deals with.
+    in_sight: Option<Instant>,
     running: bool,
     last_start: Option<Instant>,
     /// The one before that.
@@ -107,6 +112,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
         let mut state = self.state.lock();
         let entry = state.entries.entry(key.clone()).or_default();
         let since = *entry.since.get_or_insert(now);
+        entry.unseen.get_or_insert(now);
         if entry.running {
             drop(state);
             self.woken_while_running.notify_waiters();
@@ -116,6 +122,32 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
         state.schedule(key, due);
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Whether a look at this key is due or under way. One that only waits to be tried again after a failure is neither.
+    pub fn is_pending<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let state = self.state.lock();
+        state.entries.get(key).is_some_and(|entry| {
+            entry.running || entry.since.is_some() || (entry.due.is_some() && entry.failures == 0)
+        })
+    }
+
+    /// Whether whatever happened to this key until then was looked at, be it in vain.
+    pub fn has_seen<Q>(&self, key: &Q, until: Instant) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let state = self.state.lock();
+        let Some(entry) = state.entries.get(key) else {
+            return true;
+        };
+        let mut waiting = [entry.unseen, entry.in_sight].into_iter().flatten();
+        waiting.all(|happened| happened > until)
     }
 
     /// For looks that last long: ends when something happens to a key that is being looked at, perhaps another one,
@@ -137,6 +169,8 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
                             *entry = Entry {
                                 since: None,
                                 due: None,
+                                unseen: None,
+                                in_sight: entry.unseen,
                                 running: true,
                                 last_start: Some(Instant::now()),
                                 start_before: entry.last_start,
@@ -169,6 +203,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
             return;
         };
         entry.running = false;
+        let in_sight = entry.in_sight.take();
         let retry = match again {
             Again::OnChange => {
                 entry.failures = 0;
@@ -181,6 +216,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
             Again::NotYet(delay) => {
                 entry.failures = 0;
                 entry.last_start = entry.start_before;
+                entry.unseen = in_sight.or(entry.unseen);
                 delay.map(|delay| now + delay)
             }
             Again::Failed => {
@@ -227,12 +263,7 @@ fn retry_delay(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const RENDER: Patience = Patience {
-        settle: Duration::from_millis(150),
-        longest: Duration::from_secs(2),
-        spacing: Duration::from_secs(2),
-    };
+    use crate::cluster::RENDER;
 
     fn milliseconds(start: Instant) -> u128 {
         start.elapsed().as_millis()
@@ -342,6 +373,55 @@ mod tests {
         queue.wake("a");
         queue.next().await;
         assert_eq!(milliseconds(start), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_pending_from_when_it_is_woken_until_it_was_looked_at_and_not_after_a_failure() {
+        let queue: Queue<String> = Queue::new(Patience::at_once());
+        assert!(!queue.is_pending("a"));
+        queue.wake("a");
+        assert!(queue.is_pending("a") && !queue.is_pending("b"));
+        let key = queue.next().await;
+        assert!(queue.is_pending("a"), "it is being looked at");
+        queue.done(&key, Again::NotYet(Some(Duration::from_secs(1))));
+        assert!(queue.is_pending("a"), "it was too early");
+        let key = queue.next().await;
+        queue.done(&key, Again::Failed);
+        assert!(!queue.is_pending("a"), "that may take long");
+        queue.wake("a");
+        assert!(queue.is_pending("a"), "and is tried at once");
+        let key = queue.next().await;
+        queue.done(&key, Again::OnChange);
+        assert!(!queue.is_pending("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_happened_is_seen_when_a_look_is_over_that_began_later() {
+        let queue: Queue<String> = Queue::new(Patience::at_once());
+        let pass = || tokio::time::advance(Duration::from_millis(1));
+        assert!(queue.has_seen("a", Instant::now()));
+        queue.wake("a");
+        let first = Instant::now();
+        assert!(!queue.has_seen("a", first));
+        let key = queue.next().await;
+        assert!(!queue.has_seen("a", first), "it is being looked at");
+        pass().await;
+        queue.wake("a");
+        let second = Instant::now();
+        queue.done(&key, Again::NotYet(Some(Duration::from_millis(1))));
+        assert!(!queue.has_seen("a", first), "it was too early");
+        let key = queue.next().await;
+        pass().await;
+        queue.wake("a");
+        queue.done(&key, Again::OnChange);
+        assert!(queue.has_seen("a", second));
+        assert!(!queue.has_seen("a", Instant::now()), "more has happened since");
+        let key = queue.next().await;
+        queue.done(&key, Again::Failed);
+        assert!(
+            queue.has_seen("a", Instant::now()),
+            "nobody waits for the next attempt"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,13 +35,14 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::OnChange);
     };
     if !cluster.sources_are_known() {
-        return Ok(Again::After(SOURCES_POLL));
+        return Ok(Again::NotYet(Some(SOURCES_POLL)));
     }
     match make(&cluster, &foundation) {
         Ok(made) => {
             let share = owned::share(made.configs);
-            owned::publish(&cluster, Generator::Registries, share, &foundation).await?;
-            report(&cluster, &made.conflicts).await?;
+            let published = owned::publish(&cluster, Generator::Registries, share, &foundation).await;
+            let reported = report(&cluster, &made.conflicts).await;
+            published.outcome().and(reported)?;
         }
         // What was in force stays in force: one bad object must neither stop all pools nor undo the good ones.
         Err(problem) => {
@@ -168,6 +169,7 @@ fn make(cluster: &Cluster, foundation: &Foundation) -> Result<Made, RegistryErro
 
 /// Tells each namespaced policy whether a cluster-wide one decides in its place.
 async fn report(cluster: &Cluster, conflicts: &[PolicyConflict]) -> Result<(), Error> {
+    let mut reported = Ok(());
     for policy in cluster.image_policies.all() {
         let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
         let name = name_of(&policy.metadata);
@@ -191,11 +193,11 @@ async fn report(cluster: &Cluster, conflicts: &[PolicyConflict]) -> Result<(), E
             Err(problem) if is_not_found(&problem) => {}
             Err(problem) => {
                 let attempt = format!("writing the status of ImagePolicy {namespace}/{name}");
-                return Err(Error::api(attempt)(problem));
+                reported = Err(Error::api(attempt)(problem));
             }
         }
     }
-    Ok(())
+    reported
 }
 
 pub(crate) fn is_built_in(pool: &MachineConfigPool) -> bool {

@@ -25,12 +25,12 @@ use tracing::{debug, error, info, warn};
 
 use crate::cluster::{Cluster, SOURCES_POLL};
 use crate::contents::Content;
-use crate::error::{Error, is_already_there};
+use crate::error::{Class, Error, is_already_there};
 use crate::events::Reporter;
 use crate::foundation::Foundation;
 use crate::owned::Share;
 use crate::queue::Again;
-use crate::renders::{Missing, Outcome};
+use crate::renders::{Generators, Missing, Outcome};
 use crate::target;
 use crate::user_configs::name_of;
 
@@ -53,7 +53,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             return Ok(Again::NotYet(None));
         }
         // It comes in a moment, and may turn out to be the same, which wakes nobody.
-        Gathered::Fetching => return Ok(Again::NotYet(Some(SOURCES_POLL))),
+        Gathered::OnTheWay => return Ok(Again::NotYet(Some(SOURCES_POLL))),
         Gathered::SelectsEverything => {
             let message =
                 "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
@@ -74,6 +74,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
                         .metrics
                         .rendered(&name, overridden, started.elapsed());
                     if let Err(problem) = publish(&cluster, &pool, &rendered).await {
+                        // Whoever was only too slow has not failed, and tries again at once.
+                        if problem.class() != Class::Conflict {
+                            tell(&cluster, &name, &Outcome::Failed(problem.to_string()));
+                        }
                         target::stand_by(&cluster, &pool).await?;
                         return Err(problem);
                     }
@@ -84,10 +88,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             }
         }
     };
+    tell(&cluster, &name, &outcome);
     if matches!(outcome, Outcome::Failed(_)) {
         target::stand_by(&cluster, &pool).await?;
     }
-    tell(&cluster, &name, &outcome);
     Ok(Again::OnChange)
 }
 
@@ -111,8 +115,8 @@ enum Gathered {
     Stuck(String),
     Failed(String),
     SelectsEverything,
-    /// A source has changed and is on its way.
-    Fetching,
+    /// A source has changed and is being fetched, or a generator is at work on what has changed.
+    OnTheWay,
 }
 
 /// Everything a render is made from.
@@ -169,13 +173,23 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
         Err(SelectError::SelectsEverything { .. }) => return Ok(Gathered::SelectsEverything),
         Err(problem) => return Ok(Gathered::Failed(problem.to_string())),
     };
+    let name = name_of(&pool.metadata);
+    // Before what they have made is read.
+    let generators = if cluster.generators_have_seen(cluster.renders.waits_since(name)) {
+        Generators::Done
+    } else {
+        Generators::AtWork
+    };
     let Base {
         controller_config,
         foundation,
         own,
     } = match base(cluster) {
         Ok(base) => base,
-        Err(instead) => return Ok(instead),
+        Err(instead) => {
+            cluster.renders.waits_no_more(name);
+            return Ok(instead);
+        }
     };
     let mut sources: Vec<Arc<MachineConfig>> = own
         .values()
@@ -186,19 +200,19 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     let mut unreadable = None;
     for metadata in cluster.config_metadata.all() {
         let metadata = &metadata.metadata;
-        let name = name_of(metadata);
+        let source = name_of(metadata);
         // What a generator makes no longer, or not yet, is nobody's wish, even while the API server still shows it.
         let is_source = mco_core::retention::pool_of(metadata).is_none()
             && mco_core::generated::keeper(metadata).is_none()
-            && !own.contains_key(name);
+            && !own.contains_key(source);
         if !is_source || !selector.matches(metadata.labels.as_ref()) {
             continue;
         }
-        let content = cluster.contents.get(name);
+        let content = cluster.contents.get(source);
         let is_current = |content: &Content| content.is_of(metadata.resource_version.as_ref());
         if !content.as_ref().is_some_and(is_current) {
             let so_far = content.as_ref().map(|content| content.versions().clone());
-            missing.insert(name.to_owned(), so_far);
+            missing.insert(source.to_owned(), so_far);
         }
         match content.map(|content| content.config) {
             None => {}
@@ -206,8 +220,8 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
             Some(Ok(config)) => sources.push(config),
         }
     }
-    if cluster.renders.must_wait(name_of(&pool.metadata), &missing) {
-        return Ok(Gathered::Fetching);
+    if cluster.renders.must_wait(name, generators, &missing) {
+        return Ok(Gathered::OnTheWay);
     }
     if let Some(problem) = unreadable {
         return Ok(Gathered::Failed(problem));

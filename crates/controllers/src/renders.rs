@@ -37,8 +37,34 @@ struct Known {
     stream: Option<String>,
     /// When its status was written last.
     status_at: Option<Instant>,
-    /// What was missing when the render under way began to wait.
-    awaited: Option<Missing>,
+    awaited: Option<Awaited>,
+}
+
+/// What the render under way waits for.
+#[derive(Debug, Clone)]
+struct Awaited {
+    since: Instant,
+    /// What was missing when that was found out.
+    sources: Option<Missing>,
+}
+
+/// Generators that never come to an end, because the sources around them never rest, keep renders this long and no longer.
+const LONGEST_WAIT_FOR_GENERATORS: Duration = Duration::from_secs(5);
+
+impl Awaited {
+    fn from_now() -> Self {
+        Self {
+            since: Instant::now(),
+            sources: None,
+        }
+    }
+}
+
+/// Whether what generators make follows all that had happened when a render began to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Generators {
+    AtWork,
+    Done,
 }
 
 impl Renders {
@@ -62,19 +88,36 @@ impl Renders {
         news
     }
 
-    /// Whether a render has to wait for sources. What changes while it waits is left to the next render: otherwise a
-    /// storm of changes would not be rendered before it is over.
-    pub fn must_wait(&self, pool: &str, missing: &Missing) -> bool {
+    /// When the render under way began to wait, which is now unless it waits already.
+    pub fn waits_since(&self, pool: &str) -> Instant {
         let mut known = self.known.lock();
         let entry = known.entry(pool.to_owned()).or_default();
-        let awaited = entry.awaited.get_or_insert_with(|| missing.clone());
-        let wait = missing
-            .iter()
-            .any(|(name, so_far)| awaited.get(name) == Some(so_far));
+        entry.awaited.get_or_insert_with(Awaited::from_now).since
+    }
+
+    /// Whether a render has to wait for generators or sources. What changes while it waits is left to the next render:
+    /// otherwise a storm of changes would not be rendered before it is over.
+    pub fn must_wait(&self, pool: &str, generators: Generators, missing: &Missing) -> bool {
+        let mut known = self.known.lock();
+        let entry = known.entry(pool.to_owned()).or_default();
+        let awaited = entry.awaited.get_or_insert_with(Awaited::from_now);
+        let sources = awaited.sources.get_or_insert_with(|| missing.clone());
+        let mut missing = missing.iter();
+        let for_sources = missing.any(|(name, so_far)| sources.get(name) == Some(so_far));
+        let for_generators =
+            generators == Generators::AtWork && awaited.since.elapsed() < LONGEST_WAIT_FOR_GENERATORS;
+        let wait = for_sources || for_generators;
         if !wait {
             entry.awaited = None;
         }
         wait
+    }
+
+    /// The render ended before it could wait for anything.
+    pub fn waits_no_more(&self, pool: &str) {
+        if let Some(entry) = self.known.lock().get_mut(pool) {
+            entry.awaited = None;
+        }
     }
 
     /// The pool is about to get this target.
@@ -145,7 +188,9 @@ mod tests {
     #[test]
     fn a_render_waits_for_what_was_missing_when_it_began_and_for_nothing_later() {
         let renders = Renders::default();
-        let must_wait = |sources: &[(&str, Option<&str>)]| renders.must_wait("worker", &missing(sources));
+        let must_wait = |sources: &[(&str, Option<&str>)]| {
+            renders.must_wait("worker", Generators::Done, &missing(sources))
+        };
         assert!(!must_wait(&[]));
         assert!(must_wait(&[("a", None), ("b", Some("1"))]));
         assert!(
@@ -156,6 +201,20 @@ mod tests {
         assert!(!must_wait(&[("b", Some("2")), ("c", None)]));
         assert!(must_wait(&[("c", None)]), "the next render waits for c");
         assert!(!must_wait(&[]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_render_waits_for_generators_and_not_for_ever() {
+        let renders = Renders::default();
+        let must_wait = |generators| renders.must_wait("worker", generators, &Missing::new());
+        let since = renders.waits_since("worker");
+        assert!(must_wait(Generators::AtWork));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(renders.waits_since("worker"), since, "it waits already");
+        assert!(!must_wait(Generators::Done));
+        assert!(must_wait(Generators::AtWork), "the next one waits anew");
+        tokio::time::advance(LONGEST_WAIT_FOR_GENERATORS).await;
+        assert!(!must_wait(Generators::AtWork));
     }
 
     #[test]

@@ -15,8 +15,9 @@ use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSCon
 use mco_core::pool_status::{self, Inputs, RenderOutcome, Report};
 use mco_core::retention;
 use mco_core::rollout::patch::merge_patch;
-use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, View, plan_pool};
+use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, Standing, View, plan_pool};
 use serde_json::{Value, json};
+use tokio::sync::MutexGuard;
 use tracing::{debug, info, warn};
 
 use crate::cluster::Cluster;
@@ -25,7 +26,7 @@ use crate::events::Reporter;
 use crate::patches;
 use crate::queue::Again;
 use crate::renders::Outcome;
-use crate::target;
+use crate::target::{self, Render};
 use crate::user_configs::name_of;
 
 const MANAGER: &str = "machine-config-controller-rollout";
@@ -35,6 +36,8 @@ const WRITES: usize = 32;
 const MARKS: usize = 4;
 /// And so many in one look, so that a large pool's rollout never stands still for them.
 const MARKS_IN_A_LOOK: usize = 32;
+/// How soon an arbiter looks again whether the control plane still may get another target.
+const CONTROL_PLANE_POLL: Duration = Duration::from_millis(100);
 /// While a rollout goes on, counts are written this often; what turns a condition is written at once. People follow a
 /// small pool machine by machine, and nobody counts a large one that way.
 fn count_spacing(machines: usize) -> Duration {
@@ -48,10 +51,12 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     if cluster.controller_config().is_none() {
         return Ok(Again::OnChange);
     }
-    let Some(mut known) = Known::gather(&cluster, &name) else {
+    // Asked first, so that the plan rests on what is known after the answer.
+    let operator_node = operator_node(&cluster, &name).await;
+    let turn = turn(&cluster, &name).await;
+    let Some(known) = Known::gather(&cluster, &name, operator_node) else {
         return Ok(Again::OnChange);
     };
-    known.operator_node = operator_node(&cluster, &known).await;
     let planned = known.view(|view, pool| {
         let plan = plan_pool(view, pool);
         let report = plan
@@ -71,22 +76,37 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         left,
         outcome,
     } = carry_out(&cluster, &plan).await;
+    drop(turn);
+    // Before anything more can fail: whoever tries again finds nothing to send.
+    for event in plan.events_after(|node| written.contains(node)) {
+        cluster
+            .events
+            .tell(Reporter::Rollout, known.pool().as_ref(), event);
+    }
     forget_stale_build(&cluster, &known).await;
     let again = match report {
         Some(report) => publish(&cluster, &known, report).await?,
         // What was just written counts.
         None => report_anew(&cluster, &name, &plan).await?,
     };
-    for event in plan.events_after(|node| written.contains(node)) {
-        cluster
-            .events
-            .tell(Reporter::Rollout, known.pool().as_ref(), event);
+    outcome.map(|()| match again {
+        _ if left => Again::After(Duration::ZERO),
+        Again::OnChange if known.waits_for_the_control_plane() => Again::After(CONTROL_PLANE_POLL),
+        again => again,
+    })
+}
+
+/// Control plane and arbiter nodes vote together, and what one of their pools decides rests on where the other's nodes
+/// are: neither decides before the other has written what it decided.
+async fn turn<'c>(cluster: &'c Cluster, pool: &str) -> Option<MutexGuard<'c, ()>> {
+    match pool {
+        names::pool::MASTER | names::pool::ARBITER => Some(cluster.voters.lock().await),
+        _ => None,
     }
-    outcome.map(|()| if left { Again::After(Duration::ZERO) } else { again })
 }
 
 async fn report_anew(cluster: &Cluster, name: &str, plan: &PoolPlan) -> Result<Again, Error> {
-    let Some(known) = Known::gather(cluster, name) else {
+    let Some(known) = Known::gather(cluster, name, None) else {
         return Ok(Again::OnChange);
     };
     match known.view(|_, pool| assess(cluster, &known, pool, plan)) {
@@ -106,18 +126,23 @@ struct Known {
     topology: Option<String>,
     operator_node: Option<String>,
     first_pivots: BTreeMap<String, String>,
+    /// Of this pool's target and the control plane's.
+    standings: BTreeMap<String, Standing>,
     this: Arc<MachineConfigPool>,
 }
 
 impl Known {
-    /// None if the pool is gone, or its target is not for following.
-    fn gather(cluster: &Cluster, name: &str) -> Option<Self> {
+    /// None if the pool is gone.
+    fn gather(cluster: &Cluster, name: &str, operator_node: Option<String>) -> Option<Self> {
+        let renders = [name, names::pool::MASTER].map(|pool| (pool, Render::of(cluster, pool)));
         let pools = cluster.pools.all();
-        let this = pools.iter().find(|pool| name_of(&pool.metadata) == name)?;
-        let this = Arc::clone(this);
-        if !target::may_be_followed(cluster, &this) {
-            return None;
-        }
+        let pool = |name: &str| pools.iter().find(|pool| name_of(&pool.metadata) == name);
+        let this = Arc::clone(pool(name)?);
+        let standings = renders.into_iter().filter_map(|(name, render)| {
+            let standing = target::standing(cluster, pool(name)?, render);
+            Some((name.to_owned(), standing))
+        });
+        let standings = standings.collect();
         let mut members = cluster.members.of(name);
         // Control plane and arbiter nodes vote together, so each looks at the other.
         match name {
@@ -153,8 +178,9 @@ impl Known {
             os_configs: cluster.os_configs.sorted(),
             os_builds: cluster.os_builds.sorted(),
             topology,
-            operator_node: None,
+            operator_node,
             first_pivots: first_pivots.collect(),
+            standings,
             nodes,
             this,
         })
@@ -164,6 +190,15 @@ impl Known {
         &self.this
     }
 
+    /// Nobody tells when a render ends that changes nothing.
+    fn waits_for_the_control_plane(&self) -> bool {
+        self.name == names::pool::ARBITER && self.standing(names::pool::MASTER) == Standing::MayChange
+    }
+
+    fn standing(&self, pool: &str) -> Standing {
+        self.standings.get(pool).copied().unwrap_or_default()
+    }
+
     /// Looks at the pool as decisions see it.
     fn view<T>(&self, look: impl FnOnce(&View<'_>, &PoolView<'_>) -> T) -> Option<T> {
         let pools = self.pools.iter().map(Arc::as_ref);
@@ -171,25 +206,27 @@ impl Known {
             .first_pivots
             .iter()
             .map(|(config, pool)| (config.as_str(), pool.as_str()));
-        let view = View::new(pools, self.nodes.iter().map(Arc::as_ref))
+        let mut view = View::new(pools, self.nodes.iter().map(Arc::as_ref))
             .with_topology(self.topology.as_deref())
             .with_operator_node(self.operator_node.as_deref())
             .with_first_pivots(first_pivots)
             .with_images(&self.os_configs, &self.os_builds);
+        for (pool, standing) in &self.standings {
+            view = view.with_standing(pool, *standing);
+        }
         view.pool(&self.name).map(|pool| look(&view, pool))
     }
 }
 
-/// The node of the operator's pod, when there is exactly one and somebody of the control plane waits for a turn.
-async fn operator_node(cluster: &Cluster, known: &Known) -> Option<String> {
-    if known.name != names::pool::MASTER {
+/// The node of the operator's pod, when there is exactly one and several of the control plane wait for a turn.
+async fn operator_node(cluster: &Cluster, pool: &str) -> Option<String> {
+    if pool != names::pool::MASTER {
         return None;
     }
-    let target = known.pool().target_name();
-    let waiting = known
-        .nodes
-        .iter()
-        .filter(|node| NodeView::new(node).desired_config != target);
+    let master = cluster.pools.get(pool)?;
+    let members = cluster.members.of(pool);
+    let nodes = members.iter().filter_map(|member| cluster.nodes.get(member));
+    let waiting = nodes.filter(|node| NodeView::new(node).desired_config != master.target_name());
     if waiting.count() < 2 {
         return None;
     }
@@ -334,7 +371,7 @@ fn tell(pool: &str, actions: &[&Action]) {
 /// A MachineOSConfig may name a build that is gone or was for another config. Plans do not follow it there, so it is
 /// tidied up if we may and left if not.
 async fn forget_stale_build(cluster: &Cluster, known: &Known) {
-    if known.os_configs.is_empty() {
+    if known.os_configs.is_empty() || known.standing(&known.name) == Standing::Foreign {
         return;
     }
     let stale = known.view(|_, pool| {

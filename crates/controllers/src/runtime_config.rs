@@ -23,7 +23,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         return Ok(Again::OnChange);
     };
     if !cluster.sources_are_known() {
-        return Ok(Again::After(SOURCES_POLL));
+        return Ok(Again::NotYet(Some(SOURCES_POLL)));
     }
     let surroundings = Surroundings {
         cluster: &cluster,
@@ -33,9 +33,10 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let mut harvest = user_configs::harvest(&surroundings, &cluster.runtime_configs, &cluster.pools.all());
     let remembered = user_configs::remember(&cluster, &mut harvest, &cluster.runtime_configs).await;
     let share = std::mem::take(&mut harvest.share);
-    owned::publish(&cluster, Generator::ContainerRuntime, share, &foundation).await?;
-    user_configs::report(&cluster, &harvest, &cluster.runtime_configs).await?;
-    remembered.map(|()| Again::OnChange)
+    let published = owned::publish(&cluster, Generator::ContainerRuntime, share, &foundation).await;
+    let reported = user_configs::report(&cluster, &harvest, &published, &cluster.runtime_configs).await;
+    let outcome = published.outcome().and(reported).and(remembered);
+    outcome.map(|()| Again::OnChange)
 }
 
 impl UserConfig for ContainerRuntimeConfig {

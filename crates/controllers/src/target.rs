@@ -4,7 +4,9 @@
 use kube::api::Patch;
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
+use mco_api::vocabulary::names;
 use mco_core::retention;
+use mco_core::rollout::Standing;
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -15,8 +17,35 @@ use crate::user_configs::name_of;
 
 const MANAGER: &str = "machine-config-controller-render";
 
+/// How long the pool's target is good for.
+pub(crate) fn standing(cluster: &Cluster, pool: &MachineConfigPool, render: Render) -> Standing {
+    match render {
+        _ if !may_be_followed(cluster, pool) => Standing::Foreign,
+        Render::Pending => Standing::MayChange,
+        Render::Over => Standing::Final,
+    }
+}
+
+/// Whether a pool is about to be rendered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Render {
+    Pending,
+    Over,
+}
+
+impl Render {
+    /// To be asked before the pool is read: a render that is over by then is seen in the pool.
+    pub fn of(cluster: &Cluster, pool: &str) -> Self {
+        if cluster.queues.render.is_pending(pool) {
+            Self::Pending
+        } else {
+            Self::Over
+        }
+    }
+}
+
 /// Whether nodes may be sent where the pool points. A pool that points nowhere sends nobody.
-pub(crate) fn may_be_followed(cluster: &Cluster, pool: &MachineConfigPool) -> bool {
+fn may_be_followed(cluster: &Cluster, pool: &MachineConfigPool) -> bool {
     let configuration = &pool.spec.configuration;
     configuration.name().is_empty() || cluster.renders.is_own(name_of(&pool.metadata), configuration)
 }
@@ -97,5 +126,8 @@ fn own(cluster: &Cluster, pool: &str, configuration: MachineConfigPoolConfigurat
     cluster.renders.gave(pool, configuration);
     if is_news {
         cluster.queues.rollout.wake(pool);
+        if pool == names::pool::MASTER {
+            cluster.queues.rollout.wake(names::pool::ARBITER);
+        }
     }
 }

@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
-use crate::error::{Error, is_not_found};
+use crate::error::{Class, Error, is_not_found};
 use crate::foundation::Foundation;
 use crate::mirror::Mirror;
-use crate::owned::Share;
+use crate::owned::{Published, Share};
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 
@@ -263,27 +263,49 @@ async fn mark<K: UserConfig>(
     Ok(())
 }
 
-/// Lets go of objects that are being deleted and tells the others what became of them.
+/// Lets go of objects that are being deleted and tells the others what became of them. One whose own configs could not be
+/// written hears that, one whose own could not be deleted stays, and one that cannot be written keeps nothing from others.
 pub(crate) async fn report<K: UserConfig>(
     cluster: &Cluster,
     harvest: &Harvest<K>,
+    published: &Published,
     objects: &Mirror<K>,
 ) -> Result<(), Error> {
+    let mut reported = Ok(());
     for object in &harvest.leaving {
-        let finalizers = object.meta().finalizers.clone().unwrap_or_default();
-        let kept: Vec<&String> = finalizers
-            .iter()
-            .filter(|finalizer| !is_generated(K::FAMILY, finalizer))
-            .collect();
-        if kept.len() != finalizers.len() {
-            let metadata = json!({"finalizers": kept, "resourceVersion": object.meta().resource_version});
-            patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
-            info!(object = %described::<K>(object.meta()), "gone, and so is what was made from it");
-        }
+        reported = reported.and(let_go(cluster, object, published, objects).await);
     }
-    for (object, _, outcome) in &harvest.reports {
-        report_one(cluster, object, outcome, objects).await?;
+    for (object, assigned, outcome) in &harvest.reports {
+        let mut names = assigned.configs.iter().filter_map(|(_, name)| name.as_ref().ok());
+        let refused = names.find_map(|name| published.refused.get(name));
+        let told = match (outcome, refused) {
+            // Somebody was faster, which is no failure; the next look is soon.
+            (Outcome::Success, Some(problem)) if problem.class() == Class::Conflict => continue,
+            (Outcome::Success, Some(problem)) => &Outcome::error(problem.to_string()),
+            (outcome, _) => outcome,
+        };
+        reported = reported.and(report_one(cluster, object, told, objects).await);
     }
+    reported
+}
+
+async fn let_go<K: UserConfig>(
+    cluster: &Cluster,
+    object: &K,
+    published: &Published,
+    objects: &Mirror<K>,
+) -> Result<(), Error> {
+    let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
+    let kept: Vec<&String> = finalizers
+        .iter()
+        .filter(|name| !is_generated(K::FAMILY, name) || published.refused.contains_key(*name))
+        .collect();
+    if kept.len() == finalizers.len() {
+        return Ok(());
+    }
+    let metadata = json!({"finalizers": kept, "resourceVersion": object.meta().resource_version});
+    patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
+    info!(object = %described::<K>(object.meta()), "being deleted, and so is what was made from it");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
-use mco_api::vocabulary::annotations::{self, node as annotation};
+use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::conditions::{machine_config_node as condition, pool as pool_condition};
 use mco_api::vocabulary::events;
 use mco_api::vocabulary::labels::node as label;
@@ -28,6 +28,8 @@ use tracing::warn;
 
 use crate::cluster::{Cluster, WHOLE};
 use crate::events::Reporter;
+use crate::foundation;
+use crate::members::Ignored;
 use crate::mirror::Change;
 
 pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
@@ -50,6 +52,9 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
         }
         for contested in &moves.contested {
             tell_of_dispute(cluster, contested);
+        }
+        for (node, ignored) in &moves.ignored {
+            alert(cluster, node, *ignored);
         }
         for node in cluster.nodes.all() {
             cluster
@@ -139,11 +144,8 @@ pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
         return;
     };
     let (old_home, new_home) = cluster.members.place(&name, || cluster.nodes.get(&name));
-    if old_home.ignored != new_home.ignored {
-        cluster
-            .options
-            .metrics
-            .pool_alert(&name, new_home.ignored.is_some());
+    if let Some(ignored) = new_home.ignored_since(&old_home) {
+        alert(cluster, &name, ignored);
     }
     if let Some(contested) = new_home.dispute_since(&old_home, &name) {
         tell_of_dispute(cluster, &contested);
@@ -207,6 +209,11 @@ pub(crate) fn node(cluster: &Cluster, change: &Change<'_, Node>) {
             cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
         }
     }
+}
+
+fn alert(cluster: &Cluster, node: &str, ignored: Ignored) {
+    let metrics = &cluster.options.metrics;
+    metrics.pool_alert(node, ignored == Ignored::Wanted);
 }
 
 /// No pool counts a contested node, so whoever misses it finds the reason on the node and on each pool that wants it.
@@ -273,18 +280,9 @@ pub(crate) fn machine_config_node(cluster: &Cluster, change: &Change<'_, Machine
 }
 
 pub(crate) fn controller_config(cluster: &Cluster, change: &Change<'_, ControllerConfig>) {
-    let spec = |config: Option<&Arc<ControllerConfig>>| {
-        config.map(|config| {
-            let annotations = config.metadata.annotations.as_ref();
-            let of = |key: &str| annotations.and_then(|all| all.get(key).cloned());
-            (
-                config.spec.clone(),
-                of(annotations::GENERATED_BY_VERSION),
-                of(annotations::RELEASE_IMAGE_VERSION),
-            )
-        })
-    };
-    if spec(change.old) != spec(change.new) {
+    let old = change.old.map(|config| foundation::inputs(config));
+    let new = change.new.map(|config| foundation::inputs(config));
+    if old != new {
         // Renders follow when all that is made from it has been made.
         cluster.queues.templates.wake(WHOLE);
         tell_about_boot_images(cluster);
@@ -516,5 +514,34 @@ mod tests {
         assert_eq!(cluster.members.of("worker"), [""; 0]);
         cluster.nodes.follow(listed(Vec::new())).await;
         assert_eq!(home(), None);
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_node_that_another_pool_wants_is_an_alarm_whoever_comes_last() {
+        let node = || -> Node {
+            let roles =
+                ["master", "infra"].map(|role| (format!("node-role.kubernetes.io/{role}"), json!("")));
+            let labels: serde_json::Map<String, serde_json::Value> = roles.into_iter().collect();
+            serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels}})).unwrap()
+        };
+        let alarm = |cluster: &Cluster| {
+            let text = cluster.options.metrics.encode().unwrap();
+            text.contains("mcc_pool_alert{node=\"a\"} 1")
+        };
+        let pools = || ["master", "infra"].map(pool_of_role).to_vec();
+        let nodes_last = cluster();
+        nodes_last.pools.follow(listed(pools())).await;
+        nodes_last.nodes.follow(listed(vec![node()])).await;
+        assert!(alarm(&nodes_last));
+        let pools_last = cluster();
+        pools_last.nodes.follow(listed(vec![node()])).await;
+        assert!(!alarm(&pools_last));
+        pools_last.pools.follow(listed(pools())).await;
+        assert!(alarm(&pools_last));
+        pools_last
+            .pools
+            .follow(listed(vec![pool_of_role("master")]))
+            .await;
+        assert!(!alarm(&pools_last), "the other pool is gone");
     }
 }

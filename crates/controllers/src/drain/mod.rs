@@ -119,6 +119,9 @@ async fn finish(cluster: &Cluster, name: &str, record: &DrainRecord) -> Result<A
         let Some(patch) = without_reason(&node, completion.patch()) else {
             return Ok(Again::OnChange);
         };
+        // Before the daemon hears that it may go on, and reports its own next step.
+        let phases = [Phase::Cordoned, Phase::Draining, Phase::Drained];
+        progress::report(cluster, name, &phases).await;
         node = match write_unchanged(cluster, &node, patch).await? {
             Guarded::Written(_) => break,
             Guarded::Changed(node) => node,
@@ -133,8 +136,6 @@ async fn finish(cluster: &Cluster, name: &str, record: &DrainRecord) -> Result<A
         "the node is drained"
     );
     cluster.options.metrics.drained(name, took);
-    let phases = [Phase::Cordoned, Phase::Draining, Phase::Drained];
-    progress::report(cluster, name, &phases).await;
     Ok(Again::OnChange)
 }
 
@@ -155,6 +156,10 @@ async fn give_back(
         Some(_) => without_reason(node, patch).map(|patch| patches::both(patch, precondition(node))),
         None => patch,
     };
+    if patch.is_some() {
+        // Before the daemon hears it, and reports that the update is over.
+        progress::report(cluster, name, &[Phase::Uncordoned]).await;
+    }
     if write(cluster, node, patch).await?.is_some() {
         match lift {
             Lift::Cordon => info!(node = name, request, "the node takes work again"),
@@ -164,7 +169,6 @@ async fn give_back(
             ),
         }
         cluster.options.metrics.forget_drain(name);
-        progress::report(cluster, name, &[Phase::Uncordoned]).await;
     }
     Ok(Again::OnChange)
 }

@@ -1,4 +1,5 @@
-//! The drain's steps in the node's MachineConfigNode. A view for people: nothing depends on it, so nothing waits for it.
+//! The drain's steps in the node's MachineConfigNode. A view for people: nothing depends on it, so
+//! nothing fails with it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::Patch;

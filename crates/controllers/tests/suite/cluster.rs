@@ -3,9 +3,11 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use http::{Method, Request, Response};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::{Api, Client, Resource};
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::vocabulary::conditions::pool as condition;
@@ -173,7 +175,7 @@ impl Cluster {
         self.create(&definition).await;
         let path = format!("/apis/config.openshift.io/{version}/{plural}");
         eventually(&format!("{kind} is served"), || async {
-            let request = http::Request::get(&path).body(Vec::new()).unwrap();
+            let request = Request::get(&path).body(Vec::new()).unwrap();
             self.client.request::<Value>(request).await.ok()
         })
         .await;
@@ -282,6 +284,14 @@ impl Cluster {
         .await;
     }
 
+    /// How often a pool was rendered.
+    pub fn renders(&self, pool: &str) -> u64 {
+        let text = self.metrics.encode().unwrap();
+        let start = format!("mcc_renders_total{{pool=\"{pool}\"}} ");
+        let count = text.lines().find_map(|line| line.strip_prefix(&start));
+        count.unwrap().parse().unwrap()
+    }
+
     /// Waits until a pool has another target than this one.
     pub async fn retargeted(&self, name: &str, from: &str) -> String {
         let pool = self
@@ -329,6 +339,29 @@ pub fn file_config(name: &str, role: &str, path: &str, text: &str) -> Value {
             ]},
         }},
     })
+}
+
+/// The API of an API server that refuses some requests.
+pub fn refusing(
+    client: Client,
+    refused: impl Fn(&Method, &str) -> bool + Clone + Send + Sync + 'static,
+) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, refused) = (client.clone(), refused.clone());
+        async move {
+            if !refused(request.method(), request.uri().path()) {
+                return client.send(request).await;
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                "message": "not today",
+            });
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = http::StatusCode::FORBIDDEN;
+            Ok(response)
+        }
+    });
+    Client::new(service, "default")
 }
 
 /// Asks again and again until there is an answer.

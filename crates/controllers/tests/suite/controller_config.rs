@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
+use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DeleteParams;
 use kube::runtime::watcher::{self, Event, watcher};
-use mco_api::ControllerConfig;
+use mco_api::{ControllerConfig, MachineConfigNode, MachineConfigPool};
+use mco_testkit::fleet::{self, Behaviour, Blueprint};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::cluster::{Cluster, VERSION, eventually, file_config};
+use crate::cluster::{Cluster, VERSION, eventually, file_config, refusing, target};
 
 /// Notes the conditions that hold, each time they are others.
 fn watch(cluster: &Cluster) -> Arc<Mutex<Vec<String>>> {
@@ -75,4 +79,64 @@ async fn making_something_new_is_told_while_it_goes_on_and_nothing_is_told_twice
     cluster.retargeted("worker", before.target_name()).await;
     cluster.at_rest().await;
     assert_eq!(*notes.lock(), expected, "a restart alone is no news");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_cannot_be_written_keeps_no_pool_from_being_rendered() {
+    let mut cluster = Cluster::prepare().await;
+    let client = refusing(cluster.counted_client(), |method, path| {
+        *method == Method::PATCH && path.ends_with("/controllerconfigs/machine-config-controller/status")
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    cluster.updated("worker").await;
+    assert_eq!(cluster.controller_config().await.status, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_config_that_comes_late_and_from_another_version_lets_nodes_go_on() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let after = cluster.retargeted("worker", &before).await;
+    cluster.stop_controllers().await;
+    let mut config = cluster.controller_config().await;
+    let configs = cluster.api::<ControllerConfig>();
+    let name = config.metadata.name.clone().unwrap();
+    configs.delete(&name, &DeleteParams::default()).await.unwrap();
+    let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": false}})).await;
+    cluster.start_controllers();
+    // Whoever writes this has begun to work, and then everybody waits.
+    fleet::create(&cluster.client, &[Blueprint::new("worker-1", "worker")])
+        .await
+        .unwrap();
+    eventually("the new node has its object", || async {
+        cluster
+            .api::<MachineConfigNode>()
+            .get_opt("worker-1")
+            .await
+            .unwrap()
+    })
+    .await;
+    cluster.at_rest().await;
+
+    let versions = config.metadata.annotations.take().unwrap();
+    let versions = versions.into_iter().map(|(key, version)| {
+        let version = version.replace(VERSION, "v-other");
+        (key, version)
+    });
+    config.metadata = ObjectMeta {
+        name: Some(name),
+        annotations: Some(versions.collect()),
+        ..ObjectMeta::default()
+    };
+    config.status = None;
+    cluster.create(&config).await;
+    eventually("the node has the target that was there", || async {
+        let node = cluster.node("worker-0").await;
+        (Cluster::annotation(&node, "currentConfig") == after).then_some(())
+    })
+    .await;
 }

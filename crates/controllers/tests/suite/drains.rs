@@ -319,6 +319,28 @@ async fn kept_by_a_budget(cluster: &Cluster) -> Api<PodDisruptionBudget> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_takes_long_is_told_before_it_alarms() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let (clock, ahead) = movable_clock();
+    cluster.start_controllers_with(Options {
+        clock,
+        ..cluster.options()
+    });
+    kept_by_a_budget(&cluster).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let obstacle = "pod shop/db (budget shop/db allows 0 disruptions)";
+    record_says(&cluster, "worker-0", obstacle).await;
+    ahead.store(15 * 60, Ordering::Relaxed);
+    let slow = "drain has been failing for more than 10m0s. Will retry every 5m0s.";
+    told(&cluster, "DrainThresholdExceeded", &[slow, obstacle]).await;
+    let text = cluster.metrics.encode().unwrap();
+    assert!(text.contains("mcc_drain_err{node=\"worker-0\"} 0"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_nodes_reason_and_its_machine_config_node_say_what_the_drain_waits_for() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let budgets = kept_by_a_budget(&cluster).await;

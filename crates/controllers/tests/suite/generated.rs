@@ -403,6 +403,25 @@ async fn a_change_for_new_machines_only_is_rendered_as_soon_as_it_is_accepted() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_config_that_another_version_made_is_rendered_once_it_is_said_to_be_nobodys() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let before = target(&cluster.pool("worker").await);
+    let made_by = "machineconfiguration.openshift.io/generated-by-controller-version";
+    let mut old = file_config("99-worker-a", "worker", "/etc/a", "a");
+    old["metadata"]["annotations"] = json!({made_by: "v-older"});
+    cluster.create_config(old).await;
+    cluster.at_rest().await;
+    assert_eq!(target(&cluster.pool("worker").await), before);
+    let _: MachineConfig = cluster
+        .patch(
+            "99-worker-a",
+            json!({"metadata": {"annotations": {made_by: null}}}),
+        )
+        .await;
+    cluster.retargeted("worker", &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_controllers_render_is_what_the_command_line_renders() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let config = cluster.controller_config().await;

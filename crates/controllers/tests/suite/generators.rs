@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use k8s_openapi::ClusterResourceScope;
 use kube::api::DeleteParams;
 use kube::client::Body;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::cluster::{Cluster, eventually, target};
+use crate::cluster::{Cluster, eventually, file_config, refusing, target};
 use crate::generated::{file, file_of, kubelet_config, settled};
 
 const CONTROLLER_CONFIG: &str = "machine-config-controller";
@@ -37,29 +37,6 @@ fn slow_to_answer(client: Client) -> Client {
                 tokio::time::sleep(LATE).await;
             }
             answer
-        }
-    });
-    Client::new(service, "default")
-}
-
-/// The API of an API server that refuses some requests.
-fn refusing(
-    client: Client,
-    refused: impl Fn(&Method, &str) -> bool + Clone + Send + Sync + 'static,
-) -> Client {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, refused) = (client.clone(), refused.clone());
-        async move {
-            if !refused(request.method(), request.uri().path()) {
-                return client.send(request).await;
-            }
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
-                "message": "not today",
-            });
-            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
-            *response.status_mut() = http::StatusCode::FORBIDDEN;
-            Ok(response)
         }
     });
     Client::new(service, "default")
@@ -207,6 +184,61 @@ async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_
     assert_eq!(rendered_with(&cluster, "worker", 11).await, with_first);
     let left: MachineConfig = cluster.api().get("99-worker-generated-kubelet-1").await.unwrap();
     assert_eq!(left.metadata.deletion_timestamp, None);
+    // Nobody else goes without an answer for it.
+    let label = json!({"metadata": {"labels": {"custom-kubelet": "large"}}});
+    let _: MachineConfigPool = cluster.patch("master", label).await;
+    cluster
+        .create(&kubelet_config("third", "large", &json!({"maxPods": 33})))
+        .await;
+    assert_eq!(last_told(&settled(&cluster, "third").await).0, "Success");
+    let second = objects.get("second").await.unwrap();
+    assert_eq!(
+        second.metadata.finalizers.unwrap(),
+        ["99-worker-generated-kubelet-1"],
+        "it stays as long as what was made from it"
+    );
+}
+
+fn last_told(object: &KubeletConfig) -> (String, String) {
+    let status = object.status.clone().unwrap_or_default();
+    let last = status.conditions.last().cloned().unwrap_or_default();
+    (last.type_, last.message)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_whose_config_is_refused_hears_so_and_the_others_are_in_force() {
+    let mut cluster = Cluster::prepare().await;
+    let refuses: Arc<AtomicBool> = Arc::default();
+    let asked = Arc::clone(&refuses);
+    let client = refusing(cluster.counted_client(), move |method, path| {
+        let touches = path.ends_with("/99-worker-generated-kubelet") && *method == Method::PUT;
+        touches && asked.load(Ordering::Relaxed)
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    with_a_kubelet_config(&cluster).await;
+    refuses.store(true, Ordering::Relaxed);
+    let _: KubeletConfig = cluster
+        .patch("first", json!({"spec": {"kubeletConfig": {"maxPods": 12}}}))
+        .await;
+    cluster
+        .create(&kubelet_config("second", "small", &json!({"podPidsLimit": 4096})))
+        .await;
+    assert_eq!(last_told(&settled(&cluster, "second").await).0, "Success");
+    let told = eventually("the first one hears why", || async {
+        let told = last_told(&settled(&cluster, "first").await);
+        (told.0 == "Failure").then_some(told.1)
+    })
+    .await;
+    assert!(
+        told.contains("99-worker-generated-kubelet") && told.ends_with("not today"),
+        "{told}"
+    );
+    refuses.store(false, Ordering::Relaxed);
+    eventually("the first one is in force", || async {
+        let told = last_told(&settled(&cluster, "first").await);
+        (told.0 == "Success").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,10 +324,13 @@ async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
     let mut cluster = Cluster::prepare().await;
-    let refuses: Arc<AtomicBool> = Arc::default();
-    let asked = Arc::clone(&refuses);
+    let (refuses, attempts): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
+    let (asked, counted) = (Arc::clone(&refuses), Arc::clone(&attempts));
     let client = refusing(cluster.counted_client(), move |method, path| {
-        *method == Method::PUT && path.ends_with("/01-worker-kubelet") && asked.load(Ordering::Relaxed)
+        let refused =
+            *method == Method::PUT && path.ends_with("/01-worker-kubelet") && asked.load(Ordering::Relaxed);
+        counted.fetch_add(usize::from(refused), Ordering::Relaxed);
+        refused
     });
     cluster.start_controllers_through(client, cluster.options());
     let before = target(&cluster.updated("worker").await);
@@ -319,10 +354,76 @@ async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
         "{message}"
     );
     let after = cluster.retargeted("worker", &before).await;
+    let rendered = cluster.renders("worker");
+    // By then, with growing distance, a pool may have been rendered again.
+    eventually("it is tried again and again", || async {
+        (attempts.load(Ordering::Relaxed) > 11).then_some(())
+    })
+    .await;
+    assert_eq!(
+        cluster.renders("worker"),
+        rendered,
+        "and nothing is made anew for it"
+    );
     refuses.store(false, Ordering::Relaxed);
     told("TemplateControllerCompleted").await;
     let config: MachineConfig = cluster.api().get("01-worker-kubelet").await.unwrap();
     assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"));
     cluster.at_rest().await;
     assert_eq!(target(&cluster.pool("worker").await), after);
+}
+
+/// The API of an API server that takes its time to create MachineConfigs.
+fn slow_to_create(client: Client) -> Client {
+    const LATE: Duration = Duration::from_millis(400);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            if *request.method() == Method::POST && request.uri().path().ends_with("/machineconfigs") {
+                tokio::time::sleep(LATE).await;
+            }
+            client.send(request).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_together_gives_one_target_however_slowly_generators_follow() {
+    let mut cluster = Cluster::prepare().await;
+    let label = json!({"metadata": {"labels": {"custom-kubelet": "small"}}});
+    let _: MachineConfigPool = cluster.patch("worker", label).await;
+    let client = slow_to_create(cluster.counted_client());
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.updated("worker").await);
+    cluster.at_rest().await;
+    let histories = histories::<MachineConfigPool>(&cluster, |pool| {
+        Some(target(pool)).filter(|target| !target.is_empty())
+    })
+    .await;
+
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    cluster
+        .create(&kubelet_config("first", "small", &json!({"maxPods": 11})))
+        .await;
+    let after = rendered_with(&cluster, "worker", 11).await;
+    cluster.at_rest().await;
+    assert_eq!(histories.lock()["worker"], [before, after]);
+
+    let pool: MachineConfigPool = serde_json::from_value(json!({
+        "metadata": {"name": "custom"},
+        "spec": {"machineConfigSelector": {"matchExpressions": [
+            {"key": "machineconfiguration.openshift.io/role", "operator": "In", "values": ["worker", "custom"]},
+        ]}},
+    }))
+    .unwrap();
+    cluster.create(&pool).await;
+    let pool = cluster.updated("custom").await;
+    cluster.at_rest().await;
+    assert_eq!(histories.lock()["custom"], [target(&pool)]);
+    let sources = pool.spec.configuration.source.iter();
+    let generated = sources.filter(|source| source.name.as_deref() == Some("97-custom-generated-kubelet"));
+    assert_eq!(generated.count(), 1);
 }

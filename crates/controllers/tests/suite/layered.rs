@@ -64,7 +64,7 @@ async fn a_build_is_forgotten_when_it_is_gone_and_not_when_it_is_new() {
     .unwrap();
     cluster.create(&config).await;
     let asked = Arc::default();
-    let client = before_the_watch_brings_builds(cluster.client.clone(), Arc::clone(&asked));
+    let client = before_the_watch_brings_builds(cluster.counted_client(), Arc::clone(&asked));
     cluster.start_controllers_through(client, cluster.options());
     eventually("the named build is asked for", async || {
         (asked.load(Ordering::SeqCst) > 0).then_some(())

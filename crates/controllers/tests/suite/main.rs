@@ -3,6 +3,7 @@
 #![allow(clippy::too_many_lines, reason = "a story is told in one go")]
 
 mod cluster;
+mod control_plane;
 mod controller_config;
 mod drains;
 mod generated;
@@ -15,5 +16,7 @@ mod os_streams;
 mod pinned_images;
 mod rollout;
 mod scrape;
+mod steps;
 mod story;
 mod targets;
+mod voters;

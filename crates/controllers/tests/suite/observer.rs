@@ -19,6 +19,8 @@ struct Notes {
     ever: BTreeSet<String>,
     /// Every config a node was sent to, in order.
     sent: BTreeMap<String, Vec<String>>,
+    /// Who was sent somewhere else, in order.
+    order: Vec<String>,
 }
 
 pub struct Observer {
@@ -51,6 +53,11 @@ impl Observer {
         self.notes.lock().ever.iter().cloned().collect()
     }
 
+    /// The nodes that were sent to another config than the one they came with, in the order of their turn.
+    pub fn order(&self) -> Vec<String> {
+        self.notes.lock().order.clone()
+    }
+
     /// The configs a node was sent to.
     pub fn sent(&self, node: &str) -> Vec<String> {
         self.notes.lock().sent.get(node).cloned().unwrap_or_default()
@@ -81,8 +88,11 @@ impl Notes {
             .count();
         let worst = self.worst.entry(prefix).or_default();
         *worst = now.max(*worst);
-        let sent = self.sent.entry(name).or_default();
+        let sent = self.sent.entry(name.clone()).or_default();
         if !view.desired_config.is_empty() && sent.last().map(String::as_str) != Some(view.desired_config) {
+            if !sent.is_empty() {
+                self.order.push(name);
+            }
             sent.push(view.desired_config.to_owned());
         }
     }

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
+use http::Method;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
 use mco_api::MachineConfigPool;
+use mco_api::vocabulary::names;
 use mco_testkit::fleet::{Behaviour, Failure};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::cluster::{Cluster, DEADLINE, eventually, file_config, holds, message, target};
+use crate::cluster::{Cluster, DEADLINE, eventually, file_config, holds, message, refusing, target};
 use crate::observer::Observer;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,15 +167,7 @@ async fn a_node_that_leaves_every_pool_loses_the_taint_of_its_update() {
 async fn a_storm_of_changes_is_rendered_every_two_seconds() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
-    let renders = || {
-        let text = cluster.metrics.encode().unwrap();
-        let line = text
-            .lines()
-            .find(|line| line.starts_with("mcc_renders_total{pool=\"worker\"}"))
-            .unwrap()
-            .to_owned();
-        line.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
-    };
+    let renders = || cluster.renders("worker");
     let before = renders();
     let start = Instant::now();
     let mut last = String::new();
@@ -277,6 +272,52 @@ async fn a_cordon_that_a_person_made_keeps_a_node_back_and_is_never_lifted() {
         .patch("worker-0", json!({"spec": {"unschedulable": null}}))
         .await;
     cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_plane_node_with_the_operator_goes_last_and_that_is_told() {
+    let cluster = Cluster::start(0, Behaviour::default()).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
+    let operator: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "operator", "labels": {"k8s-app": "machine-config-operator"}},
+        "spec": {"nodeName": "master-0", "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "registry.example/operator"}]},
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &operator).await.unwrap();
+    let observer = Observer::start(cluster.api());
+    let before = target(&cluster.pool("master").await);
+    eventually("the observer sees the nodes", || async {
+        (observer.sent("master-2") == [before.as_str()]).then_some(())
+    })
+    .await;
+    cluster
+        .create_config(file_config("99-master-a", "master", "/etc/a", "a"))
+        .await;
+    cluster.retargeted("master", &before).await;
+    let told = "Deferring update of machine config operator node master-0";
+    cluster.told("master", "DeferringOperatorNodeUpdate", told).await;
+    cluster.updated("master").await;
+    let order = observer.order();
+    assert_eq!(order.len(), 3, "{order:?}");
+    assert_eq!(order.last().map(String::as_str), Some("master-0"), "{order:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_sent_is_told_even_if_the_pools_status_cannot_be_written() {
+    let mut cluster = Cluster::start(1, Behaviour::default()).await;
+    cluster.stop_controllers().await;
+    let client = refusing(cluster.counted_client(), |method, path| {
+        *method == Method::PATCH && path.ends_with("/machineconfigpools/worker/status")
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.pool("worker").await);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let new = cluster.retargeted("worker", &before).await;
+    let told = format!("Targeted node worker-0 to MachineConfig: {new}");
+    cluster.told("worker", "SetDesiredConfig", &told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

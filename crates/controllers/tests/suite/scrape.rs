@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use mco_api::MachineConfiguration;
 use mco_api::machine_configuration::MachineConfigurationSpec;
 use mco_api::vocabulary::names;
+use mco_api::{MachineConfigPool, MachineConfiguration};
 use mco_testkit::fleet::Behaviour;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -37,10 +37,10 @@ async fn metrics_are_answered_where_an_option_says_and_events_tell_the_story() {
     };
     cluster.start_controllers_with(options);
     let before = target(&cluster.pool("worker").await);
-    cluster
-        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
-        .await;
-    cluster.retargeted("worker", &before).await;
+    let mut config = file_config("99-worker-a", "worker", "/etc/a", "a");
+    config["spec"]["osImageURL"] = json!("registry.example/os@sha256:0123");
+    cluster.create_config(config).await;
+    let new = cluster.retargeted("worker", &before).await;
     cluster.updated("worker").await;
     let text = eventually("the metrics show the pool", || async {
         let text = get(address, "/metrics").await?;
@@ -55,13 +55,16 @@ async fn metrics_are_answered_where_an_option_says_and_events_tell_the_story() {
         "mco_unavailable_machine_count{pool=\"worker\"} 0",
         "mco_state{",
         "mcc_sub_controller_state{",
-        "os_image_url_override{pool=\"worker\"} 0",
+        "os_image_url_override{pool=\"worker\"} 1",
+        "os_image_url_override{pool=\"master\"} 0",
         "# TYPE mcc_drain_err gauge",
         "# TYPE mcc_pool_alert gauge",
     ] {
         assert!(text.contains(name), "{name} in\n{text}");
     }
     assert!(get(address, "/other").await.unwrap().starts_with("HTTP/1.1 404"));
+    let overridden = format!("OSImageURL was overridden via machineconfig in {new}");
+    cluster.told(&new, "OSImageURLOverridden", &overridden).await;
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
     let expected: BTreeSet<String> = [
         "RenderedConfigGenerated",
@@ -108,4 +111,21 @@ async fn that_nobody_watches_over_boot_images_can_be_seen() {
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_selects_everything_is_told_so() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let greedy: MachineConfigPool = serde_json::from_value(json!({
+        "metadata": {"name": "greedy"}, "spec": {"machineConfigSelector": {}, "nodeSelector": {}},
+    }))
+    .unwrap();
+    cluster.create(&greedy).await;
+    for everything in [
+        "This machineconfigpool is selecting all machineconfigs.",
+        "MachineConfigPool \"greedy\" is selecting all nodes.",
+    ] {
+        cluster.told("greedy", "SelectingAll", everything).await;
+    }
+    assert_eq!(target(&cluster.pool("greedy").await), "");
 }

@@ -1,10 +1,15 @@
 //! Whose target a pool's nodes follow: that of its renders, and nobody else's.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::Method;
+use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
 use mco_testkit::fleet::Behaviour;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, eventually, file_config, holds, target};
+use crate::cluster::{Cluster, eventually, file_config, holds, message, refusing, target};
 use crate::observer::Observer;
 
 /// What somebody who wants the pool elsewhere writes.
@@ -91,4 +96,87 @@ async fn a_pool_that_cannot_be_rendered_goes_on_to_its_last_good_target_also_aft
     for node in ["worker-0", "worker-1"] {
         assert_eq!(observer.sent(node), [good.as_str()], "{node}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_a_target_of_another_that_cannot_be_rendered_says_so() {
+    let cluster = Cluster::start(2, Behaviour::default()).await;
+    let worker = cluster.pool("worker").await;
+    let bad = json!({
+        "metadata": {"name": "99-infra-bad", "labels": {"machineconfiguration.openshift.io/role": "infra"}},
+        "spec": {"config": {"ignition": {"version": "9.9.9"}}},
+    });
+    cluster.create_config(bad).await;
+    let _: Node = cluster
+        .patch(
+            "worker-0",
+            json!({"metadata": {"labels": {"node-role.kubernetes.io/infra": ""}}}),
+        )
+        .await;
+    // As somebody makes it who edits a copy of the worker pool.
+    let copy: MachineConfigPool = serde_json::from_value(json!({
+        "metadata": {"name": "infra"},
+        "spec": {
+            "machineConfigSelector": {"matchExpressions": [
+                {"key": "machineconfiguration.openshift.io/role", "operator": "In", "values": ["worker", "infra"]},
+            ]},
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/infra": ""}},
+            "configuration": worker.spec.configuration,
+        },
+    }))
+    .unwrap();
+    cluster.create(&copy).await;
+    let pool = cluster
+        .pool_where("infra", "says that it cannot be rendered", |pool| {
+            holds(pool, "RenderDegraded") && holds(pool, "Degraded")
+        })
+        .await;
+    assert!(message(&pool, "RenderDegraded").contains("99-infra-bad"));
+    assert!(!holds(&pool, "Updated") && !holds(&pool, "Updating"));
+    let status = pool.status.clone().unwrap();
+    assert_eq!(Some(status.observed_generation), pool.metadata.generation);
+    assert_eq!((status.machine_count, status.updated_machine_count), (1, 0));
+    cluster.delete_config("99-infra-bad").await;
+    let healed = cluster
+        .pool_where("infra", "is healed", |pool| {
+            holds(pool, "Updated") && !holds(pool, "RenderDegraded")
+        })
+        .await;
+    assert!(target(&healed).starts_with("rendered-infra-"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_rendered_config_the_api_refuses_says_so_until_it_does_not() {
+    let mut cluster = Cluster::prepare().await;
+    let refuses: Arc<AtomicBool> = Arc::default();
+    let asked = Arc::clone(&refuses);
+    let client = refusing(cluster.counted_client(), move |method, path| {
+        let creates = *method == Method::POST && path.ends_with("/machineconfigs");
+        creates && asked.load(Ordering::Relaxed)
+    });
+    cluster.start_controllers_through(client, cluster.options());
+    let before = target(&cluster.updated("worker").await);
+    cluster.updated("master").await;
+    refuses.store(true, Ordering::Relaxed);
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let pool = cluster
+        .pool_where("worker", "says that its config cannot be written", |pool| {
+            holds(pool, "RenderDegraded") && holds(pool, "Degraded")
+        })
+        .await;
+    let told = message(&pool, "RenderDegraded");
+    assert!(
+        told.contains("creating MachineConfig rendered-worker-") && told.ends_with("not today"),
+        "{told}"
+    );
+    assert_eq!(target(&pool), before);
+    refuses.store(false, Ordering::Relaxed);
+    cluster.retargeted("worker", &before).await;
+    cluster
+        .pool_where("worker", "is healed", |pool| {
+            !holds(pool, "RenderDegraded") && !holds(pool, "Degraded")
+        })
+        .await;
 }

@@ -19,6 +19,7 @@ use mco_api::vocabulary::names;
 use mco_api::{KubeletConfig, MachineConfigPool};
 
 use crate::feature_gates::FeatureGates;
+use crate::generated::suffix::{Family, has_written_for};
 use crate::generated::{Blueprint, Generated, GeneratedFile};
 use crate::pools;
 use crate::templates::{TemplateConfig, base_file};
@@ -73,7 +74,7 @@ impl<'a> Base<'a> {
         node: Option<&'a Node>,
         version: &'a str,
     ) -> Result<Self, KubeletError> {
-        let role = pool.metadata.name.as_deref().unwrap_or_default();
+        let role = role_of(pool);
         let kubelet_conf = base_file(templates, role, KUBELET_CONF)
             .ok_or_else(|| KubeletError::Base(format!("the templates have no {KUBELET_CONF}")))?;
         Ok(Self {
@@ -91,7 +92,12 @@ impl<'a> Base<'a> {
     }
 }
 
-/// The pools that follow the worker pool's KubeletConfig: they ask for it, and no other one selects them.
+fn role_of(pool: &MachineConfigPool) -> &str {
+    pool.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The pools that follow the worker pool's KubeletConfig: they ask for it, and no other one selects them. One whose selector
+/// cannot be read still has the pools that it has written for.
 pub fn inheriting<'p>(
     pools: impl IntoIterator<Item = &'p MachineConfigPool>,
     objects: &[KubeletConfig],
@@ -99,7 +105,10 @@ pub fn inheriting<'p>(
     let directly = |pool: &MachineConfigPool| {
         objects.iter().any(|object| {
             let selector = object.spec.machine_config_pool_selector.as_ref();
-            pools::selected([pool], selector).is_ok_and(|selected| !selected.is_empty())
+            pools::selected([pool], selector).map_or_else(
+                |_| has_written_for(Family::Kubelet, role_of(pool), &object.metadata),
+                |selected| !selected.is_empty(),
+            )
         })
     };
     pools

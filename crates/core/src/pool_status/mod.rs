@@ -19,7 +19,7 @@ use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::events;
 
 use crate::rollout::target::reached_target;
-use crate::rollout::{Event, PoolPlan, PoolView, Target};
+use crate::rollout::{Event, PoolPlan, PoolView, Standing, Target};
 
 pub use counts::Counts;
 
@@ -58,8 +58,8 @@ pub struct Report {
     pub changed: bool,
 }
 
-/// The status of a pool. Before the first render, and for a pool that selects every node, it says nothing but whether
-/// rendering fails and images are pinned.
+/// The status of a pool. Before the first render, for a pool that selects every node and for one whose target is not its
+/// own it says nothing but whether rendering fails and images are pinned.
 pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     let mut before = pool.pool.status.clone().unwrap_or_default();
     if let Some(outcome) = inputs.render {
@@ -69,9 +69,15 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
         let pinned = degraded::pinned_images(pool.name, outcome, now);
         condition::set(&mut before.conditions, pinned);
     }
-    if pool.pool.target_name().is_empty() || pool.selects_everything() {
+    let is_foreign = pool.standing == Standing::Foreign;
+    if pool.pool.target_name().is_empty() || pool.selects_everything() || is_foreign {
         if inputs.render.is_some() {
             degraded::write(&mut before.conditions, pool, inputs, now);
+        }
+        // Without a render of its own this may last, and its machines are there.
+        if is_foreign && matches!(inputs.render, Some(RenderOutcome::Failed(_))) {
+            Counts::of(pool, None).write(&mut before);
+            before.observed_generation = pool.pool.metadata.generation.unwrap_or_default();
         }
         let changed = pool.pool.status.clone().unwrap_or_default() != before;
         return Report {

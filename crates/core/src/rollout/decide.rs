@@ -16,7 +16,7 @@ use super::first_boot;
 use super::node::NodeView;
 use super::plan::{Action, Because, Budget, Event, Held, HeldReason, Plan, PoolPlan, Taken, TakenBy};
 use super::target::{Gate, Target, gate};
-use super::view::{PoolView, View};
+use super::view::{PoolView, Standing, View};
 use crate::drain::cordon::Cordon;
 use crate::drain::with_obstacle;
 
@@ -47,6 +47,9 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
         plan.events
             .push(Event::warning(events::rollout::SELECTING_ALL, message.clone()));
         plan.problem = Some(message);
+    }
+    if pool.standing == Standing::Foreign {
+        return held_for(plan, pool, &HeldReason::ForeignTarget);
     }
     let target = match gate(pool.pool, &pool.layering) {
         Gate::Open(target) => target,
@@ -238,7 +241,8 @@ fn arriving(node: &NodeView<'_>) -> HeldReason {
 }
 
 /// In a cluster with an arbiter, control plane and arbiter nodes vote together, so only one of all of them may be
-/// away: the control plane goes first, and not while an arbiter is away. The limit, and what to tell those who wait.
+/// away: the control plane goes first, and not while an arbiter is away. What is going to be its target counts, too: an
+/// arbiter that was rendered sooner would go before it. The limit, and what to tell those who wait.
 fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64, HeldReason) {
     if view.topology != Some(topology::HIGHLY_AVAILABLE_ARBITER) || !budget::is_control_plane(pool.name) {
         return (limit, HeldReason::Budget);
@@ -255,7 +259,8 @@ fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64,
             Gate::Open(target) => master.members.iter().any(|node| !node.is_sent_to(&target)),
             Gate::NoTarget | Gate::Wait(_) | Gate::Failed(_) => true,
         };
-        !away(master) && (master.is_paused() || !waiting)
+        let is_settled = !waiting && master.standing == Standing::Final;
+        !away(master) && (master.is_paused() || is_settled)
     });
     if control_plane_settled {
         (limit, HeldReason::Budget)

@@ -22,5 +22,5 @@ pub use plan::{
     TakenBy,
 };
 pub use target::Target;
-pub use view::{PoolView, View};
+pub use view::{PoolView, Standing, View};
 pub use waves::{PoolWaves, waves};

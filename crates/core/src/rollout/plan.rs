@@ -174,6 +174,8 @@ pub enum HeldReason {
     PoolIsBeingDeleted,
     /// The pool has no rendered config yet.
     NoTarget,
+    /// The pool's target is not what its own MachineConfigs give.
+    ForeignTarget,
     /// See [`PoolPlan::problem`].
     Problem,
 }
@@ -363,6 +365,9 @@ impl fmt::Display for HeldReason {
             Self::WaitingForImage(why) => write!(f, "waits because {why}"),
             Self::PoolIsBeingDeleted => f.write_str("stays because its pool is being deleted"),
             Self::NoTarget => f.write_str("waits for the pool's first rendered config"),
+            Self::ForeignTarget => {
+                f.write_str("waits because the pool's target is not what its own MachineConfigs give")
+            }
             Self::Problem => f.write_str("waits because the pool has a problem"),
         }
     }

@@ -34,6 +34,18 @@ pub struct PoolView<'a> {
     /// In the order they go: zone by zone, the oldest first, those without a zone last.
     pub members: Vec<NodeView<'a>>,
     pub layering: Layering<'a>,
+    pub standing: Standing,
+}
+
+/// How long the target that a pool names is good for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Standing {
+    #[default]
+    Final,
+    /// The pool is being rendered, and may name another one in a moment.
+    MayChange,
+    /// No render of the pool gave it, so nobody is sent there.
+    Foreign,
 }
 
 impl<'a> View<'a> {
@@ -99,6 +111,15 @@ impl<'a> View<'a> {
         self
     }
 
+    /// What is known of a pool's target beside its name.
+    #[must_use]
+    pub fn with_standing(mut self, pool: &str, standing: Standing) -> Self {
+        if let Some(pool) = self.pools.iter_mut().find(|known| known.name == pool) {
+            pool.standing = standing;
+        }
+        self
+    }
+
     /// For rendered configs that nodes were installed with: the pool that owns the config. Only those that nodes name in
     /// their `firstPivotConfig` annotation are asked for.
     #[must_use]
@@ -134,6 +155,7 @@ impl<'a> PoolView<'a> {
             pool,
             members: Vec::new(),
             layering: Layering::default(),
+            standing: Standing::default(),
         }
     }
 

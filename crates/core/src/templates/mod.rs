@@ -44,7 +44,7 @@ pub struct TemplateInputs<'a> {
 }
 
 /// A MachineConfig of a role and the plain contents of its files, which other generators build on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TemplateConfig {
     pub role: String,
     pub generated: Generated,

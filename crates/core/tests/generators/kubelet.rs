@@ -1,6 +1,8 @@
 //! KubeletConfigs, node settings and feature gates.
 
+use mco_api::{KubeletConfig, MachineConfigPool};
 use mco_core::bootstrap::Cluster;
+use mco_core::kubelet;
 use serde_json::{Value, json};
 
 use crate::fixture::{assemble, file, files, gates, kubelet_config, pool, runtime_config};
@@ -287,6 +289,32 @@ fn a_worker_kubelet_config_reaches_custom_pools_that_ask_for_it() {
         42
     );
     assert!(cluster.warnings.is_empty(), "{:?}", cluster.warnings);
+}
+
+#[test]
+fn a_pool_does_not_follow_the_workers_while_the_selector_of_its_own_object_cannot_be_read() {
+    let mut asking = pool("infra");
+    asking["metadata"]["annotations"] =
+        json!({"machineconfiguration.openshift.io/inherit-worker-kubelet": "true"});
+    let asking: MachineConfigPool = serde_json::from_value(asking).unwrap();
+    let follows = |finalizers: Value| {
+        let mut own = kubelet_config("infra", &json!({}));
+        own["metadata"]["finalizers"] = finalizers;
+        own["spec"]["machineConfigPoolSelector"] =
+            json!({"matchExpressions": [{"key": "a", "operator": "Is"}]});
+        let own: KubeletConfig = serde_json::from_value(own).unwrap();
+        !kubelet::inheriting([&asking], &[own]).is_empty()
+    };
+    assert!(!follows(json!(["99-infra-generated-kubelet"])));
+    assert!(!follows(json!([
+        "99-worker-generated-kubelet",
+        "99-infra-generated-kubelet-2"
+    ])));
+    assert!(
+        follows(json!(["99-worker-generated-kubelet"])),
+        "it was never for this pool"
+    );
+    assert!(follows(json!([])));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::pool_status::{Inputs, RenderOutcome, Report, report};
-use mco_core::rollout::{View, plan};
+use mco_core::rollout::{Standing, View, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -747,4 +747,36 @@ fn a_build_failure_that_is_history_is_cleared() {
             "{state} {layered}"
         );
     }
+}
+
+#[test]
+fn a_pool_whose_target_is_not_its_own_sends_nobody_and_counts_only_once_rendering_has_failed() {
+    let pool = pool("worker", "rendered-other", json!({}));
+    let nodes = nodes("a v0/v0; b v0/rendered-other Working tainted");
+    let view = View::new([&pool], &nodes).with_standing("worker", Standing::Foreign);
+    let plan = plan(&view);
+    let plan = plan.pool("worker").unwrap();
+    assert_eq!(plan.actions, []);
+    assert_eq!(held(plan), "a:foreignTarget b:foreignTarget");
+    let report_of = |render| {
+        let inputs = Inputs {
+            plan: Some(plan),
+            render,
+            ..Inputs::default()
+        };
+        report(view.pool("worker").unwrap(), &inputs, &time(1))
+    };
+    assert!(!report_of(None).changed, "it is about to be rendered");
+    let counted = report_of(Some(RenderOutcome::Failed("99-bad"))).status;
+    assert_eq!(
+        said(&counted, condition::RENDER_DEGRADED),
+        "True Failed to render configuration for pool worker: 99-bad"
+    );
+    assert_eq!(
+        said(&counted, condition::DEGRADED),
+        said(&counted, condition::RENDER_DEGRADED)
+    );
+    assert_eq!((counted.machine_count, counted.updated_machine_count), (2, 0));
+    assert_eq!(counted.observed_generation, 7);
+    assert_eq!(condition::find(&counted.conditions, condition::UPDATED), None);
 }

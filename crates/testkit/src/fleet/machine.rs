@@ -129,13 +129,14 @@ impl Machine {
         if drains {
             changes[annotation::DESIRED_DRAIN] = json!(request);
         }
-        self.annotate(changes).await;
         let prepared = Phase::Prepared {
             post_actions: Vec::new(),
             drain_required: drains,
         };
+        // Before the drain, whose steps come next.
         self.steps(view.current_config, &[Phase::NeedsUpdate, prepared])
             .await;
+        self.annotate(changes).await;
         if drains {
             wait_for(seen, |node| {
                 let view = NodeView::new(node);
@@ -163,7 +164,7 @@ impl Machine {
         tokio::time::sleep(away).await;
         self.set_ready(true).await;
         wait_for(seen, |node| NodeView::new(node).kubelet_is_well()).await?;
-        self.steps(before, &[Phase::Rebooted]).await;
+        self.steps(before, &[Phase::Rebooted, Phase::Resumed]).await;
         Ok(())
     }
 
@@ -186,8 +187,7 @@ impl Machine {
             annotation::REASON: "",
         }))
         .await;
-        self.steps(target, &[Phase::Succeeded, Phase::Resumed, Phase::Updated])
-            .await;
+        self.steps(target, &[Phase::Succeeded, Phase::Updated]).await;
         wait_for(seen, |node| {
             let view = NodeView::new(node);
             view.current_config == target && view.state == node_state::DONE
