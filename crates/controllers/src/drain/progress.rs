@@ -1,7 +1,6 @@
 //! The drain's steps in the node's MachineConfigNode. A view for people: nothing depends on it, so
 //! nothing fails with it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::Patch;
 use mco_api::MachineConfigNode;
 use mco_core::drain::DrainRecord;
@@ -41,13 +40,8 @@ pub(super) async fn report(cluster: &Cluster, node: &str, phases: &[Phase]) {
         };
         let status = object.status.clone().unwrap_or_default();
         let target = &object.spec.config_version.desired;
-        let now = cluster.time();
-        let mut after: Option<Vec<Condition>> = None;
-        for phase in phases {
-            let before = after.as_deref().unwrap_or(&status.conditions);
-            after = node_progress::report(before, phase, node, target, &now).or(after);
-        }
-        let Some(conditions) = after.filter(|after| *after != status.conditions) else {
+        let after = node_progress::report_all(&status.conditions, phases, node, target, &cluster.time());
+        let Some(conditions) = after else {
             return;
         };
         let observed =

@@ -63,7 +63,12 @@ async fn a_new_config_rolls_out_node_by_node_with_the_fewest_writes() {
     assert_eq!(cluster.writes.of("machineconfigs"), 1, "{writes:#?}");
     assert_eq!(cluster.writes.of("machineconfigpools"), 1, "{writes:#?}");
     assert_eq!(cluster.writes.of("machineconfignodes"), 3, "{writes:#?}");
-    assert!(cluster.writes.of("machineconfignodes/status") <= 6, "{writes:#?}");
+    // Two reports of each node. These machines ask for their drain in the moment in which they are sent, so that the first
+    // report may meet the write that says where, and is refused and written again.
+    assert!(
+        cluster.writes.of("machineconfignodes/status") <= 3 * (2 + 1),
+        "{writes:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -66,6 +66,29 @@ pub fn report(
     (after != conditions).then_some(after)
 }
 
+/// The conditions after several steps; `None` when in the end nothing but times would change, as when all of them were
+/// reported before.
+pub fn report_all(
+    conditions: &[Condition],
+    phases: &[Phase],
+    node: &str,
+    target: &str,
+    now: &Time,
+) -> Option<Vec<Condition>> {
+    let mut after = conditions.to_vec();
+    for phase in phases {
+        after = report(&after, phase, node, target, now).unwrap_or(after);
+    }
+    (!says_the_same(conditions, &after)).then_some(after)
+}
+
+fn says_the_same(before: &[Condition], after: &[Condition]) -> bool {
+    let same = |(a, b): (&Condition, &Condition)| {
+        (&a.type_, &a.status, &a.reason, &a.message) == (&b.type_, &b.status, &b.reason, &b.message)
+    };
+    before.len() == after.len() && before.iter().zip(after).all(same)
+}
+
 /// The configuration as the status shows it: where the node goes is shown once the update is known to be possible, and
 /// where it is, always.
 pub fn config_version(current: &str, desired: &str, conditions: &[Condition]) -> ConfigVersionStatus {

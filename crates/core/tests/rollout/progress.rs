@@ -1,7 +1,7 @@
 //! What a MachineConfigNode shows of an update.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use mco_core::node_progress::{Applied, Phase, config_version, observed_generation, report};
+use mco_core::node_progress::{Applied, Phase, config_version, observed_generation, report, report_all};
 
 use crate::fixtures::*;
 
@@ -214,4 +214,18 @@ fn the_observed_generation_never_decreases() {
     assert_eq!(observed_generation(None, Some(3)), Some(3));
     assert_eq!(observed_generation(Some(4), Some(3)), Some(4));
     assert_eq!(observed_generation(Some(4), Some(5)), Some(5));
+}
+
+#[test]
+fn steps_that_were_reported_before_are_no_news_although_they_pass_through_others() {
+    let drain = [Phase::Cordoned, Phase::Draining, Phase::Drained];
+    let reported =
+        |conditions: &[Condition], second| report_all(conditions, &drain, "n", "rendered-1", &time(second));
+    let begun = step(&[], &Phase::NeedsUpdate, 1);
+    let drained = reported(&begun, 2).unwrap();
+    assert_eq!(
+        shown(&drained),
+        "UpdateExecuted=Unknown:Drained Cordoned=True:UpdateExecutedCordoned Drained=True:UpdateExecutedDrained"
+    );
+    assert_eq!(reported(&drained, 3), None);
 }
