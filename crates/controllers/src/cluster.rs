@@ -2,6 +2,7 @@
 //! renders have produced. It decides nothing.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub(crate) struct Cluster {
     pub foundation: RwLock<Option<Arc<Foundation>>>,
     /// Why the base configuration could not be made the last time.
     pub base_problem: RwLock<Option<String>>,
+    /// Somebody deleted the Scheduler, which asks for what a Scheduler asks for that says nothing.
+    pub scheduler_is_gone: AtomicBool,
 
     pub pools: Mirror<MachineConfigPool>,
     pub nodes: Mirror<Node>,
@@ -186,6 +189,7 @@ impl Cluster {
                 voters: tokio::sync::Mutex::default(),
                 foundation: RwLock::default(),
                 base_problem: RwLock::default(),
+                scheduler_is_gone: AtomicBool::default(),
                 pools: telling(this, trim::nothing, wiring::pool),
                 nodes: telling(this, trim::node, wiring::node),
                 config_metadata: telling(this, trim::nothing, wiring::config),

@@ -1,6 +1,7 @@
 //! The labels and taints by which control-plane nodes take users' work or do not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
@@ -24,6 +25,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     let workloads = match cluster.schedulers.get(names::SINGLETON) {
         Some(scheduler) if scheduler.spec.masters_schedulable => Workloads::Welcome,
         Some(_) => Workloads::KeptAway,
+        None if cluster.scheduler_is_gone.load(Ordering::Relaxed) => Workloads::KeptAway,
         None => Workloads::Unspecified,
     };
     let Some(change) = role_change(&node, workloads) else {

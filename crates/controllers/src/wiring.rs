@@ -1,6 +1,7 @@
 //! Which change wakes whom. The only place that knows what each reconciler reads.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::Resource;
@@ -432,7 +433,10 @@ pub(crate) fn node_settings(cluster: &Cluster, change: &Change<'_, NodeSettings>
     }
 }
 
-pub(crate) fn scheduler(cluster: &Cluster, _: &Change<'_, Scheduler>) {
+pub(crate) fn scheduler(cluster: &Cluster, change: &Change<'_, Scheduler>) {
+    cluster
+        .scheduler_is_gone
+        .store(change.new.is_none(), Ordering::Relaxed);
     for node in cluster.nodes.all() {
         cluster
             .queues

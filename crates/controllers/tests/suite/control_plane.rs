@@ -1,6 +1,7 @@
 //! Whether control-plane nodes take users' work.
 
 use k8s_openapi::api::core::v1::Node;
+use kube::api::DeleteParams;
 use mco_api::foreign::scheduler::Scheduler;
 use mco_testkit::fleet::{self, Blueprint};
 use serde_json::json;
@@ -60,4 +61,10 @@ async fn control_plane_nodes_follow_the_schedulers_settings() {
         (vec!["worker".to_owned()], vec![]),
         "a worker is not meant"
     );
+    let schedulers = cluster.api::<Scheduler>();
+    schedulers
+        .delete("cluster", &DeleteParams::default())
+        .await
+        .unwrap();
+    becomes(&cluster, &["control-plane", "master"], &kept_away).await;
 }
