@@ -41,11 +41,16 @@ async fn a_renewed_certificate_is_on_disk_and_nothing_else_happens() {
     world.start_daemon();
     world.until_done(&first).await;
     world.until_idle().await;
+    let settings = world.all::<ControllerConfig>();
+    let version = settings.get(CONTROLLER_CONFIG_NAME).await.unwrap().metadata;
+    let version = version.resource_version.unwrap();
+    // Files come one after the other; that all are there is said last.
     world
-        .eventually("the first certificates", async |world: &World| {
-            world.read(paths::KUBELET_CA) == "one\n"
+        .until("the first certificates", |now| {
+            has(now, annotation::LAST_SYNCED_CONTROLLER_CONFIG, &version)
         })
         .await;
+    assert_eq!(world.read(paths::KUBELET_CA), "one\n");
     assert_eq!(world.read(paths::MERGED_PULL_SECRET), "{\"auths\":{}}\n");
     assert_eq!(
         world.read("/etc/docker/certs.d/registry.example:5000/ca.crt"),
@@ -54,8 +59,7 @@ async fn a_renewed_certificate_is_on_disk_and_nothing_else_happens() {
 
     let boot = world.boot();
     let patch = Patch::Merge(json!({"spec": {"kubeAPIServerServingCAData": bytes("two\n")}}));
-    let changed = world
-        .all::<ControllerConfig>()
+    let changed = settings
         .patch(CONTROLLER_CONFIG_NAME, &PatchParams::default(), &patch)
         .await
         .unwrap();
