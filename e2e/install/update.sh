@@ -80,6 +80,6 @@ update_a_node() {
     [ -e "$work/machine/etc/e2e-update" ] || fail "the file is not there"
     reported() { [ "$(kubectl get machineconfignode node-1 -o jsonpath='{.status.conditions[?(@.type=="Updated")].status}')" = True ]; }
     eventually "the node's progress" reported
-    told() { kubectl get events --namespace default -o jsonpath='{.items[*].reason}' | grep -w "$1"; }
+    told() { kubectl get events --namespace "$NAMESPACE" -o jsonpath='{.items[*].reason}' | grep -w "$1"; }
     eventually "an event of the daemon" told NodeDone
 }
