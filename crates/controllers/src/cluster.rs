@@ -156,6 +156,16 @@ impl Queues {
             collector: queue(collect),
         }
     }
+
+    /// Of those who make configs for pools on top of the base configuration.
+    pub fn generators(&self) -> [&Arc<Queue<String>>; 4] {
+        [
+            &self.kubelet,
+            &self.runtime,
+            &self.registries,
+            &self.credential_providers,
+        ]
+    }
 }
 
 impl Cluster {
@@ -268,16 +278,12 @@ impl Cluster {
 
     /// Whether whatever happened until then has reached the configs that generators make.
     pub fn generators_have_seen(&self, until: Instant) -> bool {
-        let queues = &self.queues;
-        [
-            &queues.templates,
-            &queues.kubelet,
-            &queues.runtime,
-            &queues.registries,
-            &queues.credential_providers,
-        ]
-        .iter()
-        .all(|queue| queue.has_seen(WHOLE, until))
+        let mut all = self
+            .queues
+            .generators()
+            .into_iter()
+            .chain([&self.queues.templates]);
+        all.all(|queue| queue.has_seen(WHOLE, until))
     }
 
     pub fn wake_all_renders(&self) {

@@ -138,15 +138,10 @@ async fn lay(cluster: &Cluster, made: Foundation) -> Result<(), Error> {
         .outcome();
     if is_new {
         *cluster.foundation.write() = Some(foundation);
-        for queue in [
-            &cluster.queues.kubelet,
-            &cluster.queues.runtime,
-            &cluster.queues.registries,
-            &cluster.queues.credential_providers,
-            &cluster.queues.os_streams,
-        ] {
+        for queue in cluster.queues.generators() {
             queue.wake(WHOLE);
         }
+        cluster.queues.os_streams.wake(WHOLE);
     }
     written
 }

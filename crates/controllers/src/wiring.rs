@@ -71,12 +71,7 @@ pub(crate) fn pool(cluster: &Cluster, change: &Change<'_, MachineConfigPool>) {
         _ => true,
     };
     if metadata_changed {
-        for queue in [
-            &cluster.queues.kubelet,
-            &cluster.queues.runtime,
-            &cluster.queues.registries,
-            &cluster.queues.credential_providers,
-        ] {
+        for queue in cluster.queues.generators() {
             queue.wake(WHOLE);
         }
     }
