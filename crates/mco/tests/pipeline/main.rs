@@ -86,12 +86,9 @@ async fn check(seed: u64) -> Result<Tally, String> {
         cluster.create(&object).await;
     }
     cluster.start_controllers();
-    cluster.come_to_rest().await;
     let mut tally = Tally::default();
-    cluster
-        .compare_with_render()
-        .await
-        .map_err(|why| format!("at first: {why}"))?;
+    let first = at_rest(&cluster, || cluster.compare_with_render()).await;
+    first.map_err(|why| format!("at first: {why}"))?;
     for step in 0..EDITS {
         let edit = random.edit(&mut numbers, &cluster.export().await);
         let context = |why: String| format!("edit {step}, {}: {why}", described(&edit));
@@ -102,19 +99,28 @@ async fn check(seed: u64) -> Result<Tally, String> {
         } else {
             tally.refused += 1;
         }
-        let mut compared = Err(String::new());
-        for _ in 0..PATIENCE {
-            cluster.come_to_rest().await;
-            compared = cluster.compare_with_plan(&plan).await;
-            if compared.is_ok() {
-                break;
-            }
-        }
-        tally.add(&compared.map_err(context)?);
+        let planned = at_rest(&cluster, || cluster.compare_with_plan(&plan)).await;
+        tally.add(&planned.map_err(context)?);
         cluster.compare_with_render().await.map_err(context)?;
     }
     cluster.stop().await;
     Ok(tally)
+}
+
+/// Compares once the controllers have come to rest.
+async fn at_rest<T, F>(cluster: &Cluster, compare: impl Fn() -> F) -> Result<T, String>
+where
+    F: Future<Output = Result<T, String>>,
+{
+    let mut compared = Err(String::new());
+    for _ in 0..PATIENCE {
+        cluster.come_to_rest().await;
+        compared = compare().await;
+        if compared.is_ok() {
+            break;
+        }
+    }
+    compared
 }
 
 /// An edit without the contents of large files.
