@@ -46,6 +46,8 @@ pub struct Request<'a> {
 pub struct Users {
     pub nodes: BTreeSet<String>,
     pub pools: BTreeSet<String>,
+    /// MachineOSBuilds.
+    pub builds: BTreeSet<String>,
 }
 
 /// What is known about the users of a rendered config.
@@ -206,6 +208,7 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
     let by: Vec<String> = [
         list("node", "nodes", &users.nodes),
         list("pool", "pools", &users.pools),
+        list("MachineOSBuild", "MachineOSBuilds", &users.builds),
     ]
     .into_iter()
     .flatten()
@@ -341,19 +344,25 @@ mod tests {
             };
             review(&request, |_| users).map(|_| ())
         };
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let users = |nodes: &[&str], pools: &[&str]| {
-            let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             InUse::By(Users {
                 nodes: set(nodes),
                 pools: set(pools),
+                ..Users::default()
             })
         };
+        let build = InUse::By(Users {
+            builds: set(&["worker-abc"]),
+            ..Users::default()
+        });
         for (users, expected) in [
             (
                 users(&["w-2", "w-1"], &["worker"]),
                 "in use by nodes w-1, w-2 and pool worker and cannot be deleted",
             ),
             (users(&["w-1"], &[]), "in use by node w-1 and cannot be deleted"),
+            (build, "in use by MachineOSBuild worker-abc and cannot be deleted"),
             (InUse::Unknown, "not known yet who uses"),
         ] {
             let refusal = delete("rendered-worker-1", users).unwrap_err();

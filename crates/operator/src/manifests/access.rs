@@ -215,7 +215,11 @@ fn operator_writes() -> Vec<Value> {
 fn operator_reads() -> Vec<Value> {
     vec![
         rule("", &["nodes"], &[READ]),
-        rule(OWN_GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &[READ]),
+        rule(
+            OWN_GROUP,
+            &["kubeletconfigs", "containerruntimeconfigs", "machineosbuilds"],
+            &[READ],
+        ),
         // Which release the pools have arrived at is written on their rendered configs and on what those are made from.
         rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list"]]),
         rule(OWN_GROUP, &["osimagestreams"], &[&["get"]]),
