@@ -6,6 +6,7 @@
 
 pub mod assign;
 pub mod condition;
+pub(crate) mod json_text;
 mod keeper;
 pub mod origins;
 pub mod suffix;

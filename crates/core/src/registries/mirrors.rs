@@ -6,6 +6,7 @@ use mco_api::foreign::mirrors::{
     ImageContentSourcePolicy, ImageDigestMirrorSet, ImageMirrors, ImageTagMirrorSet, MirrorSourcePolicy,
 };
 
+use super::edit::WildcardMirrors;
 use super::scope;
 use super::{RegistryProblem, RegistrySources};
 
@@ -41,6 +42,17 @@ impl Rules {
         Self {
             digest: digest_rules(sources.digest_mirrors, sources.content_policies),
             tag: tag_rules(sources.tag_mirrors),
+        }
+    }
+
+    /// Names the object that a source with unusable mirrors comes from.
+    pub fn explain(&self, problem: WildcardMirrors) -> RegistryProblem {
+        let mut rules = self.digest.iter().chain(&self.tag);
+        let rule = rules.find(|rule| rule.source == problem.source_scope);
+        RegistryProblem::WildcardMirrors {
+            object: rule.map(|rule| rule.object.clone()).unwrap_or_default(),
+            mirrored: problem.source_scope,
+            inner: problem.inner,
         }
     }
 
