@@ -65,11 +65,7 @@ struct Finished {
 fn finished(cluster: &Cluster, outcome: &PoolOutcome) -> Result<Finished, String> {
     let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
     for warning in &rendered.warnings {
-        output::warning(format!(
-            "MachineConfig {:?}: {}",
-            warning.sources.join(", "),
-            warning.problem
-        ));
+        output::warning(warning.to_string());
     }
     if let Size::NearLimit { bytes } = check_size(rendered).map_err(|error| error.to_string())? {
         output::warning(format!(
