@@ -174,7 +174,11 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     let (name, bytes) = named(path)?;
-    Ok(manifest::read(&name, &bytes)?)
+    let reading = manifest::read_with_warnings(&name, &bytes)?;
+    for warning in &reading.warnings {
+        output::warning(warning);
+    }
+    Ok(reading.manifests)
 }
 
 /// One JSON or YAML document of any shape.
