@@ -99,7 +99,10 @@ impl Rules {
     }
 }
 
-fn digest_rules(digest: &[ImageDigestMirrorSet], policies: &[ImageContentSourcePolicy]) -> Vec<Rule> {
+pub(super) fn digest_rules(
+    digest: &[ImageDigestMirrorSet],
+    policies: &[ImageContentSourcePolicy],
+) -> Vec<Rule> {
     let sets = digest.iter().flat_map(|set| {
         let object = describe("ImageDigestMirrorSet", set.metadata.name.as_deref());
         let mirrors = set.spec.image_digest_mirrors.iter();
@@ -118,7 +121,7 @@ fn digest_rules(digest: &[ImageDigestMirrorSet], policies: &[ImageContentSourceP
     sets.chain(policies).collect()
 }
 
-fn tag_rules(sets: &[ImageTagMirrorSet]) -> Vec<Rule> {
+pub(super) fn tag_rules(sets: &[ImageTagMirrorSet]) -> Vec<Rule> {
     let rules = sets.iter().flat_map(|set| {
         let object = describe("ImageTagMirrorSet", set.metadata.name.as_deref());
         let mirrors = set.spec.image_tag_mirrors.iter();

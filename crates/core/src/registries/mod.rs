@@ -3,6 +3,7 @@
 //!
 //! The same for every pool but for the base texts. Nothing here contacts a registry.
 
+mod admit;
 mod conf;
 mod edit;
 mod lookup;
@@ -30,6 +31,7 @@ use policy::Wishes;
 use reference::Reference;
 use sigstore::Signatures;
 
+pub use admit::{admit_content_policy, admit_digest_mirrors, admit_policy, admit_tag_mirrors};
 pub use sigstore::PolicyConflict;
 pub use sources::pull_sources;
 pub use status::policy_conditions;
