@@ -22,7 +22,8 @@ use thiserror::Error;
 
 pub(crate) use self::scalar::whole;
 
-/// Deeper nesting is an attack or a mistake; JSON from the API is limited to the same depth.
+/// Deeper nesting is an attack or a mistake. JSON from the API is limited to the same depth, and all that handles a value
+/// afterwards recurses.
 const DEEPEST: usize = 128;
 
 /// One document and where its content starts.

@@ -399,7 +399,9 @@ impl<'a> Parser<'a> {
             self.scanner.next()?;
         } else if !first && token.kind != *end && !ends_document(&token.kind) {
             let (end, found) = (describe(end), describe(&token.kind));
-            return Err(token.at.error(format!("expected ',' or {end} but found {found}")));
+            let message =
+                format!("expected ',' or {end} but found {found}; is a bracket before it left open?");
+            return Err(token.at.error(message));
         }
         let token = self.scanner.peek()?;
         if ends_document(&token.kind) {
