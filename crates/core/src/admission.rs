@@ -3,6 +3,8 @@
 //!
 //! What exists already and is not made worse always passes, so that nobody is kept from repairing or removing it.
 
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
 use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
@@ -12,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::problem::{InvalidObject, Problem};
+use crate::rendered_configs;
 use crate::selector::Selector;
 use crate::{container_runtime, kubelet, pinned_images, registries, validate};
 
@@ -85,7 +88,7 @@ pub fn review(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Resul
 /// Checks an object of a kind that we know, as if it were new: warnings, or everything that is wrong. None for other kinds.
 pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Problem>, Vec<Problem>>> {
     let checked = match (group, kind) {
-        (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&config)),
+        (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&Arc::new(config))),
         (OWN_GROUP, "MachineConfigPool") => decode(object).and_then(|pool: MachineConfigPool| {
             let admitted = validate::admit_pool(&pool);
             admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
@@ -121,9 +124,9 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Vec<Problem>> {
     decoded.map_err(|error| vec![Problem::new(error.path().to_string(), error.inner().to_string())])
 }
 
-fn machine_config(config: &MachineConfig) -> Result<Vec<Problem>, Vec<Problem>> {
+fn machine_config(config: &Arc<MachineConfig>) -> Result<Vec<Problem>, Vec<Problem>> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    if name.starts_with(names::RENDERED_PREFIX) {
+    if rendered_configs::is_name(name) {
         // Pools select by label what is to be rendered; what was rendered has none.
         let checked = validate::check_applicable(config);
         return checked.map(|_| Vec::new()).map_err(|invalid| invalid.problems);
@@ -199,7 +202,7 @@ fn is_going(object: &Value) -> bool {
 fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<(), String> {
     let is_rendered = request.group == OWN_GROUP
         && request.kind == "MachineConfig"
-        && request.name.starts_with(names::RENDERED_PREFIX);
+        && rendered_configs::is_name(request.name);
     if !is_rendered || request.old.is_some_and(is_going) {
         return Ok(());
     }

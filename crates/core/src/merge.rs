@@ -10,10 +10,10 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::extensions::{KERNEL_DEVEL, KernelType};
+use crate::parsed_config::ParsedConfig;
 use crate::pools;
 use crate::problem::Problem;
 use crate::provenance::{Provenance, SourceIndex, SpecField};
-use crate::validate::CheckedConfig;
 
 /// The operating system a pool runs unless one of its MachineConfigs says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,8 +71,8 @@ pub enum MergeError {
 
 /// Sorts configs into merge order: those with the role worker first, so that a custom pool's own configs override
 /// what it inherits, and by name within each half.
-pub fn order(configs: &mut [&CheckedConfig<'_>]) {
-    configs.sort_by(|a, b| (!is_worker(a.source), a.name()).cmp(&(!is_worker(b.source), b.name())));
+pub fn order(configs: &mut [&ParsedConfig]) {
+    configs.sort_by(|a, b| (!is_worker(&a.object), a.name()).cmp(&(!is_worker(&b.object), b.name())));
 }
 
 fn is_worker(config: &MachineConfig) -> bool {
@@ -95,7 +95,7 @@ pub fn is_user_provided(config: &MachineConfig) -> bool {
 }
 
 /// Merges checked configs, whatever order they come in.
-pub fn merge(configs: &[&CheckedConfig<'_>], images: DefaultImages<'_>) -> Result<MergedConfig, MergeError> {
+pub fn merge(configs: &[&ParsedConfig], images: DefaultImages<'_>) -> Result<MergedConfig, MergeError> {
     if configs.is_empty() {
         return Err(MergeError::Nothing);
     }
@@ -134,11 +134,11 @@ impl Merger {
         }
     }
 
-    fn add(&mut self, config: &CheckedConfig<'_>) {
+    fn add(&mut self, config: &ParsedConfig) {
         let source = self.provenance.begin(config.name());
-        self.add_spec(config.source, source);
-        if let Some(ignition) = &config.ignition {
-            self.add_ignition(ignition.clone(), source);
+        self.add_spec(&config.object, source);
+        if config.has_ignition() {
+            self.add_ignition(config.ignition.clone(), source);
         }
         self.warnings
             .extend(config.warnings.iter().map(|problem| SourcedProblem {

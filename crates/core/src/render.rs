@@ -2,20 +2,20 @@
 //! nothing but the content.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::annotations;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_ignition::Config;
 use md5::{Digest, Md5};
 use thiserror::Error;
 
 use crate::goyaml;
 use crate::hex;
 use crate::merge::{self, DefaultImages, MergeError, MergedConfig, SourcedProblem};
+use crate::parsed_config::ParsedConfig;
 use crate::provenance::Provenance;
-use crate::validate::CheckedConfig;
 
 /// The API server refuses larger objects.
 pub const LARGEST_OBJECT: usize = 1_572_864;
@@ -43,9 +43,7 @@ pub struct Identity<'a> {
 /// A rendered config and how it came about.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    pub config: MachineConfig,
-    /// Its Ignition part as a model.
-    pub ignition: Config,
+    pub config: ParsedConfig,
     pub provenance: Provenance,
     pub warnings: Vec<SourcedProblem>,
     /// What its sources contradict each other in, so that no node accepts it; see [`crate::transition::check`].
@@ -54,7 +52,7 @@ pub struct Rendered {
 
 impl Rendered {
     pub fn name(&self) -> &str {
-        self.config.metadata.name.as_deref().unwrap_or_default()
+        self.config.name()
     }
 }
 
@@ -85,7 +83,7 @@ pub enum RenderError {
 /// Renders the config of a pool from the configs it selects, in whatever order they come.
 pub fn render(
     pool: &MachineConfigPool,
-    configs: &[&CheckedConfig<'_>],
+    configs: &[&ParsedConfig],
     images: DefaultImages<'_>,
     identity: Identity<'_>,
 ) -> Result<Rendered, RenderError> {
@@ -113,10 +111,13 @@ pub fn render(
         owner_references: Some(vec![owner(pool)]),
         ..ObjectMeta::default()
     };
-    let config = MachineConfig { metadata, spec };
+    let config = ParsedConfig {
+        object: Arc::new(MachineConfig { metadata, spec }),
+        ignition,
+        warnings: Vec::new(),
+    };
     Ok(Rendered {
         config,
-        ignition,
         provenance,
         warnings,
         contradictions,
@@ -145,7 +146,7 @@ pub enum Size {
 
 /// Refuses a rendered config that could not be stored, naming what makes it large.
 pub fn check_size(rendered: &Rendered) -> Result<Size, RenderError> {
-    let bytes = serde_json::to_vec(&rendered.config).map_or(0, |json| json.len());
+    let bytes = serde_json::to_vec(&*rendered.config.object).map_or(0, |json| json.len());
     if bytes > LARGEST_OBJECT {
         return Err(RenderError::TooLarge {
             name: rendered.name().to_owned(),
@@ -163,6 +164,7 @@ pub fn check_size(rendered: &Rendered) -> Result<Size, RenderError> {
 
 fn largest_parts(rendered: &Rendered) -> String {
     let mut files: Vec<(usize, &str)> = rendered
+        .config
         .ignition
         .storage
         .files

@@ -675,7 +675,7 @@ fn our_own_tree_is_complete_commented_and_presumes_no_product() {
             }
         }
         for config in &configs {
-            let checked = mco_core::validate::check(&config.generated.config).unwrap();
+            let checked = mco_core::validate::check(&config.generated.config.clone().into()).unwrap();
             assert!(
                 checked.warnings.is_empty(),
                 "{}: {:?}",

@@ -214,7 +214,7 @@ pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ApplyError> {
 
 /// What changes, with the pool's built image in the place of the config's own.
 pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
-    let mut difference = diff::diff(old.side(), new.side());
+    let mut difference = diff::diff(old, new);
     let (before, after) = (old.os_image(), new.os_image());
     difference.os_image = (before != after).then(|| Replaced {
         old: before.to_owned(),
@@ -224,11 +224,7 @@ pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
 }
 
 fn obstacles(request: &Request<'_>) -> Vec<Problem> {
-    let mut obstacles = reconcilable::obstacles(
-        request.old.reconcilable_side(),
-        request.new.reconcilable_side(),
-        request.overrides,
-    );
+    let mut obstacles = reconcilable::obstacles(request.old, request.new, request.overrides);
     if request.circumstances == Circumstances::Standalone {
         obstacles.retain(|problem| {
             !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())

@@ -109,7 +109,7 @@ fn stamps_of_the_other_implementation_are_understood() {
         "rendered-worker-1",
         &files(&[file("/etc/motd", "theirs\n"), file("/etc/own", "theirs\n")]),
     );
-    let text = serde_json::to_string(&old.object).unwrap();
+    let text = serde_json::to_string(&*old.object).unwrap();
     node.write(paths::CURRENT_CONFIG, &text);
     node.write("/etc/motd", "theirs\n");
     node.write("/etc/own", "theirs\n");
@@ -130,7 +130,7 @@ fn the_distributions_own_copy_comes_back_where_there_is_one() {
     node.write("/etc/chrony.conf", "pool ours\n");
     node.write(
         paths::CURRENT_CONFIG,
-        &serde_json::to_string(&old.object).unwrap(),
+        &serde_json::to_string(&*old.object).unwrap(),
     );
     node.apply(&config("next", &json!({}))).unwrap();
     assert_eq!(node.read("/etc/chrony.conf"), "pool default\n");

@@ -22,10 +22,9 @@ fn unchecked(path: &str, mode: i64) -> NodeConfig {
         mode: Some(mode),
         ..File::default()
     });
-    NodeConfig {
-        ignition,
-        ..config("hostile", &json!({}))
-    }
+    let mut config = config("hostile", &json!({}));
+    config.parsed.ignition = ignition;
+    config
 }
 
 #[test]

@@ -6,8 +6,8 @@
 
 pub mod assign;
 pub mod condition;
+mod generator;
 pub(crate) mod json_text;
-mod keeper;
 pub mod origins;
 pub mod suffix;
 pub(crate) mod toml_text;
@@ -23,7 +23,7 @@ use mco_api::vocabulary::{annotations, labels};
 use mco_ignition::Item;
 use serde_json::{Value, json};
 
-pub use keeper::{Generator, is_intact, keeper, restored};
+pub use generator::{Generator, generator_of, generator_of_name, is_intact, restored};
 pub use origins::{ConfigOrigin, Origins};
 
 /// The mode of every generated file: nothing in them is secret.

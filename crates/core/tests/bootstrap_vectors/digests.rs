@@ -127,14 +127,14 @@ fn check_digests(case: &Path, cluster: &Cluster) -> Result<(), String> {
         controller_version: "was-not-built-properly",
         release_version: "",
     }) {
-        let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
+        let rendered = outcome.rendered().map_err(ToString::to_string)?;
         let prefix = format!("rendered-{}-", outcome.name());
         let found = expected.keys().find(|name| name.starts_with(&prefix)).cloned();
         let Some((name, recorded)) = found.and_then(|name| expected.remove_entry(&name)) else {
             let _ = write!(failure, "\n  pool {} is not expected", outcome.name());
             continue;
         };
-        let ours = Digests::of(serde_json::to_value(&rendered.config.spec).unwrap());
+        let ours = Digests::of(serde_json::to_value(rendered.config.spec()).unwrap());
         if name != rendered.name() || ours != recorded {
             let _ = write!(
                 failure,

@@ -81,8 +81,8 @@ fn check_rendered(case: &Path, cluster: &Cluster) -> Result<(), String> {
     let mut configs = objects_in(&case.join("expected/machine-configs"));
     let mut pools = objects_in(&case.join("expected/machine-pools"));
     for outcome in &outcomes {
-        let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
-        let spec = serde_json::to_value(&rendered.config.spec).unwrap();
+        let rendered = outcome.rendered().map_err(ToString::to_string)?;
+        let spec = serde_json::to_value(rendered.config.spec()).unwrap();
         let Some(expected) = configs.remove(rendered.name()) else {
             return Err(format!(
                 "unexpected {}\n{}",
@@ -195,6 +195,7 @@ fn check_folder(folder: &str, check: impl Fn(&Path, &Settings<'_>) -> Result<(),
         pull_secret: Some(&secret),
         controller_version: "was-not-built-properly",
         payload_version: None,
+        stage: None,
     };
     let cases = sorted_entries(&root.join(folder));
     assert!(!cases.is_empty(), "there are no cases in {folder}");

@@ -1,0 +1,113 @@
+//! What `mco plan` predicts, what `mco render` produces from the exported objects and what the controllers publish are the
+//! same, on the embedded API with the real controllers: names, targets, conditions and messages.
+//!
+//! Random clusters are numbered; the number is the seed. `MCO_PIPELINE_CLUSTERS=1000` runs that many,
+//! `MCO_PIPELINE_FIRST=17` begins with another number.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cluster;
+mod random;
+
+use cluster::Cluster;
+use futures::StreamExt as _;
+use random::{Numbers, RandomCluster};
+
+/// Enough to meet every kind of object in an ordinary run of the tests.
+const CLUSTERS: u64 = 12;
+/// Clusters mostly wait for their controllers to come to rest.
+const AT_ONCE: usize = 6;
+const EDITS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_and_an_offline_render_are_what_the_controllers_publish() {
+    let setting = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    let clusters = setting("MCO_PIPELINE_CLUSTERS").unwrap_or(CLUSTERS);
+    let first = setting("MCO_PIPELINE_FIRST").unwrap_or(0);
+    let checks = (first..first + clusters).map(|seed| async move {
+        let done = tokio::spawn(check(seed)).await;
+        (seed, done.unwrap_or_else(|panic| Err(panic.to_string())))
+    });
+    let outcomes: Vec<(u64, Result<Tally, String>)> = futures::stream::iter(checks)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let mut total = Tally::default();
+    let mut failures = Vec::new();
+    for (seed, outcome) in outcomes {
+        match outcome {
+            Ok(tally) => total.add(&tally),
+            Err(failure) => failures.push(format!("cluster {seed}: {failure}")),
+        }
+    }
+    println!("clusters {first} to {}: {total:?}", first + clusters - 1);
+    assert!(
+        failures.is_empty(),
+        "{} of {clusters} clusters differ:\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
+}
+
+/// What was compared.
+#[derive(Debug, Default)]
+struct Tally {
+    edits: usize,
+    refused: usize,
+    rendered_pools: usize,
+    failed_pools: usize,
+    accepted_objects: usize,
+    rejected_objects: usize,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.edits += other.edits;
+        self.refused += other.refused;
+        self.rendered_pools += other.rendered_pools;
+        self.failed_pools += other.failed_pools;
+        self.accepted_objects += other.accepted_objects;
+        self.rejected_objects += other.rejected_objects;
+    }
+}
+
+async fn check(seed: u64) -> Result<Tally, String> {
+    let mut numbers = Numbers::new(seed);
+    let random = RandomCluster::new(&mut numbers);
+    let mut cluster = Cluster::prepare().await;
+    for object in random.objects() {
+        cluster.create(&object).await;
+    }
+    cluster.start_controllers();
+    cluster.come_to_rest().await;
+    let mut tally = Tally::default();
+    cluster
+        .compare_with_render()
+        .await
+        .map_err(|why| format!("at first: {why}"))?;
+    for step in 0..EDITS {
+        let edit = random.edit(&mut numbers, &cluster.export().await);
+        let plan = cluster
+            .plan(&edit)
+            .await
+            .map_err(|why| format!("edit {step} {edit:?}: {why}"))?;
+        tally.edits += 1;
+        if plan.refused.is_empty() {
+            cluster.apply(&edit).await;
+        } else {
+            tally.refused += 1;
+        }
+        cluster.come_to_rest().await;
+        let context = |why: String| format!("edit {step} {edit:?}: {why}");
+        cluster
+            .compare_with_plan(&plan, &mut tally)
+            .await
+            .map_err(context)?;
+        cluster.compare_with_render().await.map_err(context)?;
+    }
+    cluster.stop().await;
+    Ok(tally)
+}
