@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use std::collections::BTreeSet;
 
+use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
 use mco_api::vocabulary::names;
 use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
 use serde::de::DeserializeOwned;
@@ -15,11 +16,12 @@ use serde_json::Value;
 use crate::problem::{InvalidObject, Problem};
 use crate::rendered_configs;
 use crate::selector::Selector;
-use crate::{container_runtime, kubelet, pinned_images, validate};
+use crate::{container_runtime, kubelet, pinned_images, registries, validate};
 
 /// The API groups whose objects are looked at.
 pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 pub const OPERATOR_GROUP: &str = "operator.openshift.io";
+pub const CONFIG_GROUP: &str = "config.openshift.io";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -99,6 +101,21 @@ pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Probl
             decode(object).and_then(|set: PinnedImageSet| verdict(pinned_images::validate(&set)))
         }
         (OPERATOR_GROUP, "MachineConfiguration") => machine_configuration(object),
+        (OPERATOR_GROUP, "ImageContentSourcePolicy") => {
+            decode(object).and_then(|set| registries::admit_content_policy(&set))
+        }
+        (CONFIG_GROUP, "ImageDigestMirrorSet") => {
+            decode(object).and_then(|set| registries::admit_digest_mirrors(&set))
+        }
+        (CONFIG_GROUP, "ImageTagMirrorSet") => {
+            decode(object).and_then(|set| registries::admit_tag_mirrors(&set))
+        }
+        (CONFIG_GROUP, "ClusterImagePolicy") => {
+            decode(object).and_then(|policy: ClusterImagePolicy| registries::admit_policy(&policy.spec))
+        }
+        (CONFIG_GROUP, "ImagePolicy") => {
+            decode(object).and_then(|policy: ImagePolicy| registries::admit_policy(&policy.spec))
+        }
         _ => return None,
     };
     Some(checked)
@@ -374,6 +391,88 @@ mod tests {
             Ok(()),
             "only rendered ones are used by nodes"
         );
+    }
+
+    #[test]
+    fn registry_objects_that_cannot_be_used_were_accepted() {
+        let policy = |identity: Value, scopes: &[&str]| {
+            json!({"metadata": {"name": "p"}, "spec": {"scopes": scopes, "policy": {
+                "rootOfTrust": {"policyType": "PublicKey", "publicKey": {"keyData": "a2V5"}}, "signedIdentity": identity}}})
+        };
+        let remap = |prefix: &str| {
+            policy(
+                json!({"matchPolicy": "RemapIdentity", "remapIdentity": {"prefix": prefix, "signedPrefix": "q.io"}}),
+                &["q.io"],
+            )
+        };
+        let set = |source: &str, mirror: &str| {
+            let mirrors = json!([{"source": source, "mirrors": [mirror]}]);
+            json!({"metadata": {"name": "s"}, "spec": {
+                "imageDigestMirrors": mirrors, "imageTagMirrors": mirrors, "repositoryDigestMirrors": mirrors}})
+        };
+        let mirror_sets = [
+            (CONFIG_GROUP, "ImageDigestMirrorSet"),
+            (CONFIG_GROUP, "ImageTagMirrorSet"),
+            (OPERATOR_GROUP, "ImageContentSourcePolicy"),
+        ];
+        let policies = [
+            (CONFIG_GROUP, "ClusterImagePolicy"),
+            (CONFIG_GROUP, "ImagePolicy"),
+        ];
+        let texts = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect::<String>();
+        for (kinds, object, rejected, expected) in [
+            (
+                &policies[..],
+                remap("q.io/a:tag"),
+                true,
+                "remapIdentity.prefix \"q.io/a:tag\"",
+            ),
+            (&policies[..], remap("q.io/a"), false, ""),
+            (
+                &policies[..],
+                policy(json!({"matchPolicy": "MatchRepository"}), &["*.q.io", "q.io/A"]),
+                false,
+                "spec.scopes[1] (\"q.io/A\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io/A", "m.io/a"),
+                true,
+                "invalid format for source \"q.io/A\"",
+            ),
+            (
+                &mirror_sets[..],
+                set("*.q.io", "m.io"),
+                false,
+                "[0].source (\"*.q.io\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io/a", "m.io:5000"),
+                false,
+                "[0].mirrors[0] (\"m.io:5000\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io", "short/a"),
+                false,
+                "[0].mirrors[0] (\"short/a\")",
+            ),
+            (&mirror_sets[..], set("q.io", "m.io:5000"), false, ""),
+        ] {
+            for (group, kind) in kinds {
+                match (check(group, kind, &object).unwrap(), rejected) {
+                    (Ok(found), false) | (Err(found), true) => {
+                        let found = texts(&found);
+                        assert!(
+                            found.contains(expected) && (found.is_empty() == expected.is_empty()),
+                            "{kind} {expected}: {found}"
+                        );
+                    }
+                    (other, _) => panic!("{kind} {expected}: {other:?}"),
+                }
+            }
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Rendered {
     pub config: ParsedConfig,
     pub provenance: Provenance,
     pub warnings: Vec<SourcedProblem>,
+    /// What its sources contradict each other in, so that no node accepts it; see [`crate::transition::check`].
+    pub contradictions: Vec<SourcedProblem>,
 }
 
 impl Rendered {
@@ -63,6 +65,10 @@ pub enum RenderError {
          (osImageURL is set by MachineConfig {source_name:?})"
     )]
     ImageAndStream { source_name: String },
+    /// Only for an operating system image of the user's own: the Go implementation reads the merged config again to find
+    /// out whether that image has the runtime it asks for.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Contradiction(Vec<SourcedProblem>),
     #[error(
         "rendered MachineConfig {name} is too large ({size} bytes, max {LARGEST_OBJECT} bytes). This will exceed etcd's \
          size limit. The largest parts: {largest}"
@@ -86,6 +92,7 @@ pub fn render(
         ignition,
         provenance,
         warnings,
+        contradictions,
     } = merge::merge(configs, images)?;
     let overridden = spec.os_image_url != images.os;
     if overridden && pool.spec.os_image_stream.is_some() {
@@ -93,6 +100,9 @@ pub fn render(
         return Err(RenderError::ImageAndStream {
             source_name: sources.last().copied().unwrap_or_default().to_owned(),
         });
+    }
+    if overridden && !contradictions.is_empty() {
+        return Err(RenderError::Contradiction(contradictions));
     }
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
     let metadata = ObjectMeta {
@@ -110,6 +120,7 @@ pub fn render(
         config,
         provenance,
         warnings,
+        contradictions,
     })
 }
 

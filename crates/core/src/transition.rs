@@ -3,6 +3,7 @@
 use mco_api::MachineConfig;
 use thiserror::Error;
 
+use crate::merge::SourcedProblem;
 use crate::parsed_config::ParsedConfig;
 use crate::problem::Problem;
 use crate::reconcilable::{self, Overrides};
@@ -10,6 +11,8 @@ use crate::render::Rendered;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TransitionError {
+    #[error("{}", lines(.0))]
+    Contradiction(Vec<SourcedProblem>),
     #[error("reconciliation failed between current config {current:?} and base config {base:?}: {reason}")]
     Blamed {
         current: String,
@@ -23,6 +26,11 @@ pub enum TransitionError {
     Unblamed { current: String, reason: String },
 }
 
+fn lines(problems: &[SourcedProblem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
 /// Whether running machines can follow from `current` to `rendered`.
 pub fn check(
     current: &ParsedConfig,
@@ -30,6 +38,9 @@ pub fn check(
     sources: &[&ParsedConfig],
     overrides: Overrides,
 ) -> Result<(), TransitionError> {
+    if !rendered.contradictions.is_empty() {
+        return Err(TransitionError::Contradiction(rendered.contradictions.clone()));
+    }
     let problems = reconcilable::obstacles(current, &rendered.config, overrides);
     let Some(first) = problems.first() else {
         return Ok(());
@@ -155,5 +166,29 @@ mod tests {
             ..Overrides::default()
         };
         assert_eq!(go(&config("rendered-1", &raid), &plain(), accepted), Ok(()));
+    }
+
+    #[test]
+    fn configs_that_contradict_each_other_were_not_even_rendered() {
+        let owned = |name: &str, user: &Value| {
+            let files = json!([{"path": "/etc/x", "contents": {"source": "data:,x"}, "user": user}]);
+            config(
+                name,
+                &json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}}),
+            )
+        };
+        let to = [
+            owned("10-a", &json!({"id": 0})),
+            owned("20-b", &json!({"name": "core"})),
+        ];
+        let from = config(
+            "rendered-worker-0",
+            &json!({"config": {"ignition": {"version": "3.5.0"}}}),
+        );
+        let error = go(&from, &to, Overrides::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "MachineConfigs \"10-a\" and \"20-b\": spec.config.storage.files[0].user (\"/etc/x\"): merged config is not valid: cannot set both id and name\n  hint: keep either id or name"
+        );
     }
 }

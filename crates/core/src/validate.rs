@@ -57,6 +57,9 @@ pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject>
         warnings,
         unusable,
     } = Inspection::of(config);
+    if name_of(config).is_empty() {
+        problems.push(Problem::new("metadata.name", "a MachineConfig needs a name"));
+    }
     problems.extend(unusable);
     verdict(config, ignition, problems, warnings)
 }
@@ -219,9 +222,6 @@ fn name_of(config: &MachineConfig) -> String {
 }
 
 fn check_metadata(config: &MachineConfig, problems: &mut Vec<Problem>) {
-    if config.metadata.name.as_deref().unwrap_or_default().is_empty() {
-        problems.push(Problem::new("metadata.name", "a MachineConfig needs a name"));
-    }
     if config.metadata.labels.is_none() {
         problems.push(
             Problem::new(

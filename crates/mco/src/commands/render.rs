@@ -66,11 +66,7 @@ fn finished(cluster: &Cluster, outcome: &PoolOutcome) -> Result<Finished, String
     let pool = outcome.result.as_ref().map_err(ToString::to_string)?;
     let rendered = &pool.rendered;
     for warning in &rendered.warnings {
-        output::warning(format!(
-            "MachineConfig {:?}: {}",
-            warning.sources.join(", "),
-            warning.problem
-        ));
+        output::warning(warning.to_string());
     }
     if let Size::NearLimit { bytes } = pool.size {
         output::warning(format!(
