@@ -66,6 +66,35 @@ pub fn report(
     (after != conditions).then_some(after)
 }
 
+/// The conditions after a step of a node that is degraded, and stays so with this error until it is done: neither a
+/// retry nor another target repairs a node. `None` when nothing but times would change.
+pub fn report_while_degraded(
+    conditions: &[Condition],
+    phase: &Phase,
+    error: &str,
+    node: &str,
+    target: &str,
+    now: &Time,
+) -> Option<Vec<Condition>> {
+    let mut after = report(conditions, phase, node, target, now).unwrap_or_else(|| conditions.to_vec());
+    let known = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_::NODE_DEGRADED);
+    for condition in &mut after {
+        if condition.type_ == type_::NODE_DEGRADED {
+            // As it was before the step, so that it is true since when the node degraded.
+            *condition = known
+                .cloned()
+                .unwrap_or_else(|| not_yet(type_::NODE_DEGRADED, now));
+        }
+    }
+    let failed = Phase::Failed {
+        error: error.to_owned(),
+    };
+    set(&mut after, failed.statement(node).parent, now);
+    (after != conditions).then_some(after)
+}
+
 /// The conditions after several steps; `None` when in the end nothing but times would change, as when all of them were
 /// reported before.
 pub fn report_all(

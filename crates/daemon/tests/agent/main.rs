@@ -15,4 +15,5 @@ mod images;
 mod kubelet;
 mod lifecycle;
 mod observability;
+mod progress;
 mod revert;
