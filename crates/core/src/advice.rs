@@ -39,7 +39,7 @@ pub fn is_drift(complaint: &str) -> bool {
 const DRIFT: usize = 3;
 
 /// Specific entries before general ones: a complaint may quote another.
-const ALL: [Advice; 16] = [
+const ALL: [Advice; 17] = [
     Advice {
         title: "The new config cannot be applied to running machines",
         meaning: "The change touches something that only an installation can set, such as disks, filesystems or FIPS.",
@@ -123,6 +123,15 @@ const ALL: [Advice; 16] = [
             "Correct a mistake in its configuration in the MachineConfig; the node tries again by itself.",
         ],
         signs: &[" after reload ", " after restart ", "systemctl"],
+    },
+    Advice {
+        title: "A user does not exist on the machine",
+        meaning: "The new config sets SSH keys or a password of a user that the machine does not have. Nothing was changed.",
+        steps: &[
+            "Create the user on the node, for example with useradd --create-home core; the daemon tries again by itself.",
+            "Or take the user out of passwd.users of the MachineConfig.",
+        ],
+        signs: &["this machine has no such user"],
     },
     Advice {
         title: "The machine came back different",
@@ -248,6 +257,10 @@ mod tests {
             (
                 "the machine has booted, but kernel arguments differ",
                 "The machine came back different",
+            ),
+            (
+                "cannot set SSH keys or the password of user \"core\": this machine has no such user. Create it",
+                "A user does not exist on the machine",
             ),
             ("write /etc/a: No space left on device", "The disk is full"),
             ("the moon is full", "Something else"),

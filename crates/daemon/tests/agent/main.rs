@@ -17,3 +17,4 @@ mod lifecycle;
 mod observability;
 mod progress;
 mod revert;
+mod users;
