@@ -164,9 +164,11 @@ const ALL: [Advice; 17] = [
     },
     Advice {
         title: "A change could not be taken back",
-        meaning: "Writing failed half-way and so did putting the old files back; the disk may be failing.",
+        meaning: "A change failed half-way, and so did undoing it: the disk may be failing, or a tool that changes the \
+                  operating system.",
         steps: &[
-            "Check the disk (df, dmesg). The daemon finishes or takes back the change by itself as soon as it can write.",
+            "Check the disk (df, dmesg) and the tool that the message names. The daemon undoes the rest by itself as soon as \
+             it can, and reports Done only then.",
         ],
         signs: &["error rolling back", "the journal of the last change"],
     },

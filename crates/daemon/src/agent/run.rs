@@ -417,6 +417,10 @@ impl Agent {
         if !matches!(error, AgentError::Api { .. }) {
             self.verified = None;
         }
+        if error.is_stuck() {
+            // Before anything else is done or reported, what is half undone has to be undone.
+            self.recovered = false;
+        }
         if self.failures > error.patience() {
             self.say_degraded(error, &text).await;
         }

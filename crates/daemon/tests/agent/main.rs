@@ -19,4 +19,5 @@ mod lifecycle;
 mod observability;
 mod progress;
 mod revert;
+mod rollback;
 mod users;

@@ -45,6 +45,8 @@ pub struct World {
     pub runtime: Option<Arc<dyn ContainerRuntime>>,
     /// The machine's system comes from an image, with consequences for files.
     pub image_based: bool,
+    /// The machine's system fails when the test says so.
+    pub broken_os: Option<support::BrokenOs>,
     daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
 }
 
@@ -62,6 +64,7 @@ impl World {
             services: Arc::default(),
             runtime: None,
             image_based: false,
+            broken_os: None,
             daemon: None,
         };
         for definition in mco_api::crds() {
@@ -150,6 +153,9 @@ impl World {
         }
         if self.image_based {
             machine.os = Box::new(support::ImageBased);
+        }
+        if let Some(os) = &self.broken_os {
+            machine.os = Box::new(os.clone());
         }
         machine
     }
