@@ -303,12 +303,12 @@ fn a_system_that_cannot_be_undone_does_not_keep_the_files_from_coming_back() {
     assert_eq!(after, before);
 
     // What appears meanwhile at a path of that change does not belong to it.
-    node.write("/etc/sub/b", "somebody's own\n");
+    node.write("/etc/sub/b", "the administrator's\n");
     let error = node.apply(&with_kernel_argument()).unwrap_err().to_string();
     assert!(error.contains("while recovering"), "{error}");
     os.set(Breakage::default());
     node.apply(&old()).unwrap();
-    assert_eq!(node.read("/etc/sub/b"), "somebody's own\n");
+    assert_eq!(node.read("/etc/sub/b"), "the administrator's\n");
     fs::remove_dir_all(node.path("/etc/sub")).unwrap();
     before.remove("/var/lib/mco-simulated-os.json");
     let mut after = node.snapshot();

@@ -118,6 +118,27 @@ fn says_the_same(before: &[Condition], after: &[Condition]) -> bool {
     before.len() == after.len() && before.iter().zip(after).all(same)
 }
 
+/// The conditions of an object that misses the steps of one writer: `reported` are those steps, and what another writer
+/// has reported beside them stays.
+pub fn complete(conditions: &[Condition], reported: Vec<Condition>) -> Vec<Condition> {
+    let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+    let mut after: Vec<Condition> = reported
+        .into_iter()
+        .map(|mut condition| match of(&condition.type_) {
+            Some(known) if condition.reason == reason::NOT_YET_OCCURRED => known.clone(),
+            Some(known) if known.status == condition.status => {
+                condition.last_transition_time = known.last_transition_time.clone();
+                condition
+            }
+            _ => condition,
+        })
+        .collect();
+    let is_new = |known: &&Condition| after.iter().all(|condition| condition.type_ != known.type_);
+    let beside: Vec<Condition> = conditions.iter().filter(is_new).cloned().collect();
+    after.extend(beside);
+    after
+}
+
 /// The configuration as the status shows it: where the node goes is shown once the update is known to be possible, and
 /// where it is, always.
 pub fn config_version(current: &str, desired: &str, conditions: &[Condition]) -> ConfigVersionStatus {

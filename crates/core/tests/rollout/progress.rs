@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use mco_core::node_progress::{
-    Applied, Phase, config_version, observed_generation, report, report_all, report_while_degraded,
+    Applied, Phase, complete, config_version, observed_generation, report, report_all, report_while_degraded,
 };
 
 use crate::fixtures::*;
@@ -229,6 +229,30 @@ fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
     assert_eq!(again, None, "nothing has changed");
     let empty = report_while_degraded(&[], &Phase::NeedsUpdate, "disk full", "n", "rendered-1", &time(9));
     assert_eq!(shown(&empty.unwrap()), "NodeDegraded=True:NodeDegraded");
+}
+
+#[test]
+fn steps_that_an_object_misses_do_not_hide_what_another_writer_has_reported() {
+    let drain = [Phase::Cordoned, Phase::Draining];
+    let mut by_controller = report_all(&[], &drain, "n", "rendered-1", &time(5)).unwrap();
+    let mut beside = by_controller[0].clone();
+    beside.type_ = "PinnedImageSetsDegraded".to_owned();
+    by_controller.push(beside.clone());
+    let prepared = Phase::Prepared {
+        post_actions: vec![],
+        drain_required: true,
+    };
+    let by_daemon = step(&step(&[], &Phase::NeedsUpdate, 9), &prepared, 9);
+    let after = complete(&by_controller, by_daemon.clone());
+    assert_eq!(
+        shown(&after),
+        "UpdatePrepared=True:UpdatePrepared UpdateExecuted=Unknown:Drained Cordoned=True:UpdateExecutedCordoned \
+         Drained=Unknown:UpdateExecutedDrained"
+    );
+    assert_eq!(message(&after, "Updated"), "Node n needs an update");
+    assert_eq!(after.last(), Some(&beside));
+    assert_eq!(complete(&after, by_daemon.clone()), after, "also the times stay");
+    assert_eq!(complete(&[], by_daemon.clone()), by_daemon);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use kube::api::{Api, Patch, PatchParams};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
+use mco_api::vocabulary::reasons::machine_config_node as reason;
 use mco_core::node_progress::{self, Phase};
 use serde_json::{Value, json};
 
@@ -187,7 +188,12 @@ fn after_steps(known: &MachineConfigNode, node: &str, phases: &[Phase], view: &N
     let current = view.current_config.as_deref().unwrap_or_default();
     let desired = view.desired_config.as_deref().unwrap_or_default();
     let now = Time(Timestamp::now());
-    let mut conditions = before.conditions.clone();
+    let is_complete = shows_progress(known);
+    let mut conditions = if is_complete {
+        before.conditions.clone()
+    } else {
+        Vec::new()
+    };
     for phase in phases {
         let reports_health = matches!(phase, Phase::Failed { .. } | Phase::Succeeded | Phase::Updated);
         let after = if view.is_failing() && !reports_health {
@@ -197,6 +203,9 @@ fn after_steps(known: &MachineConfigNode, node: &str, phases: &[Phase], view: &N
             node_progress::report(&conditions, phase, node, desired, &now)
         };
         conditions = after.unwrap_or(conditions);
+    }
+    if !is_complete {
+        conditions = node_progress::complete(&before.conditions, conditions);
     }
     let version = node_progress::config_version(current, desired, &conditions);
     if conditions == before.conditions && before.config_version.as_ref() == Some(&version) {
@@ -239,9 +248,10 @@ fn is_under_way(known: &MachineConfigNode, desired: &str) -> bool {
     begun && version.is_some_and(|version| version.desired == desired)
 }
 
-/// Whether any step was ever reported. All conditions of an update are written together.
+/// Whether the daemon has ever reported a step. The controller that drains writes all conditions as well, but only the
+/// daemon reports whether the node is updated.
 fn shows_progress(known: &MachineConfigNode) -> bool {
-    updated(known).is_some()
+    updated(known).is_some_and(|condition| condition.reason != reason::NOT_YET_OCCURRED)
 }
 
 fn updated(known: &MachineConfigNode) -> Option<&Condition> {

@@ -1,4 +1,4 @@
-//! What the MachineConfigNode shows, whenever it was created and whatever fails.
+//! What the MachineConfigNode shows of a node that fails, and if it is created late.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
