@@ -416,11 +416,16 @@ fn controller_at_home() -> Vec<Value> {
 fn daemon_everywhere() -> Vec<Value> {
     let mut rules = vec![
         rule("", &["nodes"], &[READ, &["patch"]]),
-        rule(OWN_GROUP, &["machineconfigs", "machineconfignodes"], &[&["get"]]),
+        rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
         rule(OWN_GROUP, &["machineconfignodes/status"], &[&["patch"]]),
         rule(
             OWN_GROUP,
-            &["controllerconfigs", "machineconfigpools", "pinnedimagesets"],
+            &[
+                "controllerconfigs",
+                "machineconfignodes",
+                "machineconfigpools",
+                "pinnedimagesets",
+            ],
             &[READ],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),
