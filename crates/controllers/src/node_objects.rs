@@ -39,6 +39,9 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     rollout::release(&cluster, &node).await?;
     let wanted = wanted(&cluster, &node);
     let is_new = known.as_ref().is_none_or(|known| has_no_conditions(known));
+    let created = known
+        .as_ref()
+        .and_then(|known| known.metadata.creation_timestamp.clone());
     match known {
         None => {
             let mut object = MachineConfigNode::new(&name, wanted);
@@ -66,7 +69,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         Some(_) => {}
     }
     if is_new {
-        drain::report_under_way(&cluster, &node).await;
+        drain::report_under_way(&cluster, &node, created.map(|time| time.0)).await;
     }
     Ok(Again::OnChange)
 }

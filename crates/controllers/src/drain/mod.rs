@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::Patch;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::events;
@@ -65,9 +66,14 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     }
 }
 
-/// Reports a drain that is under way in a MachineConfigNode that was created after it began.
-pub(crate) async fn report_under_way(cluster: &Cluster, node: &Node) {
-    if let Ok(Decision::Evict(record)) = decide(node, cluster.now()) {
+/// Reports a drain that is under way in a MachineConfigNode that was created after it began, or just now. An older one
+/// gets the report from the drain itself.
+pub(crate) async fn report_under_way(cluster: &Cluster, node: &Node, created: Option<Timestamp>) {
+    let Ok(Decision::Evict(record)) = decide(node, cluster.now()) else {
+        return;
+    };
+    // Creation times have whole seconds.
+    if created.is_none_or(|created| created.as_second() >= record.since.as_second()) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let phases = [Phase::Cordoned, progress::draining(&record)];
         progress::report(cluster, name, &phases).await;

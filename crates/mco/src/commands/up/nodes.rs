@@ -107,7 +107,7 @@ impl LocalNode {
         root: &std::path::Path,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let machine = Arc::new(Machine::directory(root)?);
+        let machine = Arc::new(Machine::create_directory(root)?);
         self.register(kubelet).await?;
         member::provision(kubelet, &machine, self.pool).await?;
         let options = agent::Options::default();
