@@ -29,6 +29,7 @@ mod queue;
 mod registries;
 mod render;
 mod renders;
+mod restore;
 mod rollout;
 mod run;
 mod runtime_config;

@@ -62,7 +62,7 @@ pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) ->
         os_image_url: known(&facts.os_images, "osImageURL", existing, |spec| {
             &spec.os_image_url
         }),
-        platform: status.platform.clone(),
+        platform: platform_name(&status, existing),
         proxy: facts
             .proxy
             .as_ref()
@@ -219,15 +219,26 @@ fn images(
     images
 }
 
+/// The release that the cluster was installed with. What runs now is in the ClusterVersion, where readers look first.
 fn release_image(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> String {
     let status = facts
         .cluster_version
         .as_ref()
         .and_then(|version| version.status.as_ref());
     let desired = status.map(|status| status.desired.image.clone());
-    desired
-        .or_else(|| existing.map(|spec| spec.release_image.clone()))
+    existing
+        .map(|spec| spec.release_image.clone())
+        .or(desired)
         .unwrap_or_default()
+}
+
+/// The platform in the spelling of the existing ControllerConfig: other implementations write it in lower case.
+fn platform_name(status: &InfrastructureStatus, existing: Option<&ControllerConfigSpec>) -> String {
+    let wanted = platform(status);
+    let written = existing.map(|spec| &spec.platform);
+    written
+        .filter(|written| written.eq_ignore_ascii_case(wanted))
+        .map_or_else(|| status.platform.clone(), String::clone)
 }
 
 /// The installer's certificate stays trusted beside those that came later.

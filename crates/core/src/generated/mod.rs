@@ -22,7 +22,7 @@ use mco_api::vocabulary::{annotations, labels};
 use mco_ignition::Item;
 use serde_json::{Value, json};
 
-pub use keeper::{Generator, is_intact, keeper, restored};
+pub use keeper::{Generator, Restoration, is_intact, keeper, restoration};
 pub use origins::{ConfigOrigin, Origins};
 
 /// The mode of every generated file: nothing in them is secret.
