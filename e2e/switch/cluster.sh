@@ -7,14 +7,16 @@ NODES="master-0:master worker-0:worker worker-1:worker worker-2:worker infra-0:i
 
 # Sets $case_name, $manifests, $templates, $pull_secret and, with recorded results, $expected.
 choose_case() {
-    local vectors=../shared/vectors case=c00002
+    local vectors=../shared/vectors case=c00003
     expected=
+    release_image=release.example.com/release@sha256:$(printf '%064d' 0)
     if [ -d "$vectors/bootstrap/$case" ]; then
         case_name="recorded case $case"
         manifests=$(realpath "$vectors/bootstrap/$case/manifests")
         templates=$(realpath "$vectors/templates")
         pull_secret=$(realpath "$vectors/pull-secret.yaml")
         expected=$(realpath "$vectors/bootstrap/$case/expected")
+        release_image=$(json "$manifests/machineconfigcontroller-controllerconfig.yaml" | jq -r .spec.releaseImage)
         return
     fi
     [ -z "${CI:-}" ] || fail "$vectors is missing: in CI the names must be those that the Go implementation recorded"
@@ -29,7 +31,7 @@ YAML
 }
 
 # json FILE   manifests as a stream of JSON objects
-json() { kubectl create --dry-run=client --validate=false -o json -f "$1" 2>/dev/null; }
+json() { kubectl patch --local --type merge --patch '{}' -o json -f "$1" | jq -c 'if .kind == "List" then .items[] else . end'; }
 
 # plain_definition GROUP KIND PLURAL   a kind that accepts everything
 plain_definition() {
@@ -43,7 +45,7 @@ plain_definition() {
 
 # The definitions as a release has them: words of its own, and half of them kept by the cluster version operator.
 their_definitions() {
-    "$MCO" crds -o json | jq -c '(if type == "array" then .[] else (.items // [.])[] end)
+    "$MCO" crds -o json | jq -c '.[]
         | walk(if type == "object" and (.description | type) == "string" then .description = "In other words: " + .description else . end)
         | if (.metadata.name | test("^[a-m]")) then
             .metadata.annotations["include.release.openshift.io/self-managed-high-availability"] = "true" else . end'
@@ -74,9 +76,13 @@ surroundings() {
     json "$pull_secret" | jq '.metadata = {name: "pull-secret", namespace: "openshift-config"}'
     jq -n '{apiVersion: "config.openshift.io/v1", kind: "Network", metadata: {name: "cluster"},
         spec: {networkType: "OVNKubernetes", serviceNetwork: ["172.30.0.0/16"]}, status: {networkType: "OVNKubernetes"}}'
-    jq -n --arg release "$RELEASE" '{apiVersion: "config.openshift.io/v1", kind: "ClusterVersion", metadata: {name: "version"},
+    jq -n --arg release "$RELEASE" --arg image "$release_image" '{apiVersion: "config.openshift.io/v1", kind: "ClusterVersion", metadata: {name: "version"},
         spec: {overrides: [{group: "", kind: "ConfigMap", name: "mine", namespace: "default", unmanaged: true}]},
-        status: {desired: {version: $release, image: "release.example.com/release@sha256:0"}}}'
+        status: {desired: {version: $release, image: $image}}}'
+    jq -n --arg namespace "$NAMESPACE" --arg release "$RELEASE" '{apiVersion: "v1", kind: "ConfigMap",
+        metadata: {name: "machine-config-operator-images", namespace: $namespace},
+        data: {"images.json": ({releaseVersion: $release, machineConfigOperator: "localhost/theirs", infraImage: "localhost/pod",
+            kubeRbacProxy: "localhost/proxy", oauthProxy: "localhost/oauth", keepalivedImage: "localhost/keepalived"} | tojson)}}'
     jq -n --arg namespace "$NAMESPACE" '{apiVersion: "apps/v1", kind: "Deployment",
         metadata: {name: "machine-config-operator", namespace: $namespace},
         spec: {selector: {matchLabels: {"k8s-app": "machine-config-operator"}},
@@ -96,7 +102,7 @@ written() {
             json "$file"
         done
     else
-        json "$manifests"/*pool* 2>/dev/null || true
+        json "$manifests/pools.yaml"
     fi
 }
 
@@ -110,13 +116,18 @@ their_controller_config() {
         | .spec = {baseOSContainerImage: "", baseOSExtensionsContainerImage: "", cloudProviderCAData: null, dns: null,
             etcdDiscoveryDomain: "", imageRegistryBundleData: [], imageRegistryBundleUserData: [], ipFamilies: "IPv4",
             network: null, networkType: "OVNKubernetes", platform: "none",
-            pullSecret: {name: "pull-secret", namespace: "openshift-config"}} + .spec'
+            pullSecret: {name: "pull-secret", namespace: "openshift-config"}} + .spec
+        | .spec.images = {machineConfigOperator: "localhost/theirs", apiServerWatcherKey: "localhost/theirs",
+            infraImageKey: "localhost/pod", keepalivedImage: "localhost/keepalived", corednsImage: "", haproxyImage: "",
+            baremetalRuntimeCfgImage: "", kubeRbacProxyImage: "localhost/proxy", dockerRegistryImage: ""}'
     json "$manifests/machineconfigcontroller-controllerconfig.yaml" | jq -c '.spec
         | (.infra | del(.metadata.creationTimestamp)),
           {apiVersion: "v1", kind: "ConfigMap", metadata: {name: "root-ca", namespace: "kube-system"},
             data: {"ca.crt": (.rootCAData | @base64d)}},
+          {apiVersion: "v1", kind: "ConfigMap", metadata: {name: "kube-apiserver-client-ca", namespace: "openshift-config-managed"},
+            data: {"ca-bundle.crt": (.kubeAPIServerServingCAData | @base64d)}},
           {apiVersion: "v1", kind: "ConfigMap", metadata: {name: "initial-kube-apiserver-server-ca", namespace: "openshift-config"},
-            data: {"ca-bundle.crt": (.kubeAPIServerServingCAData | @base64d)}}'
+            data: {"ca-bundle.crt": "-----BEGIN CERTIFICATE-----\nINITIAL\n-----END CERTIFICATE-----\n"}}'
 }
 
 # create FILE   creates a stream of objects; owners get the identities they have here
@@ -143,8 +154,9 @@ start_embedded() {
     eventually "the embedded control plane" answers
 }
 
+# start_ours [ARGUMENTS-OF-THE-OPERATOR...]
 start_ours() {
-    "$MCO" operator --lease-seconds "$LEASE_SECONDS" --deploy --image localhost/mco:e2e >>"$work/operator.log" 2>&1 &
+    "$MCO" operator --lease-seconds "$LEASE_SECONDS" "$@" >>"$work/operator.log" 2>&1 &
     operator=$!
     "$MCO" controller --lease-seconds "$LEASE_SECONDS" --templates "$templates" >>"$work/controller.log" 2>&1 &
     controller=$!
@@ -180,9 +192,8 @@ is_followed() {
 
 # is_content   the operator has done everything that needs no pods
 is_content() {
-    kubectl get daemonset machine-config-server --namespace "$NAMESPACE" &&
-        kubectl get clusteroperator machine-config -o json | jq -e '.status.conditions
-            | any(.type == "Degraded" and .status == "False")'
+    kubectl get clusteroperator machine-config -o json | jq -e '.status.conditions
+        | any(.type == "Degraded" and .status == "False" and .reason == "AsExpected")'
 }
 
 # nodes [CURRENT-WORKER-CONFIG]   every node has its pool's config
@@ -193,7 +204,7 @@ node_objects() {
         jq -n --arg name "${node%:*}" --arg pool "$pool" --arg config "$(target "$pool")" --arg prefix "$PREFIX" '{
             apiVersion: "v1", kind: "Node", metadata: {name: $name,
                 labels: ({"kubernetes.io/os": "linux", "kubernetes.io/hostname": $name, "node-role.kubernetes.io/\($pool)": ""}
-                    + (if $pool == "infra" then {"node-role.kubernetes.io/worker": ""} else {} end)),
+                    + {infra: {"node-role.kubernetes.io/worker": ""}, master: {"node-role.kubernetes.io/control-plane": ""}, worker: {}}[$pool]),
                 annotations: {"\($prefix)/currentConfig": $config, "\($prefix)/desiredConfig": $config, "\($prefix)/state": "Done",
                     "\($prefix)/reason": "", "\($prefix)/desiredDrain": "uncordon-\($config)", "\($prefix)/lastAppliedDrain": "uncordon-\($config)"}},
             status: {conditions: [{type: "Ready", status: "True"}], nodeInfo: {kubeletVersion: "v1.36.0"}}}'
@@ -252,8 +263,11 @@ end_last() {
 # Everything that the Go implementation would have written, in its own spelling.
 collect() {
     local strip='del(.metadata.managedFields, .metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp, .metadata.generation, .metadata.finalizers)'
-    kubectl get controllerconfigs -o json | jq -c --arg prefix "$PREFIX" ".items[] | $strip"'
-        | .metadata.annotations["\($prefix)/generated-by-version"] = "v0.0.0-theirs" | .spec.platform |= ascii_downcase' >"$work/configs.json"
+    kubectl get controllerconfigs -o json | jq -c --arg prefix "$PREFIX" --slurpfile theirs "$work/controller-config" ".items[] | $strip"'
+        | .metadata.annotations["\($prefix)/generated-by-version"] = "v0.0.0-theirs" | .spec.platform |= ascii_downcase
+        | .spec = .spec + (($theirs | map(select(.kind == "ControllerConfig")) | .[0].spec // {}) | del(.rootCAData))' >"$work/configs.json"
+    kubectl get kubeletconfigs,containerruntimeconfigs -o json | jq -c '.items[] | .metadata.finalizers as $names | '"$strip"'
+        | .metadata.finalizers = $names' >"$work/users.json"
     kubectl get machineconfigpools -o json | jq -c ".items[] | $strip | .status.conditions |= reverse" >"$work/pools.json"
     kubectl get machineconfigurations.operator.openshift.io -o json | jq -c ".items[] | $strip"'
         | .status.nodeDisruptionPolicyStatus.clusterPolicies.files |= reverse' >"$work/settings.json"
@@ -273,7 +287,7 @@ collect() {
         | .metadata.annotations["\($prefix)/generated-by-controller-version"] = $version
         | if (.spec.extensions // []) == [] then del(.spec.extensions) else . end
         | if (.spec.kernelArguments // []) == [] then .spec.kernelArguments = null else . end
-        | if (.metadata.name | endswith("-generated-registries")) then
+        | if .metadata.ownerReferences and (.metadata.name | endswith("-generated-registries")) then
             .metadata.ownerReferences |= map(del(.controller, .blockOwnerDeletion)) else . end' >"$work/machine-configs.json"
     use_recorded
 }
@@ -310,11 +324,11 @@ start_cluster() {
     create "$work/definitions"
     eventually "the kinds" kubectl get clusterversions,machineconfigpools,images.config.openshift.io
     create "$work/surroundings"
-    jq -c 'select(.kind != "MachineConfigPool" and .kind != "ConfigMap")' "$work/written" >"$work/users.json"
-    create "$work/users.json"
+    jq -c 'select(.kind | IN("MachineConfigPool", "KubeletConfig", "ContainerRuntimeConfig") | not)' "$work/written" >"$work/others.json"
+    create "$work/others.json"
     [ ! -s "$work/controller-config" ] || jq -c 'select(.kind != "ControllerConfig")' "$work/controller-config" >"$work/facts.json"
     [ ! -s "$work/controller-config" ] || create "$work/facts.json"
-    for objects in configs pools settings operators; do
+    for objects in users configs pools settings operators; do
         create "$work/$objects.json"
         with_status "$work/$objects.json"
     done

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};

@@ -29,10 +29,6 @@ impl Cluster {
         Self { client }
     }
 
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
     pub async fn pools(&self) -> anyhow::Result<Vec<MachineConfigPool>> {
         let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
         let mut pools = explained(pools.list(&ListParams::default()).await, "list the pools")?.items;

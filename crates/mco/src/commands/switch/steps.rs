@@ -17,6 +17,8 @@ use crate::output::{self, Outcome};
 
 /// A person follows the wait, and a node takes minutes.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Objects go as soon as the garbage collector has seen them.
+const LOOK_FOR_GONE: Duration = Duration::from_millis(200);
 /// Pods get half a minute to end, and a Lease lasts about two.
 const GONE_WITHIN: Duration = Duration::from_mins(5);
 
@@ -224,7 +226,7 @@ async fn wait_until(
         if tokio::time::Instant::now() >= deadline {
             bail!("{otherwise}");
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(LOOK_FOR_GONE).await;
     }
     Ok(())
 }
