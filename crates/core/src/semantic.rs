@@ -129,9 +129,15 @@ pub fn definition_accepts(found: &Value, wanted: &Value) -> bool {
     let spec = |definition: &Value| definition["spec"].clone();
     let (mut found, mut wanted) = (spec(found), spec(wanted));
     for spec in [&mut found, &mut wanted] {
-        for version in spec["versions"].as_array_mut().into_iter().flatten() {
+        let versions = spec.get_mut("versions").and_then(Value::as_array_mut);
+        for version in versions.into_iter().flatten() {
             if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
                 normalise_schema(schema);
+            }
+            let columns = version.get_mut("additionalPrinterColumns");
+            let columns = columns.and_then(Value::as_array_mut);
+            for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {
+                column.remove("description");
             }
         }
     }
@@ -340,8 +346,9 @@ mod tests {
     }
 
     fn definition(schema: &Value) -> Value {
-        json!({"spec": {"group": "g", "scope": "Cluster",
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
+        let column = json!({"name": "Age", "jsonPath": ".x", "description": schema["description"]});
+        json!({"spec": {"group": "g", "scope": "Cluster", "versions": [{"name": "v1", "served": true, "storage": true,
+            "additionalPrinterColumns": [column], "schema": {"openAPIV3Schema": schema}}]}})
     }
 
     #[test]
