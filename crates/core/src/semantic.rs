@@ -44,7 +44,17 @@ pub fn contains(found: &Value, wanted: &Value, blank: Blank) -> bool {
                     .zip(wanted)
                     .all(|(found, wanted)| contains(found, wanted, blank))
         }
-        (found, wanted) => found == wanted || (blank.is(found) && blank.is(wanted)),
+        (found, wanted) => are_equal(found, wanted) || (blank.is(found) && blank.is(wanted)),
+    }
+}
+
+/// Whether two values are equal; a number may be written as `1` or as `1.0`.
+fn are_equal(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Number(found), Value::Number(wanted)) if found.is_f64() != wanted.is_f64() => {
+            found.as_f64() == wanted.as_f64()
+        }
+        _ => found == wanted,
     }
 }
 
@@ -68,7 +78,7 @@ pub fn keep_spelling(found: &Value, wanted: &Value, blank: Blank) -> Value {
             .zip(wanted)
             .map(|(found, wanted)| keep_spelling(found, wanted, blank))
             .collect(),
-        (found, wanted) if blank.is(found) && blank.is(wanted) => found.clone(),
+        (found, wanted) if are_equal(found, wanted) || (blank.is(found) && blank.is(wanted)) => found.clone(),
         (_, wanted) => wanted.clone(),
     }
 }
@@ -186,7 +196,7 @@ fn accepts(found: &Value, wanted: &Value) -> bool {
                     .zip(wanted)
                     .all(|(found, wanted)| accepts(found, wanted))
         }
-        (found, wanted) => found == wanted,
+        (found, wanted) => are_equal(found, wanted),
     }
 }
 
@@ -302,6 +312,13 @@ mod tests {
                 json!([1]),
             ),
             (
+                "a number in another form",
+                (json!({"a": 1}), json!({"a": 1.0})),
+                Blank::Null,
+                true,
+                json!({"a": 1}),
+            ),
+            (
                 "false is not nothing",
                 (json!({}), json!({"a": false})),
                 Blank::Empty,
@@ -355,11 +372,11 @@ mod tests {
     fn a_definition_that_differed_only_in_descriptions_was_rewritten() {
         let ours = definition(
             &json!({"type": "object", "description": "ours", "required": ["a", "b"], "properties": {
-            "a": {"type": "string", "enum": ["x", "y"], "description": "ours"},
+            "a": {"type": "string", "enum": ["x", "y"], "minLength": 1.0, "description": "ours"},
             "description": {"type": "string"}}}),
         );
         let base = json!({"type": "object", "required": ["b", "a"], "properties": {
-            "a": {"type": "string", "enum": ["y", "x"], "description": "theirs"},
+            "a": {"type": "string", "enum": ["y", "x"], "minLength": 1, "description": "theirs"},
             "description": {"type": "string", "description": "theirs"}}});
         let with = |pointer: &str, value: Value| {
             let mut schema = base.clone();
@@ -390,6 +407,31 @@ mod tests {
             ("nothing is required", with("/required", json!([])), false),
         ] {
             assert_eq!(definition_accepts(&theirs, &ours), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_of_our_definitions_is_accepted_in_other_words() {
+        fn reworded(value: &mut Value) {
+            if let Some(Value::String(text)) = value.get_mut("description") {
+                text.insert_str(0, "In other words: ");
+            }
+            match value {
+                Value::Object(members) => members.values_mut().for_each(reworded),
+                Value::Array(items) => items.iter_mut().for_each(reworded),
+                _ => {}
+            }
+        }
+        for definition in mco_api::crd::own_crds() {
+            let ours = serde_json::to_value(&definition).unwrap();
+            let mut theirs = ours.clone();
+            reworded(&mut theirs);
+            assert_ne!(ours, theirs);
+            assert!(
+                definition_accepts(&theirs, &ours),
+                "{:?}",
+                definition.metadata.name
+            );
         }
     }
 }

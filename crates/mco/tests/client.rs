@@ -238,7 +238,11 @@ fn a_cluster_can_change_hands(up: &Up, scratch: &Path) {
         assert!(text(&other).contains(expected), "{expected}: {}", text(&other));
     }
 
-    let paused = || ["master", "worker"].map(|pool| up.status(pool)["state"] == "paused");
+    let paused = || {
+        let (runtime, client) = up.client();
+        let pools: kube::Api<mco_api::MachineConfigPool> = kube::Api::all(client);
+        ["master", "worker"].map(|pool| runtime.block_on(pools.get(pool)).unwrap().spec.paused)
+    };
     assert!(up.mco(&["rollout", "pause", "master"]).status.success());
     let file = scratch.join("original.yaml");
     let prepare = ["switch", "prepare", "--save", file.to_str().unwrap()];

@@ -24,6 +24,8 @@ use crate::options::Options;
 /// Which address of the service network is the DNS service's.
 const DNS_HOST: u128 = 10;
 const DNS_HOST_V4: u32 = 10;
+/// Our own image among those that templates use.
+const OPERATOR_IMAGE: &str = "machineConfigOperator";
 
 /// The ControllerConfig that the facts ask for. `authorities` are what machines trust the config server by.
 pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) -> ControllerConfig {
@@ -216,12 +218,11 @@ fn images(
     if !facts.images.is_empty() {
         return facts.images.clone();
     }
-    const OPERATOR: &str = "machineConfigOperator";
     let mut images = existing.map(|spec| spec.images.clone()).unwrap_or_default();
     // An existing list that does without our image is another implementation's.
-    let is_named = images.is_empty() || images.contains_key(OPERATOR);
+    let is_named = images.is_empty() || images.contains_key(OPERATOR_IMAGE);
     if is_named && !options.image.is_empty() {
-        images.insert(OPERATOR.to_owned(), options.image.clone());
+        images.insert(OPERATOR_IMAGE.to_owned(), options.image.clone());
     }
     images
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use mco_api::machine_configuration::LogLevel;
+use mco_api::vocabulary::names::component;
 use mco_core::{manifest, semantic, switch};
 use mco_operator::manifests::{self, Settings};
 use serde_json::Value;
@@ -105,11 +106,7 @@ async fn ours(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
     };
     let mut ours = Vec::new();
     for object in manifests::removal(&settings) {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        if !matches!(
-            kind,
-            "Deployment" | "DaemonSet" | "Service" | "ValidatingWebhookConfiguration"
-        ) {
+        if !is_removed(&object) {
             continue;
         }
         if let Some(found) = cluster.find(&object).await?
@@ -119,6 +116,25 @@ async fn ours(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
         }
     }
     Ok(ours)
+}
+
+/// Whether an object that an installation consists of goes when the cluster is handed back. Roles and network policies stay,
+/// because the original has objects of the same names, and its operator puts its own contents back.
+fn is_removed(object: &Value) -> bool {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    match text("/kind") {
+        "Deployment" | "DaemonSet" | "Service" | "ValidatingWebhookConfiguration" => true,
+        // The original knows the others, which guard network policies.
+        "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
+            text("/metadata/name").starts_with(component::DAEMON)
+        }
+        _ => false,
+    }
 }
 
 /// Whether an object under one of our names is ours: another implementation uses the same names, for other commands and
