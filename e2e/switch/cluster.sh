@@ -133,6 +133,7 @@ their_controller_config() {
 # create FILE   creates a stream of objects; owners get the identities they have here
 create() {
     local owners
+    [ -s "$1" ] || return 0
     owners=$(kubectl get controllerconfigs,machineconfigpools,kubeletconfigs,containerruntimeconfigs,nodes,images.config.openshift.io \
         -o json 2>/dev/null | jq '[.items[] | {key: "\(.kind)/\(.metadata.name)", value: .metadata.uid}] | from_entries') || owners={}
     jq -c --argjson owners "$owners" '
@@ -235,7 +236,7 @@ make_objects() {
     eventually "the kinds" kubectl get clusterversions,machineconfigpools,images.config.openshift.io
     create "$work/surroundings"
     create "$work/written"
-    [ ! -s "$work/controller-config" ] || create "$work/controller-config"
+    create "$work/controller-config"
     start_ours
     eventually "rendered configs" targets
     eventually "the ControllerConfig" is_followed
@@ -264,7 +265,7 @@ end_last() {
 collect() {
     local strip='del(.metadata.managedFields, .metadata.uid, .metadata.resourceVersion, .metadata.creationTimestamp, .metadata.generation, .metadata.finalizers)'
     kubectl get controllerconfigs -o json | jq -c --arg prefix "$PREFIX" --slurpfile theirs "$work/controller-config" ".items[] | $strip"'
-        | .metadata.annotations["\($prefix)/generated-by-version"] = "v0.0.0-theirs" | .spec.platform |= ascii_downcase
+        | .metadata.annotations["\($prefix)/generated-by-version"] = "v0.0.0-theirs" | (.spec.platform | strings) |= ascii_downcase
         | .spec = .spec + (($theirs | map(select(.kind == "ControllerConfig")) | .[0].spec // {}) | del(.rootCAData))' >"$work/configs.json"
     kubectl get kubeletconfigs,containerruntimeconfigs -o json | jq -c '.items[] | .metadata.finalizers as $names | '"$strip"'
         | .metadata.finalizers = $names' >"$work/users.json"
@@ -326,8 +327,8 @@ start_cluster() {
     create "$work/surroundings"
     jq -c 'select(.kind | IN("MachineConfigPool", "KubeletConfig", "ContainerRuntimeConfig") | not)' "$work/written" >"$work/others.json"
     create "$work/others.json"
-    [ ! -s "$work/controller-config" ] || jq -c 'select(.kind != "ControllerConfig")' "$work/controller-config" >"$work/facts.json"
-    [ ! -s "$work/controller-config" ] || create "$work/facts.json"
+    jq -c 'select(.kind != "ControllerConfig")' "$work/controller-config" >"$work/facts.json"
+    create "$work/facts.json"
     for objects in users configs pools settings operators; do
         create "$work/$objects.json"
         with_status "$work/$objects.json"
