@@ -11,6 +11,7 @@ dump() {
         | "\(.kind)/\(.metadata.name)" as $id
         | del(.metadata.managedFields, .metadata.resourceVersion, .metadata.generation, .metadata.creationTimestamp)
         | if .kind == "Deployment" then del(.metadata.uid, .status) else . end
+        | if .kind == "MachineConfigPool" then .spec.paused //= false else . end
         | paths((type | . != "object" and . != "array") or . == [] or . == {}) as $path
         | "\($id) \($path | map(tostring) | join(".")) = \(getpath($path) | tojson)"' "$1/objects.json" | LC_ALL=C sort >"$1/fields"
     cut -d' ' -f1 "$1/fields" | uniq >"$1/ids"
