@@ -9,37 +9,17 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration};
-use mco_core::comparison::Entry;
 use mco_core::forecast::{Edit, Refusal};
 use mco_core::manifest::{Manifest, Origin};
+use mco_core::parsed_config::ParsedConfig;
+use mco_core::pipeline::{SOURCE_KINDS, SourceKind};
 use mco_core::problem::{InvalidObject, Problem};
+use mco_core::rendered_configs;
 use mco_core::rules::Rules;
 use serde_json::Value;
 
 /// Who asks, when the server is asked whether it would accept an object.
 const FIELD_MANAGER: &str = "mco-plan";
-
-/// Kinds that configs are made from. Clusters that are not OpenShift lack some of them.
-const KINDS: &[(&str, &str, &str)] = &[
-    ("machineconfiguration.openshift.io", "v1", "ControllerConfig"),
-    ("machineconfiguration.openshift.io", "v1", "KubeletConfig"),
-    (
-        "machineconfiguration.openshift.io",
-        "v1",
-        "ContainerRuntimeConfig",
-    ),
-    ("machineconfiguration.openshift.io", "v1", "MachineOSConfig"),
-    ("machineconfiguration.openshift.io", "v1", "OSImageStream"),
-    ("config.openshift.io", "v1", "Image"),
-    ("config.openshift.io", "v1", "ImageDigestMirrorSet"),
-    ("config.openshift.io", "v1", "ImageTagMirrorSet"),
-    ("config.openshift.io", "v1", "ClusterImagePolicy"),
-    ("config.openshift.io", "v1", "ImagePolicy"),
-    ("config.openshift.io", "v1", "FeatureGate"),
-    ("config.openshift.io", "v1", "Node"),
-    ("config.openshift.io", "v1", "APIServer"),
-    ("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy"),
-];
 
 /// Why something could not be read or changed, as a sentence for the person who asked.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +86,7 @@ pub struct Found {
     /// generated from.
     pub objects: Vec<Manifest>,
     /// The config that each pool's machines go to now.
-    pub current: BTreeMap<String, Entry>,
+    pub current: BTreeMap<String, ParsedConfig>,
     pub nodes: Vec<Node>,
     pub pods: Vec<Pod>,
     pub budgets: Vec<PodDisruptionBudget>,
@@ -130,7 +110,7 @@ pub async fn read(client: &Client) -> Result<Found, ReadError> {
 #[derive(Debug)]
 pub struct Sources {
     pub objects: Vec<Manifest>,
-    pub current: BTreeMap<String, Entry>,
+    pub current: BTreeMap<String, ParsedConfig>,
 }
 
 /// Reads what configs are made from and nothing else, which takes fewer rights.
@@ -145,7 +125,7 @@ pub async fn sources(client: &Client) -> Result<Sources, ReadError> {
     for pool in &pools {
         objects.push(manifest("MachineConfigPool", pool)?);
     }
-    for (group, version, kind) in KINDS {
+    for SourceKind { group, version, kind } in SOURCE_KINDS {
         objects.extend(others(client, group, version, kind).await?);
     }
     Ok(Sources { objects, current })
@@ -155,7 +135,7 @@ pub async fn sources(client: &Client) -> Result<Sources, ReadError> {
 fn current(
     pools: &[MachineConfigPool],
     configs: &[MachineConfig],
-) -> Result<BTreeMap<String, Entry>, ReadError> {
+) -> Result<BTreeMap<String, ParsedConfig>, ReadError> {
     let by_name: BTreeMap<&str, &MachineConfig> = configs
         .iter()
         .filter_map(|config| Some((config.metadata.name.as_deref()?, config)))
@@ -163,7 +143,10 @@ fn current(
     let mut current = BTreeMap::new();
     for pool in pools {
         if let (Some(name), Some(config)) = (&pool.metadata.name, by_name.get(pool.target_name())) {
-            current.insert(name.clone(), Entry::new((*config).clone()).map_err(Box::new)?);
+            current.insert(
+                name.clone(),
+                ParsedConfig::applicable((*config).clone()).map_err(Box::new)?,
+            );
         }
     }
     Ok(current)
@@ -171,8 +154,7 @@ fn current(
 
 /// Whether a MachineConfig is one that a pool was rendered to.
 pub fn is_rendered(config: &MachineConfig) -> bool {
-    let owners = config.metadata.owner_references.as_deref().unwrap_or_default();
-    owners.iter().any(|owner| owner.kind == "MachineConfigPool")
+    rendered_configs::pool_of(&config.metadata).is_some()
 }
 
 /// The cluster's rules about changes.

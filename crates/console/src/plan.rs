@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use kube::Client;
-use mco_core::bootstrap::{BootstrapError, Settings};
-use mco_core::comparison::Entry;
-use mco_core::forecast::{self, Edit, PoolForecast, Refusal, Situation};
+use mco_core::bootstrap::{self, BootstrapError, Settings};
+use mco_core::forecast::{self, Edit, ObjectForecast, PoolForecast, Refusal, Situation};
 use mco_core::manifest::{Manifest, ManifestError};
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::render::Identity;
 use serde::Serialize;
 
@@ -17,10 +17,13 @@ use crate::cluster::{self, ReadError};
 pub struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refusal>,
+    /// What becomes of the objects that configs are generated from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectForecast>,
     pub pools: Vec<PoolForecast>,
     /// The configs in force, by pool.
     #[serde(skip)]
-    pub current: BTreeMap<String, Entry>,
+    pub current: BTreeMap<String, ParsedConfig>,
 }
 
 impl Report {
@@ -63,7 +66,7 @@ pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) 
     let (after, _) = forecast::edited(&found.objects, &accepted);
     // A MachineConfiguration among the edits says what the other edits cost.
     let rules = forecast::rules(&after, found.rules)?;
-    let after = forecast::in_cluster(&found.objects, after, settings).map_err(PlanError::Unusable)?;
+    let after = bootstrap::changed(found.objects, after, settings).map_err(PlanError::Unusable)?;
     let situation = Situation {
         current: found.current,
         nodes: &found.nodes,
@@ -77,6 +80,7 @@ pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) 
     };
     Ok(Report {
         refused,
+        objects: forecast::objects(&after),
         pools: forecast::forecast(&after, identity, &situation),
         current: situation.current,
     })

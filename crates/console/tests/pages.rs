@@ -15,10 +15,11 @@ use mco_console::views::pool::{Choice, pool};
 use mco_console::views::search::{Explained, Question, search};
 use mco_console::views::{Message, Show, Text, html};
 use mco_core::bootstrap;
-use mco_core::comparison::{Entry, compare};
+use mco_core::comparison::compare;
 use mco_core::explain::explain;
 use mco_core::forecast::{self, Edit, Situation};
 use mco_core::manifest::{Manifest, Origin};
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::render::Identity;
 use mco_core::rules::Rules;
 use serde_json::{Value, json};
@@ -53,8 +54,8 @@ fn hostile_names_and_texts_are_harmless_on_every_page() {
     let snapshot = hostile_snapshot();
     let name = snapshot.pools[0].name.clone();
     let node_name = snapshot.pools[0].nodes[0].name.clone();
-    let old = Entry::new(machine_config(HOSTILE, "/etc/hostile", "before\n")).unwrap();
-    let new = Entry::new(machine_config(HOSTILE, "/etc/hostile", HOSTILE)).unwrap();
+    let old = ParsedConfig::applicable(machine_config(HOSTILE, "/etc/hostile", "before\n")).unwrap();
+    let new = ParsedConfig::applicable(machine_config(HOSTILE, "/etc/hostile", HOSTILE)).unwrap();
     let comparison = compare(&old, &new, &Rules::default());
     let message = Message {
         frame: frame(),
@@ -134,7 +135,7 @@ fn a_pool_of_a_thousand_nodes_fits_on_small_pages_that_show_every_node_once() {
 #[test]
 fn a_large_file_is_a_number_and_a_hash_and_not_a_page() {
     let big = "x\n".repeat(512 << 10);
-    let new = Entry::new(machine_config("50-big", "/etc/big", &big)).unwrap();
+    let new = ParsedConfig::applicable(machine_config("50-big", "/etc/big", &big)).unwrap();
     let subject = Subject {
         entry: &new,
         kind: Kind::Written(&[]),
@@ -151,7 +152,7 @@ fn contents_are_shown_to_who_asks_unless_they_are_secret() {
     let secret = |mode: i64, text: &str| {
         let mut object = machine_config("50-x", "/etc/x", text);
         object.spec.config.as_mut().unwrap()["storage"]["files"][0]["mode"] = mode.into();
-        Entry::new(object).unwrap()
+        ParsedConfig::applicable(object).unwrap()
     };
     let cases = [
         (
@@ -226,7 +227,12 @@ fn objects() -> Vec<Manifest> {
 #[test]
 fn who_sets_a_path_is_found_with_whom_it_overrides() {
     let cluster = bootstrap::adopt(objects()).unwrap();
-    let rendered = cluster.render(Identity::default()).remove(0).result.unwrap();
+    let rendered = cluster
+        .render(Identity::default())
+        .remove(0)
+        .result
+        .unwrap()
+        .rendered;
     let explained = [Explained {
         pool: "worker".to_owned(),
         rendered: rendered.name().to_owned(),
@@ -246,7 +252,7 @@ fn who_sets_a_path_is_found_with_whom_it_overrides() {
         "{page}"
     );
 
-    let entry = Entry::new(machine_config("10-first", "/etc/chrony.conf", "first\n")).unwrap();
+    let entry = ParsedConfig::applicable(machine_config("10-first", "/etc/chrony.conf", "first\n")).unwrap();
     let in_pools = [InPool {
         pool: "worker".to_owned(),
         place: (1, 2),
@@ -272,12 +278,13 @@ fn a_plan_shows_names_changes_cost_and_waves() {
         .remove(0);
     let nodes = [fixtures::node("worker-1", "", "", "Done")];
     let situation = Situation {
-        current: [("worker".to_owned(), Entry::from(current.result.unwrap()))].into(),
+        current: [("worker".to_owned(), current.result.unwrap().rendered.config)].into(),
         nodes: &nodes,
         ..Situation::default()
     };
     let report = Report {
         refused,
+        objects: Vec::new(),
         pools: forecast::forecast(&bootstrap::adopt(after).unwrap(), Identity::default(), &situation),
         current: situation.current.clone(),
     };

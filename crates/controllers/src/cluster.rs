@@ -25,7 +25,7 @@ use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
-use mco_core::{pools, retention};
+use mco_core::{pools, rendered_configs};
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
@@ -117,8 +117,10 @@ pub(crate) struct Queues {
 /// People and tools write several objects one after the other; this long after the last one a pool is rendered.
 const RENDER_SETTLE: Duration = Duration::from_millis(150);
 /// However much is written, a pool is rendered this often and not more often.
-const RENDER_SPACING: Duration = Duration::from_secs(2);
-pub(crate) const RENDER: Patience = Patience::settling(RENDER_SETTLE, RENDER_SPACING).spaced(RENDER_SPACING);
+pub(crate) const RENDER_SPACING: Duration = Duration::from_secs(2);
+pub(crate) const fn render_patience(interval: Duration) -> Patience {
+    Patience::settling(RENDER_SETTLE, interval).spaced(interval)
+}
 /// Generators are quick, and renders wait for them anyway.
 const GENERATE_SETTLE: Duration = Duration::from_millis(20);
 const GENERATE_LONGEST: Duration = Duration::from_millis(200);
@@ -131,7 +133,7 @@ const COLLECT_SETTLE: Duration = Duration::from_secs(1);
 const COLLECT_SPACING: Duration = Duration::from_secs(10);
 
 impl Queues {
-    fn new() -> Self {
+    fn new(options: &Options) -> Self {
         let queue = |patience| Arc::new(Queue::new(patience));
         let at_once = || queue(Patience::at_once());
         let generate = || queue(Patience::settling(GENERATE_SETTLE, GENERATE_LONGEST));
@@ -147,7 +149,7 @@ impl Queues {
             os_streams: generate(),
             credential_providers: generate(),
             pinned_images: generate(),
-            render: queue(RENDER),
+            render: queue(render_patience(options.render_interval)),
             rollout: queue(rollout),
             drain: at_once(),
             node_objects: at_once(),
@@ -188,9 +190,9 @@ impl Cluster {
             }
             Self {
                 client,
+                queues: Queues::new(&options),
                 options,
                 events,
-                queues: Queues::new(),
                 members: Members::default(),
                 owned: Owned::default(),
                 contents: Contents::default(),
@@ -260,7 +262,8 @@ impl Cluster {
         let metadata = self.config_metadata.get(name)?;
         let content = self.contents.get(name)?;
         let current = content.is_of(metadata.metadata.resource_version.as_ref());
-        content.config.ok().filter(|_| current)
+        let config = content.config.ok().filter(|_| current)?;
+        Some(Arc::clone(&config.object))
     }
 
     /// Whether every source was fetched as it is now. Before that, what cannot be made again would be taken for gone.
@@ -268,7 +271,7 @@ impl Cluster {
         let configs = self.config_metadata.all();
         let mut sources = configs
             .iter()
-            .filter(|config| retention::pool_of(&config.metadata).is_none());
+            .filter(|config| rendered_configs::pool_of(&config.metadata).is_none());
         sources.all(|config| {
             let name = config.metadata.name.as_deref().unwrap_or_default();
             let content = self.contents.get(name);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use kube::api::{DeleteParams, Patch};
 use mco_api::MachineConfig;
 use mco_api::vocabulary::finalizers::RENDERED_CONFIG_IN_USE;
+use mco_core::rendered_configs;
 use mco_core::retention::{self, Step};
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -24,7 +25,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let steps: Vec<(String, Step)> = {
         let (nodes, pools, builds) = (cluster.nodes.all(), cluster.pools.all(), cluster.os_builds.all());
         let configs = cluster.config_metadata.all();
-        let used = retention::in_use(
+        let used = rendered_configs::in_use(
             nodes.iter().map(Arc::as_ref),
             pools.iter().map(Arc::as_ref),
             builds.iter().map(Arc::as_ref),

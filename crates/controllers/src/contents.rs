@@ -8,7 +8,8 @@ use kube::Api;
 use kube::api::PartialObjectMeta;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
-use mco_core::retention;
+use mco_core::parsed_config::SourceConfig;
+use mco_core::rendered_configs;
 use parking_lot::RwLock;
 
 use crate::cluster::Cluster;
@@ -23,12 +24,12 @@ pub(crate) struct Contents {
 /// The resource version of the metadata for which something was fetched, and of the object itself, which may be later.
 pub(crate) type Versions = [Option<String>; 2];
 
-/// One MachineConfig as it was fetched.
+/// One MachineConfig as it was fetched, parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     versions: Versions,
     /// Or why it cannot be read.
-    pub config: Result<Arc<MachineConfig>, String>,
+    pub config: Result<Arc<SourceConfig>, String>,
 }
 
 impl Content {
@@ -51,7 +52,8 @@ impl Contents {
 /// Fetches one MachineConfig that changed, and wakes whoever depends on it.
 pub(crate) async fn fetch(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
     let metadata = cluster.config_metadata.get(&name);
-    let Some(metadata) = metadata.filter(|metadata| retention::pool_of(&metadata.metadata).is_none()) else {
+    let Some(metadata) = metadata.filter(|metadata| rendered_configs::pool_of(&metadata.metadata).is_none())
+    else {
         if let Some(old) = cluster.contents.known.write().remove(&name) {
             wake(&cluster, &name, Some(&old), None);
         }
@@ -61,7 +63,7 @@ pub(crate) async fn fetch(cluster: Arc<Cluster>, name: String) -> Result<Again, 
     let config = match configs.get_opt(&name).await {
         Ok(Some(mut config)) => {
             config.metadata.managed_fields = None;
-            Ok(Arc::new(config))
+            parse(config).await
         }
         // Its metadata will say so.
         Ok(None) => return Ok(Again::OnChange),
@@ -73,7 +75,7 @@ pub(crate) async fn fetch(cluster: Arc<Cluster>, name: String) -> Result<Again, 
     let own = config
         .as_ref()
         .ok()
-        .and_then(|config| config.metadata.resource_version.clone());
+        .and_then(|config| config.object.metadata.resource_version.clone());
     let content = Content {
         versions: [metadata.metadata.resource_version.clone(), own],
         config,
@@ -85,6 +87,14 @@ pub(crate) async fn fetch(cluster: Arc<Cluster>, name: String) -> Result<Again, 
         .insert(name.clone(), content.clone());
     wake(&cluster, &name, old.as_ref(), Some(&content));
     Ok(Again::OnChange)
+}
+
+/// A large config takes a while to parse.
+async fn parse(config: MachineConfig) -> Result<Arc<SourceConfig>, String> {
+    let name = config.metadata.name.clone().unwrap_or_default();
+    tokio::task::spawn_blocking(|| Arc::new(SourceConfig::new(config)))
+        .await
+        .map_err(|ended| format!("MachineConfig {name:?} cannot be parsed: {ended}"))
 }
 
 /// Takes in the answer to a write of ours, so that nobody takes what it replaced for the present state.
@@ -100,7 +110,7 @@ pub(crate) fn learn(cluster: &Cluster, mut written: MachineConfig) {
     let version = written.metadata.resource_version.clone();
     let content = Content {
         versions: [version.clone(), version],
-        config: Ok(Arc::new(written)),
+        config: Ok(Arc::new(SourceConfig::new(written))),
     };
     cluster.contents.known.write().insert(name.clone(), content);
     cluster.config_metadata.learn(metadata);
@@ -120,11 +130,11 @@ fn wake(cluster: &Cluster, name: &str, old: Option<&Content>, new: Option<&Conte
         old.spec == new.spec && old.metadata.labels == new.metadata.labels && maker(old) == maker(new)
     };
     match (&old_config, &new_config) {
-        (Some(old), Some(new)) if same(old, new) => {}
+        (Some(old), Some(new)) if same(&old.object, &new.object) => {}
         (None, _) | (_, None) => cluster.wake_all_renders(),
         (Some(old), Some(new)) => {
-            cluster.wake_renders_selecting(old.metadata.labels.as_ref());
-            cluster.wake_renders_selecting(new.metadata.labels.as_ref());
+            cluster.wake_renders_selecting(old.object.metadata.labels.as_ref());
+            cluster.wake_renders_selecting(new.object.metadata.labels.as_ref());
         }
     }
 }

@@ -8,7 +8,7 @@ use mco_api::MachineConfiguration;
 use mco_api::machine_configuration::{
     MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicies, NodeDisruptionPolicyStatus,
 };
-use mco_core::disruption::Policy;
+use mco_core::rules::Rules;
 use serde_json::json;
 use tracing::info;
 
@@ -25,11 +25,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let Some(settings) = cluster.machine_configurations.get(name) else {
         return Ok(Again::OnChange);
     };
-    let policy = Policy::default();
-    let policy = match &settings.spec.node_disruption_policy {
-        Some(own) => policy.with_cluster_policies(own),
-        None => policy,
-    };
+    let policy = Rules::written(&settings).policy;
     let before = settings.status.clone().unwrap_or_default();
     let mut after = before.clone();
     after.observed_generation = settings.metadata.generation.unwrap_or_default();

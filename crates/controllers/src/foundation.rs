@@ -7,14 +7,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use mco_api::ControllerConfig;
-use mco_api::controller_config::{ControllerConfigSpec, ControllerConfigStatus};
-use mco_api::vocabulary::{annotations, names};
-use mco_core::feature_gates::FeatureGates;
-use mco_core::generated::{self, Generator};
+use mco_api::controller_config::ControllerConfigStatus;
+use mco_api::vocabulary::names;
+use mco_core::generated::Generator;
+use mco_core::pipeline::{BaseSettings, ClusterObjects, GeneratedConfig};
 use mco_core::skew;
+use mco_core::templates;
 use mco_core::templates::status::{self, Outcome};
-use mco_core::templates::{self, TemplateConfig, TemplateInputs};
-use mco_core::tls_profile;
 use serde_json::json;
 use tracing::{error, info};
 
@@ -24,38 +23,11 @@ use crate::error::{Class, Error, is_not_found};
 use crate::owned;
 use crate::queue::Again;
 
-const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 const PULL_SECRET_TYPE: &str = "kubernetes.io/dockerconfigjson";
 const PULL_SECRET_KEY: &str = ".dockerconfigjson";
 
-/// What the other generators build on.
-#[derive(Debug)]
-pub(crate) struct Foundation {
-    pub controller_config: Arc<ControllerConfig>,
-    pub templates: Vec<TemplateConfig>,
-    pub feature_gates: FeatureGates,
-}
-
-impl Foundation {
-    /// Whether what is built on this one can stay when the other takes its place.
-    fn is_like(&self, other: &Self) -> bool {
-        let generation = |foundation: &Self| foundation.controller_config.metadata.generation;
-        generation(self) == generation(other)
-            && inputs(&self.controller_config) == inputs(&other.controller_config)
-            && self.feature_gates == other.feature_gates
-            && self.templates == other.templates
-    }
-}
-
-/// What counts of a ControllerConfig: its spec, whose it is, and for which release.
-pub(crate) fn inputs(config: &ControllerConfig) -> (&ControllerConfigSpec, [Option<&String>; 2]) {
-    let all = config.metadata.annotations.as_ref();
-    let versions = [
-        annotations::GENERATED_BY_VERSION,
-        annotations::RELEASE_IMAGE_VERSION,
-    ];
-    (&config.spec, versions.map(|key| all.and_then(|all| all.get(key))))
-}
+/// The base that the other generators build on.
+pub(crate) type Foundation = mco_core::pipeline::Base;
 
 /// Makes the base configuration again.
 pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
@@ -132,7 +104,12 @@ async fn lay(cluster: &Cluster, made: Foundation) -> Result<(), Error> {
     let known = cluster.foundation().filter(|known| known.is_like(&made));
     let is_new = known.is_none();
     let foundation = known.unwrap_or_else(|| Arc::new(made));
-    let share = owned::share(foundation.templates.iter().map(|config| config.generated.clone()));
+    let generated: Vec<GeneratedConfig> = foundation
+        .templates
+        .iter()
+        .map(|config| config.generated.clone().into())
+        .collect();
+    let share = owned::share(cluster, &generated);
     let written = owned::publish(cluster, Generator::Templates, share, &foundation)
         .await
         .outcome();
@@ -148,28 +125,19 @@ async fn lay(cluster: &Cluster, made: Foundation) -> Result<(), Error> {
 
 async fn make(cluster: &Cluster, config: &Arc<ControllerConfig>) -> Result<Foundation, Failure> {
     let pull_secret = pull_secret(cluster, config).await?;
-    let gate = cluster.feature_gates.get(names::SINGLETON);
-    let release = cluster.options.release_version.as_deref();
-    let feature_gates = FeatureGates::in_force(gate.as_deref(), config, release)
-        .map_err(|problem| Failure::Inputs(problem.to_string()))?;
-    let api_server = cluster.api_servers.get(names::SINGLETON);
-    let profile = api_server
-        .as_ref()
-        .and_then(|server| server.spec.tls_security_profile.as_ref());
-    let inputs = TemplateInputs {
-        spec: &config.spec,
-        pull_secret: &pull_secret,
-        tls: tls_profile::settings(profile),
-        version: &cluster.options.source_version,
-        owner: Some(generated::owner(OWN_GROUP, "ControllerConfig", &config.metadata)),
+    let singleton = names::SINGLETON;
+    let objects = ClusterObjects {
+        feature_gate: cluster.feature_gates.get(singleton).map(Arc::unwrap_or_clone),
+        api_server: cluster.api_servers.get(singleton).map(Arc::unwrap_or_clone),
+        ..ClusterObjects::default()
     };
-    let templates = templates::render(&cluster.options.templates, &inputs)
-        .map_err(|problem| Failure::Inputs(problem.to_string()))?;
-    Ok(Foundation {
-        controller_config: Arc::clone(config),
-        templates,
-        feature_gates,
-    })
+    let settings = BaseSettings {
+        templates: &cluster.options.templates,
+        pull_secret: &pull_secret,
+        version: &cluster.options.source_version,
+        payload_version: cluster.options.release_version.as_deref(),
+    };
+    Foundation::render(&objects, config, &settings).map_err(|problem| Failure::Inputs(problem.to_string()))
 }
 
 /// The registry credentials as compact JSON; empty when the cluster has none. No text repeats them.

@@ -9,13 +9,12 @@ mod cluster;
 mod collector;
 mod contents;
 mod control_plane;
-mod credential_provider;
 mod disruption_policy;
 mod drain;
 mod error;
 mod events;
 mod foundation;
-mod kubelet_config;
+mod generators;
 mod members;
 mod metrics;
 mod mirror;
@@ -26,16 +25,13 @@ mod owned;
 mod patches;
 mod pinned_images;
 mod queue;
-mod registries;
 mod render;
 mod renders;
 mod restore;
 mod rollout;
 mod run;
-mod runtime_config;
 mod target;
 mod trim;
-mod user_configs;
 mod wiring;
 mod worker;
 
@@ -43,3 +39,9 @@ pub use error::{Class, Error};
 pub use metrics::Metrics;
 pub use options::{Clock, DrainTiming, Options};
 pub use run::{run, serve_metrics};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+pub(crate) fn name_of(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}

@@ -7,11 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PostParams};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::{DesiredConfigVersion, MachineConfigNodeSpec, NOT_YET_SET, ObjectName};
+use mco_api::vocabulary::conditions::machine_config_node as condition;
 use mco_core::rollout::NodeView;
 use serde_json::json;
 use tracing::debug;
 
 use crate::cluster::Cluster;
+use crate::drain;
 use crate::error::{Error, is_already_there, is_not_found};
 use crate::patches;
 use crate::queue::Again;
@@ -36,6 +38,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     };
     rollout::release(&cluster, &node).await?;
     let wanted = wanted(&cluster, &node);
+    let is_new = known.as_ref().is_none_or(|known| has_no_conditions(known));
     match known {
         None => {
             let mut object = MachineConfigNode::new(&name, wanted);
@@ -62,7 +65,20 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
         }
         Some(_) => {}
     }
+    if is_new {
+        drain::report_under_way(&cluster, &node).await;
+    }
     Ok(Again::OnChange)
+}
+
+/// Whether no step was reported in the object yet: all conditions of an update are written together. Of the cached copy
+/// only this one is left.
+fn has_no_conditions(object: &MachineConfigNode) -> bool {
+    let conditions = object.status.iter().flat_map(|status| &status.conditions);
+    conditions
+        .filter(|condition| condition.type_ == condition::NODE_DEGRADED)
+        .count()
+        == 0
 }
 
 fn wanted(cluster: &Cluster, node: &Node) -> MachineConfigNodeSpec {

@@ -37,6 +37,8 @@ pub struct Options {
     pub metrics_door: Door,
     /// How many rendered configs of each pool stay although nobody uses them.
     pub kept_configs: usize,
+    /// The shortest time between two renders of a pool, however much is written.
+    pub render_interval: Duration,
     pub clock: Clock,
 }
 
@@ -54,6 +56,7 @@ impl Options {
             metrics_address: None,
             metrics_door: Door::default(),
             kept_configs: 10,
+            render_interval: crate::cluster::RENDER_SPACING,
             clock: Clock::default(),
         }
     }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use mco_api::MachineConfig;
-use mco_core::generated::{self, Generated, Generator};
+use mco_core::generated::{self, Generator};
+use mco_core::parsed_config::SourceConfig;
+use mco_core::pipeline::GeneratedConfig;
 use parking_lot::RwLock;
 use tracing::{info, warn};
 
@@ -18,7 +20,7 @@ use crate::foundation::Foundation;
 use crate::queue::Again;
 use crate::restore::restore;
 
-pub(crate) type Share = BTreeMap<String, Arc<MachineConfig>>;
+pub(crate) type Share = BTreeMap<String, Arc<SourceConfig>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
@@ -45,7 +47,7 @@ impl Made {
 #[derive(Debug, PartialEq)]
 struct News {
     /// Configs that are not what they were.
-    changed: Vec<Arc<MachineConfig>>,
+    changed: Vec<Arc<SourceConfig>>,
     /// Whether now every generator has made what it makes of the same foundation, and whether that is new.
     whole: Whole,
 }
@@ -61,7 +63,7 @@ enum Whole {
 #[derive(Debug, Clone, PartialEq)]
 enum Fate {
     /// It must be so.
-    Kept(Arc<MachineConfig>),
+    Kept(Arc<SourceConfig>),
     /// Its generator no longer makes it.
     Removed,
     /// Not ours, or not for now.
@@ -76,7 +78,7 @@ impl Owned {
         is_whole(&made, foundation).then(|| all(&made))
     }
 
-    pub fn get(&self, name: &str) -> Option<Arc<MachineConfig>> {
+    pub fn get(&self, name: &str) -> Option<Arc<SourceConfig>> {
         let made = self.made.read();
         made.values().find_map(|made| made.share.get(name)).cloned()
     }
@@ -85,7 +87,7 @@ impl Owned {
         self.made.read().contains_key(&generator)
     }
 
-    fn share_of(&self, generator: Generator) -> Option<Share> {
+    pub fn share_of(&self, generator: Generator) -> Option<Share> {
         self.made.read().get(&generator).map(|made| made.share.clone())
     }
 
@@ -115,7 +117,7 @@ impl Owned {
         let mut made = self.made.write();
         let was_whole = is_whole(&made, from);
         let before = made.get(&generator).map(|made| &made.share);
-        let mut changed: Vec<Arc<MachineConfig>> = Vec::new();
+        let mut changed: Vec<Arc<SourceConfig>> = Vec::new();
         for (name, config) in &share {
             if before.and_then(|before| before.get(name)) != Some(config) {
                 changed.push(Arc::clone(config));
@@ -157,11 +159,18 @@ fn all(made: &BTreeMap<Generator, Made>) -> Share {
         .collect()
 }
 
-pub(crate) fn share(generated: impl IntoIterator<Item = Generated>) -> Share {
-    let named = generated
-        .into_iter()
-        .map(|generated| (generated.name().to_owned(), Arc::new(generated.config)));
-    named.collect()
+/// The configs by name, parsed. What did not change is not parsed again.
+pub(crate) fn share<'g>(
+    cluster: &Cluster,
+    generated: impl IntoIterator<Item = &'g GeneratedConfig>,
+) -> Share {
+    let parsed = generated.into_iter().map(|config| {
+        let known = cluster.owned.get(config.name());
+        let known = known.filter(|known| known.object == config.object);
+        let parsed = known.unwrap_or_else(|| Arc::new(SourceConfig::new(Arc::clone(&config.object))));
+        (config.name().to_owned(), parsed)
+    });
+    parsed.collect()
 }
 
 /// How publishing went.
@@ -188,7 +197,7 @@ pub(crate) async fn publish(
     let mut published = Published::default();
     cluster.owned.announce(&share);
     for (name, config) in &share {
-        if let Err(problem) = write(cluster, config, Reason::Generated).await {
+        if let Err(problem) = write(cluster, &config.object, Reason::Generated).await {
             published.refused.insert(name.clone(), problem);
         }
     }
@@ -198,7 +207,7 @@ pub(crate) async fn publish(
     wake(cluster, &names, &news);
     for metadata in cluster.config_metadata.all() {
         let name = metadata.metadata.name.as_deref().unwrap_or_default();
-        if generated::keeper(&metadata.metadata) == Some(generator)
+        if generated::generator_of(&metadata.metadata) == Some(generator)
             && !names.contains(name)
             && let Err(problem) = delete(cluster, name).await
         {
@@ -208,24 +217,18 @@ pub(crate) async fn publish(
     published
 }
 
-/// For a generator that cannot work: its configs stay as it made them last, or as we found them.
-pub(crate) async fn retain(
-    cluster: &Cluster,
-    generator: Generator,
-    from: &Arc<Foundation>,
-    found: impl FnOnce() -> Share,
-) -> Result<(), Error> {
-    let share = cluster.owned.share_of(generator).unwrap_or_else(found);
-    publish(cluster, generator, share, from).await.outcome()
-}
-
 fn wake(cluster: &Cluster, names: &BTreeSet<String>, news: &News) {
     // What somebody did to one of them while it was coming, or before it was known to be ours, was not noticed.
     let is_unknown = |name: &&String| cluster.config_metadata.get(name).is_none();
     let changed = news.changed.iter();
-    let changed_names = changed.filter_map(|config| config.metadata.name.as_ref());
-    for name in names.iter().filter(is_unknown).chain(changed_names) {
-        cluster.queues.keeper.wake(name.as_str());
+    let changed_names = changed.map(|config| config.name());
+    for name in names
+        .iter()
+        .filter(is_unknown)
+        .map(String::as_str)
+        .chain(changed_names)
+    {
+        cluster.queues.keeper.wake(name);
     }
     match news.whole {
         // Whoever is the last wakes them.
@@ -233,7 +236,7 @@ fn wake(cluster: &Cluster, names: &BTreeSet<String>, news: &News) {
         Whole::Now => cluster.wake_all_renders(),
         Whole::Still => {
             for config in &news.changed {
-                cluster.wake_renders_selecting(config.metadata.labels.as_ref());
+                cluster.wake_renders_selecting(config.object.metadata.labels.as_ref());
             }
         }
     }
@@ -242,9 +245,9 @@ fn wake(cluster: &Cluster, names: &BTreeSet<String>, news: &News) {
 /// Looks at one config that the API server has or had, and puts it back if it is a generator's.
 pub(crate) async fn keep(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
     let metadata = cluster.config_metadata.get(&name);
-    let keeper = metadata.and_then(|metadata| generated::keeper(&metadata.metadata));
+    let keeper = metadata.and_then(|metadata| generated::generator_of(&metadata.metadata));
     match cluster.owned.fate(&name, keeper) {
-        Fate::Kept(config) => write(&cluster, &config, Reason::Edited).await?,
+        Fate::Kept(config) => write(&cluster, &config.object, Reason::Edited).await?,
         Fate::Removed => delete(&cluster, &name).await?,
         Fate::LeftAlone => {}
     }
@@ -308,23 +311,17 @@ pub(crate) async fn delete(cluster: &Cluster, name: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use mco_core::feature_gates::FeatureGates;
-
     use super::*;
 
     fn foundation() -> Arc<Foundation> {
-        Arc::new(Foundation {
-            controller_config: Arc::default(),
-            templates: Vec::new(),
-            feature_gates: FeatureGates::default(),
-        })
+        Arc::new(Foundation::default())
     }
 
     fn share_of(names: &[&str]) -> Share {
         let config = |name: &&str| {
             let mut config = MachineConfig::default();
             config.metadata.name = Some((*name).to_owned());
-            ((*name).to_owned(), Arc::new(config))
+            ((*name).to_owned(), Arc::new(SourceConfig::new(config)))
         };
         names.iter().map(config).collect()
     }
@@ -364,9 +361,9 @@ mod tests {
         let before = share_of(&[changing, staying]);
         owned.publish(Generator::Kubelet, before.clone(), &from);
         let mut after = before.clone();
-        let mut changed = MachineConfig::clone(&before[changing]);
+        let mut changed = MachineConfig::clone(&before[changing].object);
         changed.spec.kernel_arguments = vec!["new=1".to_owned()];
-        after.insert(changing.to_owned(), Arc::new(changed));
+        after.insert(changing.to_owned(), Arc::new(SourceConfig::new(changed)));
         owned.announce(&after);
         assert_eq!(owned.fate(changing, keeper), Fate::LeftAlone);
         assert_eq!(

@@ -263,7 +263,9 @@ fn retry_delay(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::RENDER;
+    use crate::cluster::{RENDER_SPACING, render_patience};
+
+    const RENDER: Patience = render_patience(RENDER_SPACING);
 
     fn milliseconds(start: Instant) -> u128 {
         start.elapsed().as_millis()

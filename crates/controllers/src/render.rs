@@ -1,25 +1,22 @@
 //! Renders one pool: its MachineConfigs become one, under a name that depends on nothing but the content, and the pool is
 //! pointed at it. Nothing here touches a machine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::PostParams;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::{annotations, events, finalizers, names};
-use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
-use mco_core::feature_gates::FeatureGates;
-use mco_core::os_images;
+use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream};
 use mco_core::os_streams::Streams;
+use mco_core::parsed_config::{ParsedConfig, SourceConfig};
+use mco_core::pipeline::{self, PoolInputs, RenderFailure, RenderedPool};
 use mco_core::pools::{self, SelectError};
-use mco_core::problem::InvalidObject;
 use mco_core::reconcilable::Overrides;
-use mco_core::render::{self, Identity, Rendered, Size};
+use mco_core::render::{Identity, Rendered, Size};
 use mco_core::rollout::Event;
-use mco_core::runtime_check;
-use mco_core::skew::{self, SkewError};
-use mco_core::transition;
-use mco_core::validate::{self, CheckedConfig};
+use mco_core::skew::{self, Versions};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
@@ -28,11 +25,11 @@ use crate::contents::Content;
 use crate::error::{Class, Error, is_already_there};
 use crate::events::Reporter;
 use crate::foundation::Foundation;
+use crate::name_of;
 use crate::owned::Share;
 use crate::queue::Again;
 use crate::renders::{Generators, Missing, Outcome};
 use crate::target;
-use crate::user_configs::name_of;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 
@@ -47,52 +44,84 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
             tell(&cluster, &name, &Outcome::Waiting(why));
             return Ok(Again::NotYet(None));
         }
-        Gathered::Stuck(why) => {
-            target::stand_by(&cluster, &pool).await?;
-            tell(&cluster, &name, &Outcome::Waiting(why));
-            return Ok(Again::NotYet(None));
-        }
-        // It comes in a moment, and may turn out to be the same, which wakes nobody.
+        Gathered::Stuck(why) => return stuck(&cluster, &pool, why).await,
+        // It comes in a moment, and may turn out to be the same, which enqueues nothing.
         Gathered::OnTheWay => return Ok(Again::NotYet(Some(SOURCES_POLL))),
-        Gathered::SelectsEverything => {
-            let message =
-                "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
-            let event = Event::warning(events::rollout::SELECTING_ALL, message.to_owned());
-            cluster.events.tell(Reporter::Render, pool.as_ref(), event);
-            target::stand_by(&cluster, &pool).await?;
-            return Ok(Again::OnChange);
-        }
         Gathered::Failed(why) => Outcome::Failed(why),
-        Gathered::Inputs(inputs) => {
-            let computed = tokio::task::spawn_blocking(move || inputs.render()).await;
-            match computed {
-                Ok(Ok((rendered, stream))) => {
-                    let overridden = is_overridden(&rendered.config);
-                    cluster.renders.follows(&name, stream.filter(|_| !overridden));
-                    cluster
-                        .options
-                        .metrics
-                        .rendered(&name, overridden, started.elapsed());
-                    if let Err(problem) = publish(&cluster, &pool, &rendered).await {
-                        // Whoever was only too slow has not failed, and tries again at once.
-                        if problem.class() != Class::Conflict {
-                            tell(&cluster, &name, &Outcome::Failed(problem.to_string()));
-                        }
-                        target::stand_by(&cluster, &pool).await?;
-                        return Err(problem);
-                    }
-                    Outcome::Rendered
-                }
-                Ok(Err(why)) => Outcome::Failed(why),
-                Err(ended) => Outcome::Failed(format!("rendering ended: {ended}")),
+        Gathered::Inputs(inputs) => match tokio::task::spawn_blocking(move || inputs.render()).await {
+            Ok(Ok(rendered)) => {
+                finish(&cluster, &pool, rendered, started).await?;
+                Outcome::Rendered
             }
-        }
+            Ok(Err(RenderFailure::Skew(other_version))) => {
+                return stuck(&cluster, &pool, other_version.to_string()).await;
+            }
+            Ok(Err(RenderFailure::Select(SelectError::SelectsEverything { .. }))) => {
+                return selects_everything(&cluster, &pool).await;
+            }
+            Ok(Err(failure)) => Outcome::Failed(failure.to_string()),
+            Err(ended) => Outcome::Failed(format!("rendering ended: {ended}")),
+        },
     };
     tell(&cluster, &name, &outcome);
     if matches!(outcome, Outcome::Failed(_)) {
         target::stand_by(&cluster, &pool).await?;
     }
     Ok(Again::OnChange)
+}
+
+/// Another component has to act first, perhaps not soon.
+async fn stuck(cluster: &Cluster, pool: &MachineConfigPool, why: String) -> Result<Again, Error> {
+    target::stand_by(cluster, pool).await?;
+    tell(cluster, name_of(&pool.metadata), &Outcome::Waiting(why));
+    Ok(Again::NotYet(None))
+}
+
+async fn selects_everything(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Again, Error> {
+    let message = "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
+    let event = Event::warning(events::rollout::SELECTING_ALL, message.to_owned());
+    cluster.events.tell(Reporter::Render, pool, event);
+    target::stand_by(cluster, pool).await?;
+    Ok(Again::OnChange)
+}
+
+/// Writes what was rendered.
+async fn finish(
+    cluster: &Cluster,
+    pool: &MachineConfigPool,
+    RenderedPool {
+        rendered,
+        stream,
+        size,
+    }: RenderedPool,
+    started: Instant,
+) -> Result<(), Error> {
+    let name = name_of(&pool.metadata);
+    let overridden = is_overridden(&rendered.config.object);
+    cluster.renders.follows(name, stream.filter(|_| !overridden));
+    cluster
+        .options
+        .metrics
+        .rendered(name, overridden, started.elapsed());
+    if let Size::NearLimit { bytes } = size {
+        warn!(
+            pool = name,
+            bytes, "the rendered config is close to the largest the API server stores"
+        );
+    }
+    for warning in &rendered.warnings {
+        debug!(pool = name, configs = ?warning.sources, "{}", warning.problem);
+    }
+    if let Err(problem) = publish(cluster, pool, &rendered).await {
+        // A conflict is no failure and is retried at once.
+        if problem.class() != Class::Conflict {
+            tell(cluster, name, &Outcome::Failed(problem.to_string()));
+        }
+        target::stand_by(cluster, pool).await?;
+        return Err(problem);
+    }
+    cluster.renders.keep_config(name, Arc::new(rendered.config));
+    Ok(())
 }
 
 /// Tells whoever reports about the pool, if it is news.
@@ -114,7 +143,6 @@ enum Gathered {
     /// Somebody has to do something first, perhaps not soon.
     Stuck(String),
     Failed(String),
-    SelectsEverything,
     /// A source has changed and is being fetched, or a generator is at work on what has changed.
     OnTheWay,
 }
@@ -124,12 +152,38 @@ struct Inputs {
     pool: Arc<MachineConfigPool>,
     worker: Option<Arc<MachineConfigPool>>,
     controller_config: Arc<ControllerConfig>,
-    sources: Vec<Arc<MachineConfig>>,
+    sources: Vec<Arc<SourceConfig>>,
     streams: Streams,
-    /// What the pool's machines go to now.
-    current: Option<MachineConfig>,
+    os_image_stream: Option<Arc<OSImageStream>>,
+    /// The config that the pool's machines go to now.
+    current: Option<Arc<ParsedConfig>>,
     overrides: Overrides,
-    version: String,
+    /// Of this controller.
+    build_version: String,
+    source_version: String,
+}
+
+impl Inputs {
+    fn render(&self) -> Result<RenderedPool, RenderFailure> {
+        pipeline::render_pool(&PoolInputs {
+            pool: &self.pool,
+            worker: self.worker.as_deref(),
+            controller_config: Some(&self.controller_config),
+            sources: &self.sources,
+            streams: &self.streams,
+            os_image_stream: self.os_image_stream.as_deref(),
+            current: self.current.as_deref(),
+            overrides: self.overrides,
+            identity: Identity {
+                controller_version: &self.source_version,
+                release_version: "",
+            },
+            versions: Some(Versions {
+                raw: &self.build_version,
+                hash: &self.source_version,
+            }),
+        })
+    }
 }
 
 /// What all pools have in common.
@@ -168,10 +222,10 @@ fn base(cluster: &Cluster) -> Result<Base, Gathered> {
 }
 
 async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gathered, Error> {
-    let selector = match pools::config_selector(pool) {
-        Ok(selector) => selector,
-        Err(SelectError::SelectsEverything { .. }) => return Ok(Gathered::SelectsEverything),
-        Err(problem) => return Ok(Gathered::Failed(problem.to_string())),
+    // A selector that cannot be used is reported by the render.
+    let selector = pools::config_selector(pool).ok();
+    let selects = |labels: Option<&BTreeMap<String, String>>| {
+        selector.as_ref().is_some_and(|selector| selector.matches(labels))
     };
     let name = name_of(&pool.metadata);
     // Before what they have made is read.
@@ -191,21 +245,14 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
             return Ok(instead);
         }
     };
-    let mut sources: Vec<Arc<MachineConfig>> = own
-        .values()
-        .filter(|config| selector.matches(config.metadata.labels.as_ref()))
-        .cloned()
-        .collect();
+    let mut sources: Vec<Arc<SourceConfig>> = own.values().cloned().collect();
     let mut missing = Missing::new();
     let mut unreadable = None;
     for metadata in cluster.config_metadata.all() {
         let metadata = &metadata.metadata;
         let source = name_of(metadata);
-        // What a generator makes no longer, or not yet, is nobody's wish, even while the API server still shows it.
-        let is_source = mco_core::retention::pool_of(metadata).is_none()
-            && mco_core::generated::keeper(metadata).is_none()
-            && !own.contains_key(source);
-        if !is_source || !selector.matches(metadata.labels.as_ref()) {
+        let is_source = pipeline::is_user_source(metadata) && !own.contains_key(source);
+        if !is_source || !selects(metadata.labels.as_ref()) {
             continue;
         }
         let content = cluster.contents.get(source);
@@ -226,120 +273,43 @@ async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gath
     if let Some(problem) = unreadable {
         return Ok(Gathered::Failed(problem));
     }
-    let ours = sources
-        .iter()
-        .try_for_each(|config| skew::check_machine_config(config, cluster.options.versions()));
-    let streams = match ours.and_then(|()| streams(cluster, &foundation.feature_gates)) {
-        Ok(streams) => streams,
-        Err(other_version) => return Ok(Gathered::Stuck(other_version.to_string())),
-    };
-    sources.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     let settings = cluster.machine_configurations.get(names::SINGLETON);
     let overrides = settings
         .map(|settings| Overrides::of(&settings))
         .unwrap_or_default();
+    let published = cluster.os_streams.get(names::SINGLETON);
     Ok(Gathered::Inputs(Box::new(Inputs {
         pool: Arc::clone(pool),
         worker: cluster.pools.get(names::pool::WORKER),
         controller_config,
         sources,
-        streams,
+        streams: Streams::of(published.as_deref(), &foundation.feature_gates),
+        os_image_stream: published,
         current: current(cluster, pool).await?,
         overrides: overrides.under(&foundation.feature_gates),
-        version: cluster.options.source_version.clone(),
+        build_version: cluster.options.build_version.clone(),
+        source_version: cluster.options.source_version.clone(),
     })))
 }
 
-/// The streams of images, once this version of us has looked at them.
-fn streams(cluster: &Cluster, gates: &FeatureGates) -> Result<Streams, SkewError> {
-    let published = cluster.os_streams.get(names::SINGLETON);
-    let streams = Streams::of(published.as_deref(), gates);
-    if let Some(published) = published.filter(|_| streams.are_published()) {
-        skew::check_os_image_stream(&published, cluster.options.versions())?;
-    }
-    Ok(streams)
-}
-
-/// The config that the pool's machines go to now, whatever somebody has written into the pool; none before the first
-/// render and when it was deleted.
-async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<MachineConfig>, Error> {
+/// The config that the pool's machines go to now, whatever was written into the pool since; none before the first render,
+/// when it was deleted, and when it cannot be parsed: it would otherwise keep the pool on it for ever.
+async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<Arc<ParsedConfig>>, Error> {
     let given = cluster.renders.given(name_of(&pool.metadata));
     let name = given.as_ref().unwrap_or(&pool.spec.configuration).name();
     if name.is_empty() || cluster.config_metadata.get(name).is_none() {
         return Ok(None);
     }
-    cluster
+    if let Some(known) = cluster.renders.config(name_of(&pool.metadata), name) {
+        return Ok(Some(known));
+    }
+    let found = cluster
         .api::<MachineConfig>()
         .get_opt(name)
         .await
-        .map_err(Error::api(format!("fetching MachineConfig {name}")))
-}
-
-impl Inputs {
-    /// The rendered config and the stream of images that the pool follows, if the cluster has any.
-    fn render(&self) -> Result<(Rendered, Option<String>), String> {
-        let pool = name_of(&self.pool.metadata);
-        if self.sources.is_empty() {
-            let pool = pool.to_owned();
-            return Err(SelectError::SelectsNothing { pool }.to_string());
-        }
-        let checked: Vec<Result<CheckedConfig<'_>, InvalidObject>> = self
-            .sources
-            .iter()
-            .map(|config| validate::check(config))
-            .collect();
-        let invalid: Vec<String> = checked
-            .iter()
-            .filter_map(|result| result.as_ref().err().map(ToString::to_string))
-            .collect();
-        if !invalid.is_empty() {
-            return Err(format!(
-                "could not generate rendered MachineConfig: {}",
-                invalid.join("\n")
-            ));
-        }
-        let usable: Vec<&CheckedConfig<'_>> = checked.iter().flatten().collect();
-        let stream = self
-            .streams
-            .of_pool(&self.pool, self.worker.as_deref())
-            .map_err(|problem| problem.to_string())?;
-        let images = stream.map_or_else(
-            || os_images::from_controller_config(&self.controller_config),
-            |stream| stream.images,
-        );
-        let annotations = self.controller_config.metadata.annotations.as_ref();
-        let release = annotations.and_then(|all| all.get(annotations::RELEASE_IMAGE_VERSION));
-        let identity = Identity {
-            controller_version: &self.version,
-            release_version: release.map_or("", String::as_str),
-        };
-        let rendered = render::render(&self.pool, &usable, images, identity)
-            .map_err(|problem| format!("could not generate rendered MachineConfig: {problem}"))?;
-        runtime_check::check(pool, &rendered.ignition, stream.map(|stream| stream.name))
-            .map_err(|problem| problem.to_string())?;
-        match render::check_size(&rendered) {
-            Ok(Size::Fits) => {}
-            Ok(Size::NearLimit { bytes }) => {
-                warn!(
-                    pool,
-                    bytes, "the rendered config is close to the largest the API server stores"
-                );
-            }
-            Err(problem) => return Err(format!("size validation failed: {problem}")),
-        }
-        if let Some(current) = self
-            .current
-            .as_ref()
-            .filter(|current| name_of(&current.metadata) != rendered.name())
-        {
-            transition::check(current, &rendered, &usable, self.overrides)
-                .map_err(|problem| problem.to_string())?;
-        }
-        for warning in &rendered.warnings {
-            debug!(pool, configs = ?warning.sources, "{}", warning.problem);
-        }
-        Ok((rendered, stream.map(|stream| stream.name.to_owned())))
-    }
+        .map_err(Error::api(format!("fetching MachineConfig {name}")))?;
+    let parsed = found.and_then(|config| ParsedConfig::applicable(config).ok());
+    Ok(parsed.map(Arc::new))
 }
 
 async fn publish(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
@@ -363,7 +333,7 @@ async fn publish(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendere
 /// Puts the rendered config where machines find it, and puts it right if somebody changed it.
 async fn store(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
     let name = rendered.name();
-    let mut wanted = rendered.config.clone();
+    let mut wanted = MachineConfig::clone(&rendered.config.object);
     wanted.metadata.finalizers = Some(vec![finalizers::RENDERED_CONFIG_IN_USE.to_owned()]);
     let configs = cluster.api::<MachineConfig>();
     let Some(known) = cluster.config_metadata.get(name) else {

@@ -2,9 +2,11 @@
 //! rollout alone, so that two writers never overwrite each other; renders leave their word here.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
+use mco_core::parsed_config::ParsedConfig;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -31,6 +33,8 @@ struct Known {
     outcome: Option<Outcome>,
     /// The target that we gave the pool last.
     given: Option<MachineConfigPoolConfiguration>,
+    /// The config of that target, parsed.
+    config: Option<Arc<ParsedConfig>>,
     /// The one that we are writing: the API server may show it before it has answered.
     coming: Option<MachineConfigPoolConfiguration>,
     /// The stream whose image the target has.
@@ -145,6 +149,18 @@ impl Renders {
             let mut own = [&known.given, &known.coming].into_iter().flatten();
             own.any(|own| own == configuration)
         })
+    }
+
+    /// Keeps the config of the pool's target, so that the next render need not fetch it.
+    pub fn keep_config(&self, pool: &str, config: Arc<ParsedConfig>) {
+        self.known.lock().entry(pool.to_owned()).or_default().config = Some(config);
+    }
+
+    /// The config that was kept, if it has this name.
+    pub fn config(&self, pool: &str, name: &str) -> Option<Arc<ParsedConfig>> {
+        let known = self.known.lock();
+        let config = known.get(pool)?.config.as_ref()?;
+        (config.name() == name).then(|| Arc::clone(config))
     }
 
     pub fn follows(&self, pool: &str, stream: Option<String>) {

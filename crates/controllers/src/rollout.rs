@@ -13,7 +13,7 @@ use mco_api::vocabulary::annotations::{build, node as annotation};
 use mco_api::vocabulary::{labels, names};
 use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use mco_core::pool_status::{self, Inputs, RenderOutcome, Report};
-use mco_core::retention;
+use mco_core::rendered_configs;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, Standing, View, plan_pool};
 use serde_json::{Value, json};
@@ -23,11 +23,11 @@ use tracing::{debug, info, warn};
 use crate::cluster::Cluster;
 use crate::error::{Error, is_not_found};
 use crate::events::Reporter;
+use crate::name_of;
 use crate::patches;
 use crate::queue::Again;
 use crate::renders::Outcome;
 use crate::target::{self, Render};
-use crate::user_configs::name_of;
 
 const MANAGER: &str = "machine-config-controller-rollout";
 /// Nodes that are written at once.
@@ -164,7 +164,10 @@ impl Known {
                 .as_ref()?
                 .get(annotation::FIRST_PIVOT_CONFIG)?;
             let config = cluster.config_metadata.get(first)?;
-            Some((first.clone(), retention::pool_of(&config.metadata)?.to_owned()))
+            Some((
+                first.clone(),
+                rendered_configs::pool_of(&config.metadata)?.to_owned(),
+            ))
         });
         let topology = cluster.controller_config().and_then(|config| {
             let infra = config.spec.infra.as_ref()?;

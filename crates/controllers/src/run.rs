@@ -26,9 +26,8 @@ use crate::mirror::Mirror;
 use crate::options::Options;
 use crate::queue::{Again, Queue};
 use crate::{
-    collector, contents, control_plane, credential_provider, disruption_policy, drain, events, foundation,
-    kubelet_config, node_objects, os_streams, owned, pinned_images, registries, render, rollout,
-    runtime_config, worker,
+    collector, contents, control_plane, disruption_policy, drain, events, foundation, generators,
+    node_objects, os_streams, owned, pinned_images, render, rollout, worker,
 };
 
 /// Pools are few, and each look at one is short.
@@ -209,13 +208,13 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
             Box::pin(foundation::reconcile(c))
         }),
         ("kubelet-config", &queues.kubelet, ONE, |c, _| {
-            Box::pin(kubelet_config::reconcile(c))
+            Box::pin(generators::kubelet(c))
         }),
         ("container-runtime-config", &queues.runtime, ONE, |c, _| {
-            Box::pin(runtime_config::reconcile(c))
+            Box::pin(generators::container_runtime(c))
         }),
         ("registries", &queues.registries, ONE, |c, _| {
-            Box::pin(registries::reconcile(c))
+            Box::pin(generators::registries(c))
         }),
         ("os-image-stream", &queues.os_streams, ONE, |c, _| {
             Box::pin(os_streams::reconcile(c))
@@ -224,7 +223,7 @@ fn work(cluster: &Arc<Cluster>, stop: &CancellationToken, tasks: &mut JoinSet<&'
             "credential-provider",
             &queues.credential_providers,
             ONE,
-            |c, _| Box::pin(credential_provider::reconcile(c)),
+            |c, _| Box::pin(generators::credential_provider(c)),
         ),
         (
             "pinned-image-set",

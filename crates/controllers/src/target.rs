@@ -5,15 +5,15 @@ use kube::api::Patch;
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::names;
-use mco_core::retention;
+use mco_core::rendered_configs;
 use mco_core::rollout::Standing;
 use serde_json::json;
 use tracing::{info, warn};
 
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::name_of;
 use crate::patches;
-use crate::user_configs::name_of;
 
 const MANAGER: &str = "machine-config-controller-render";
 
@@ -94,7 +94,7 @@ pub(crate) async fn stand_by(cluster: &Cluster, pool: &MachineConfigPool) -> Res
     }
     let rendered_for = |config: &str| {
         let config = cluster.config_metadata.get(config)?;
-        retention::pool_of(&config.metadata).map(str::to_owned)
+        rendered_configs::pool_of(&config.metadata).map(str::to_owned)
     };
     match cluster.renders.given(name) {
         Some(given) if rendered_for(given.name()).as_deref() == Some(name) => {

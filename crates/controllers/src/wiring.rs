@@ -23,13 +23,13 @@ use mco_api::{
 };
 use mco_core::boot_images;
 use mco_core::kubelet::profile;
-use mco_core::retention;
+use mco_core::rendered_configs;
 use mco_core::rollout::{ContestedNode, Event, changes};
 use tracing::warn;
 
 use crate::cluster::{Cluster, WHOLE};
 use crate::events::Reporter;
-use crate::foundation;
+use crate::foundation::Foundation;
 use crate::members::Ignored;
 use crate::mirror::Change;
 
@@ -234,7 +234,7 @@ pub(crate) fn config(cluster: &Cluster, change: &Change<'_, PartialObjectMeta<Ma
         return;
     };
     let name = metadata.name.as_deref().unwrap_or_default();
-    match retention::pool_of(metadata) {
+    match rendered_configs::pool_of(metadata) {
         Some(pool) => {
             cluster.queues.collector.wake(WHOLE);
             let generation = |config: Option<&Arc<PartialObjectMeta<MachineConfig>>>| {
@@ -276,8 +276,8 @@ pub(crate) fn machine_config_node(cluster: &Cluster, change: &Change<'_, Machine
 }
 
 pub(crate) fn controller_config(cluster: &Cluster, change: &Change<'_, ControllerConfig>) {
-    let old = change.old.map(|config| foundation::inputs(config));
-    let new = change.new.map(|config| foundation::inputs(config));
+    let old = change.old.map(|config| Foundation::inputs(config));
+    let new = change.new.map(|config| Foundation::inputs(config));
     if old != new {
         // Renders follow when all that is made from it has been made.
         cluster.queues.templates.wake(WHOLE);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -14,7 +16,7 @@ use serde_json::json;
 const CONFIGS: usize = 200;
 const FILES_EACH: usize = 10;
 
-fn configs() -> Vec<MachineConfig> {
+fn configs() -> Vec<Arc<MachineConfig>> {
     let config = |number: usize| {
         // Every second file is also in the next config, so that half of the merge is overriding.
         let files: Vec<_> = (0..FILES_EACH)
@@ -33,7 +35,7 @@ fn configs() -> Vec<MachineConfig> {
         });
         serde_json::from_value(value).unwrap()
     };
-    (0..CONFIGS).map(config).collect()
+    (0..CONFIGS).map(|index| Arc::new(config(index))).collect()
 }
 
 fn merge(criterion: &mut Criterion) {

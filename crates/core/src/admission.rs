@@ -3,20 +3,25 @@
 //!
 //! What exists already and is not made worse always passes, so that nobody is kept from repairing or removing it.
 
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
+use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
 use mco_api::vocabulary::names;
 use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::problem::{InvalidObject, Problem};
+use crate::rendered_configs;
 use crate::selector::Selector;
-use crate::{container_runtime, kubelet, pinned_images, validate};
+use crate::{container_runtime, kubelet, pinned_images, registries, validate};
 
 /// The API groups whose objects are looked at.
 pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 pub const OPERATOR_GROUP: &str = "operator.openshift.io";
+pub const CONFIG_GROUP: &str = "config.openshift.io";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -43,6 +48,8 @@ pub struct Request<'a> {
 pub struct Users {
     pub nodes: BTreeSet<String>,
     pub pools: BTreeSet<String>,
+    /// MachineOSBuilds.
+    pub builds: BTreeSet<String>,
 }
 
 /// What is known about the users of a rendered config.
@@ -83,7 +90,7 @@ pub fn review(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Resul
 /// Checks an object of a kind that we know, as if it were new: warnings, or everything that is wrong. None for other kinds.
 pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Problem>, Vec<Problem>>> {
     let checked = match (group, kind) {
-        (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&config)),
+        (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&Arc::new(config))),
         (OWN_GROUP, "MachineConfigPool") => decode(object).and_then(|pool: MachineConfigPool| {
             let admitted = validate::admit_pool(&pool);
             admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
@@ -94,6 +101,21 @@ pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Probl
             decode(object).and_then(|set: PinnedImageSet| verdict(pinned_images::validate(&set)))
         }
         (OPERATOR_GROUP, "MachineConfiguration") => machine_configuration(object),
+        (OPERATOR_GROUP, "ImageContentSourcePolicy") => {
+            decode(object).and_then(|set| registries::admit_content_policy(&set))
+        }
+        (CONFIG_GROUP, "ImageDigestMirrorSet") => {
+            decode(object).and_then(|set| registries::admit_digest_mirrors(&set))
+        }
+        (CONFIG_GROUP, "ImageTagMirrorSet") => {
+            decode(object).and_then(|set| registries::admit_tag_mirrors(&set))
+        }
+        (CONFIG_GROUP, "ClusterImagePolicy") => {
+            decode(object).and_then(|policy: ClusterImagePolicy| registries::admit_policy(&policy.spec))
+        }
+        (CONFIG_GROUP, "ImagePolicy") => {
+            decode(object).and_then(|policy: ImagePolicy| registries::admit_policy(&policy.spec))
+        }
         _ => return None,
     };
     Some(checked)
@@ -104,9 +126,9 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Vec<Problem>> {
     decoded.map_err(|error| vec![Problem::new(error.path().to_string(), error.inner().to_string())])
 }
 
-fn machine_config(config: &MachineConfig) -> Result<Vec<Problem>, Vec<Problem>> {
+fn machine_config(config: &Arc<MachineConfig>) -> Result<Vec<Problem>, Vec<Problem>> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    if name.starts_with(names::RENDERED_PREFIX) {
+    if rendered_configs::is_name(name) {
         // Pools select by label what is to be rendered; what was rendered has none.
         let checked = validate::check_applicable(config);
         return checked.map(|_| Vec::new()).map_err(|invalid| invalid.problems);
@@ -182,7 +204,7 @@ fn is_going(object: &Value) -> bool {
 fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<(), String> {
     let is_rendered = request.group == OWN_GROUP
         && request.kind == "MachineConfig"
-        && request.name.starts_with(names::RENDERED_PREFIX);
+        && rendered_configs::is_name(request.name);
     if !is_rendered || request.old.is_some_and(is_going) {
         return Ok(());
     }
@@ -203,6 +225,7 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
     let by: Vec<String> = [
         list("node", "nodes", &users.nodes),
         list("pool", "pools", &users.pools),
+        list("MachineOSBuild", "MachineOSBuilds", &users.builds),
     ]
     .into_iter()
     .flatten()
@@ -338,19 +361,25 @@ mod tests {
             };
             review(&request, |_| users).map(|_| ())
         };
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let users = |nodes: &[&str], pools: &[&str]| {
-            let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             InUse::By(Users {
                 nodes: set(nodes),
                 pools: set(pools),
+                ..Users::default()
             })
         };
+        let build = InUse::By(Users {
+            builds: set(&["worker-abc"]),
+            ..Users::default()
+        });
         for (users, expected) in [
             (
                 users(&["w-2", "w-1"], &["worker"]),
                 "in use by nodes w-1, w-2 and pool worker and cannot be deleted",
             ),
             (users(&["w-1"], &[]), "in use by node w-1 and cannot be deleted"),
+            (build, "in use by MachineOSBuild worker-abc and cannot be deleted"),
             (InUse::Unknown, "not known yet who uses"),
         ] {
             let refusal = delete("rendered-worker-1", users).unwrap_err();
@@ -362,6 +391,88 @@ mod tests {
             Ok(()),
             "only rendered ones are used by nodes"
         );
+    }
+
+    #[test]
+    fn registry_objects_that_cannot_be_used_were_accepted() {
+        let policy = |identity: Value, scopes: &[&str]| {
+            json!({"metadata": {"name": "p"}, "spec": {"scopes": scopes, "policy": {
+                "rootOfTrust": {"policyType": "PublicKey", "publicKey": {"keyData": "a2V5"}}, "signedIdentity": identity}}})
+        };
+        let remap = |prefix: &str| {
+            policy(
+                json!({"matchPolicy": "RemapIdentity", "remapIdentity": {"prefix": prefix, "signedPrefix": "q.io"}}),
+                &["q.io"],
+            )
+        };
+        let set = |source: &str, mirror: &str| {
+            let mirrors = json!([{"source": source, "mirrors": [mirror]}]);
+            json!({"metadata": {"name": "s"}, "spec": {
+                "imageDigestMirrors": mirrors, "imageTagMirrors": mirrors, "repositoryDigestMirrors": mirrors}})
+        };
+        let mirror_sets = [
+            (CONFIG_GROUP, "ImageDigestMirrorSet"),
+            (CONFIG_GROUP, "ImageTagMirrorSet"),
+            (OPERATOR_GROUP, "ImageContentSourcePolicy"),
+        ];
+        let policies = [
+            (CONFIG_GROUP, "ClusterImagePolicy"),
+            (CONFIG_GROUP, "ImagePolicy"),
+        ];
+        let texts = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect::<String>();
+        for (kinds, object, rejected, expected) in [
+            (
+                &policies[..],
+                remap("q.io/a:tag"),
+                true,
+                "remapIdentity.prefix \"q.io/a:tag\"",
+            ),
+            (&policies[..], remap("q.io/a"), false, ""),
+            (
+                &policies[..],
+                policy(json!({"matchPolicy": "MatchRepository"}), &["*.q.io", "q.io/A"]),
+                false,
+                "spec.scopes[1] (\"q.io/A\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io/A", "m.io/a"),
+                true,
+                "invalid format for source \"q.io/A\"",
+            ),
+            (
+                &mirror_sets[..],
+                set("*.q.io", "m.io"),
+                false,
+                "[0].source (\"*.q.io\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io/a", "m.io:5000"),
+                false,
+                "[0].mirrors[0] (\"m.io:5000\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io", "short/a"),
+                false,
+                "[0].mirrors[0] (\"short/a\")",
+            ),
+            (&mirror_sets[..], set("q.io", "m.io:5000"), false, ""),
+        ] {
+            for (group, kind) in kinds {
+                match (check(group, kind, &object).unwrap(), rejected) {
+                    (Ok(found), false) | (Err(found), true) => {
+                        let found = texts(&found);
+                        assert!(
+                            found.contains(expected) && (found.is_empty() == expected.is_empty()),
+                            "{kind} {expected}: {found}"
+                        );
+                    }
+                    (other, _) => panic!("{kind} {expected}: {other:?}"),
+                }
+            }
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub fn is_drift(complaint: &str) -> bool {
 const DRIFT: usize = 3;
 
 /// Specific entries before general ones: a complaint may quote another.
-const ALL: [Advice; 16] = [
+const ALL: [Advice; 17] = [
     Advice {
         title: "The new config cannot be applied to running machines",
         meaning: "The change touches something that only an installation can set, such as disks, filesystems or FIPS.",
@@ -125,6 +125,15 @@ const ALL: [Advice; 16] = [
         signs: &[" after reload ", " after restart ", "systemctl"],
     },
     Advice {
+        title: "A user does not exist on the machine",
+        meaning: "The new config sets SSH keys or a password of a user that the machine does not have. Nothing was changed.",
+        steps: &[
+            "Create the user on the node, for example with useradd --create-home core; the daemon tries again by itself.",
+            "Or take the user out of passwd.users of the MachineConfig.",
+        ],
+        signs: &["this machine has no such user"],
+    },
+    Advice {
         title: "The machine came back different",
         meaning: "The machine has booted, but something is not what its new config says.",
         steps: &[
@@ -155,9 +164,11 @@ const ALL: [Advice; 16] = [
     },
     Advice {
         title: "A change could not be taken back",
-        meaning: "Writing failed half-way and so did putting the old files back; the disk may be failing.",
+        meaning: "A change failed half-way, and so did undoing it: the disk may be failing, or a tool that changes the \
+                  operating system.",
         steps: &[
-            "Check the disk (df, dmesg). The daemon finishes or takes back the change by itself as soon as it can write.",
+            "Check the disk (df, dmesg) and the tool that the message names. The daemon undoes the rest by itself as soon as \
+             it can, and reports Done only then.",
         ],
         signs: &["error rolling back", "the journal of the last change"],
     },
@@ -248,6 +259,10 @@ mod tests {
             (
                 "the machine has booted, but kernel arguments differ",
                 "The machine came back different",
+            ),
+            (
+                "cannot set SSH keys or the password of user \"core\": this machine has no such user. Create it",
+                "A user does not exist on the machine",
             ),
             ("write /etc/a: No space left on device", "The disk is full"),
             ("the moon is full", "Something else"),

@@ -11,17 +11,11 @@ use sha2::{Digest, Sha256};
 
 use crate::extensions::KernelType;
 use crate::hex;
+use crate::parsed_config::ParsedConfig;
 
 /// A file larger than this is compared by its source text instead of its decoded bytes.
 const LARGEST_CONTENTS: usize = 64 << 20;
 const DEFAULT_FILE_MODE: i64 = 0o644;
-
-/// One side of a comparison.
-#[derive(Debug, Clone, Copy)]
-pub struct Side<'a> {
-    pub spec: &'a MachineConfigSpec,
-    pub ignition: &'a Config,
-}
 
 /// Everything that differs. Empty when a machine would not notice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -143,8 +137,9 @@ pub struct UserChange {
 }
 
 /// Compares two configs.
-pub fn diff(old: Side<'_>, new: Side<'_>) -> ConfigDiff {
-    let kernel = |side: Side<'_>| KernelType::canonical(&side.spec.kernel_type).as_str();
+pub fn diff(old: &ParsedConfig, new: &ParsedConfig) -> ConfigDiff {
+    let (before, after) = (old.spec(), new.spec());
+    let kernel = |spec: &MachineConfigSpec| KernelType::canonical(&spec.kernel_type).as_str();
     ConfigDiff {
         files: by_key(
             &old.ignition.storage.files,
@@ -164,18 +159,15 @@ pub fn diff(old: Side<'_>, new: Side<'_>) -> ConfigDiff {
             |user| &user.name,
             user_change,
         ),
-        first_boot_sections: first_boot_sections(old.ignition, new.ignition),
-        kernel_arguments: replaced(
-            old.spec.kernel_arguments.clone(),
-            new.spec.kernel_arguments.clone(),
-        ),
-        kernel_type: replaced(kernel(old), kernel(new)),
-        extensions: replaced(old.spec.extensions.clone(), new.spec.extensions.clone()),
-        fips: replaced(old.spec.fips, new.spec.fips),
-        os_image: replaced(old.spec.os_image_url.clone(), new.spec.os_image_url.clone()),
+        first_boot_sections: first_boot_sections(&old.ignition, &new.ignition),
+        kernel_arguments: replaced(before.kernel_arguments.clone(), after.kernel_arguments.clone()),
+        kernel_type: replaced(kernel(before), kernel(after)),
+        extensions: replaced(before.extensions.clone(), after.extensions.clone()),
+        fips: replaced(before.fips, after.fips),
+        os_image: replaced(before.os_image_url.clone(), after.os_image_url.clone()),
         extensions_image: replaced(
-            old.spec.base_os_extensions_container_image.clone(),
-            new.spec.base_os_extensions_container_image.clone(),
+            before.base_os_extensions_container_image.clone(),
+            after.base_os_extensions_container_image.clone(),
         ),
     }
 }
@@ -365,26 +357,15 @@ mod tests {
     use super::*;
 
     fn difference(old: &Value, new: &Value) -> ConfigDiff {
-        let spec = MachineConfigSpec::default();
         let parse = |body: &Value| {
             let mut value = json!({"ignition": {"version": "3.5.0"}});
             value
                 .as_object_mut()
                 .unwrap()
                 .extend(body.as_object().unwrap().clone());
-            mco_ignition::parse(&value).unwrap().config
+            ParsedConfig::of_spec(json!({ "config": value }))
         };
-        let (old, new) = (parse(old), parse(new));
-        diff(
-            Side {
-                spec: &spec,
-                ignition: &old,
-            },
-            Side {
-                spec: &spec,
-                ignition: &new,
-            },
-        )
+        diff(&parse(old), &parse(new))
     }
 
     fn files(entries: &Value) -> Value {

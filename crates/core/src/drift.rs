@@ -13,8 +13,8 @@ use mco_api::vocabulary::events::daemon;
 use serde::Serialize;
 
 use crate::advice;
-use crate::comparison::Entry;
 use crate::diff::{self, Contents};
+use crate::parsed_config::ParsedConfig;
 use crate::rollout::{NodeView, View};
 use crate::timeline::time_of;
 
@@ -81,7 +81,7 @@ pub fn report(
     view: &View<'_>,
     progress: &[MachineConfigNode],
     events: &[Event],
-    configs: &BTreeMap<String, Entry>,
+    configs: &BTreeMap<String, ParsedConfig>,
 ) -> Report {
     let progress: HashMap<&str, &MachineConfigNode> = progress
         .iter()
@@ -113,7 +113,7 @@ fn of_node(
     node: &NodeView<'_>,
     progress: Option<&MachineConfigNode>,
     events: &[Event],
-    configs: &BTreeMap<String, Entry>,
+    configs: &BTreeMap<String, ParsedConfig>,
 ) -> Option<Drift> {
     let complaint = node.reason;
     if !advice::is_drift(complaint) {
@@ -138,7 +138,7 @@ fn of_node(
     })
 }
 
-fn wanted_file(config: &Entry, path: &str) -> Option<WantedFile> {
+fn wanted_file(config: &ParsedConfig, path: &str) -> Option<WantedFile> {
     let mut files = config.ignition.storage.files.iter();
     let file = files.find(|file| file.path == path)?;
     let Contents { size, sha256 } = diff::contents(file);
@@ -340,7 +340,10 @@ mod tests {
                 "storage": {"files": [{"path": "/etc/x", "mode": 420, "contents": {"source": "data:,hello"}}]},
             }}}),
         );
-        let configs = BTreeMap::from([("rendered-worker-1".to_owned(), Entry::new(config).unwrap())]);
+        let configs = BTreeMap::from([(
+            "rendered-worker-1".to_owned(),
+            ParsedConfig::applicable(config).unwrap(),
+        )]);
         let events: [Event; 2] = [
             object(
                 json!({"metadata": {}, "involvedObject": {"kind": "Node", "name": "b"}, "reason": "ConfigDriftDetected",

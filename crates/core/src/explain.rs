@@ -168,7 +168,7 @@ fn list_elements(rendered: &Rendered) -> Vec<Explanation> {
         overridden: Vec::new(),
         removed_by: None,
     };
-    let spec = &rendered.config.spec;
+    let spec = &rendered.config.spec();
     let provenance = &rendered.provenance;
     let arguments = spec.kernel_arguments.iter().enumerate();
     let arguments =
@@ -180,7 +180,7 @@ fn list_elements(rendered: &Rendered) -> Vec<Explanation> {
 }
 
 fn spec_fields(rendered: &Rendered) -> Vec<Explanation> {
-    let spec = &rendered.config.spec;
+    let spec = &rendered.config.spec();
     let fields = [
         (SpecField::Fips, spec.fips.to_string()),
         (SpecField::KernelType, spec.kernel_type.clone()),

@@ -10,20 +10,23 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
-use mco_api::vocabulary::{annotations, names};
-use mco_api::{ControllerConfig, MachineConfig, MachineConfiguration};
+use mco_api::vocabulary::names;
+use mco_api::{ControllerConfig, MachineConfiguration};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admission;
-use crate::bootstrap::{self, BootstrapError, Cluster, Settings};
-use crate::comparison::{self, Comparison, Entry};
+use crate::bootstrap::{Cluster, Current};
+use crate::comparison::{self, Comparison};
 use crate::disruption::Drain;
 use crate::drain::{self, Blocker, Budgets, Eviction};
 use crate::explain::{self, Explanation};
 use crate::feature_gates::FeatureGates;
+use crate::generated::condition::Outcome;
 use crate::kubelet::profile;
 use crate::manifest::{Manifest, ManifestError};
+use crate::parsed_config::ParsedConfig;
+use crate::pipeline::GenerationError;
 use crate::problem::Problem;
 use crate::render::{Identity, Rendered};
 use crate::rollout::{PoolWaves, View, waves};
@@ -49,7 +52,7 @@ pub struct Refusal {
 #[derive(Debug, Default)]
 pub struct Situation<'a> {
     /// The config that each pool's machines go to now.
-    pub current: BTreeMap<String, Entry>,
+    pub current: BTreeMap<String, ParsedConfig>,
     pub nodes: &'a [Node],
     pub pods: &'a [Pod],
     pub budgets: &'a [PodDisruptionBudget],
@@ -75,7 +78,7 @@ pub struct PoolForecast {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked: Vec<Blocker>,
     #[serde(skip)]
-    pub next: Entry,
+    pub next: ParsedConfig,
 }
 
 impl PoolForecast {
@@ -176,66 +179,53 @@ fn skipped_profile(objects: &[Manifest], manifest: &Manifest) -> Option<Problem>
     })
 }
 
-/// A running cluster after the edits. Generated MachineConfigs are taken as they are there, except those that the edits
-/// change: so the forecast needs none of the secrets they were made from.
-pub fn in_cluster(
-    before: &[Manifest],
-    after: Vec<Manifest>,
-    settings: &Settings<'_>,
-) -> Result<Cluster, Vec<BootstrapError>> {
-    let sources = |objects: &[Manifest]| -> Vec<Manifest> {
-        let kept = objects.iter().filter(|object| !is_generated(object));
-        kept.cloned().collect()
-    };
-    let generators = |objects: &[Manifest]| -> BTreeSet<String> {
-        let kinds = objects.iter().filter(|object| object.kind != "MachineConfig");
-        let specs = kinds.map(|object| {
-            let target = object.value.pointer("/spec/machineConfigPoolSelector");
-            format!(
-                "{} {} {:?} {:?}",
-                object.kind,
-                object.name,
-                target,
-                object.value.get("spec")
-            )
-        });
-        specs.collect()
-    };
-    if generators(before) == generators(&after) {
-        return bootstrap::adopt(after);
-    }
-    let old = generated(bootstrap::assemble(sources(before), settings)?);
-    let new = generated(bootstrap::assemble(sources(&after), settings)?);
-    let mut cluster = bootstrap::adopt(after)?;
-    let configs = &mut cluster.inventory.configs;
-    configs.retain(|config| {
-        let name = config.metadata.name.as_deref().unwrap_or_default();
-        !old.contains_key(name) || new.contains_key(name)
+/// What becomes of an object that configs are generated from, as its status will say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectForecast {
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    pub name: String,
+    /// Whether configs are generated from it. If not, pools keep what they have from it.
+    pub accepted: bool,
+    pub message: String,
+}
+
+/// What becomes of the objects that configs are generated from.
+pub fn objects(after: &Cluster) -> Vec<ObjectForecast> {
+    let generation = &after.generation;
+    let reported = generation.reports.iter().map(|report| ObjectForecast {
+        kind: report.kind,
+        namespace: None,
+        name: report.name.clone(),
+        accepted: report.outcome == Outcome::Success,
+        message: report.outcome.message().to_owned(),
     });
-    for (name, config) in new {
-        if old.get(&name).is_some_and(|old| old.spec == config.spec) {
-            continue;
-        }
-        configs.retain(|existing| existing.metadata.name.as_deref() != Some(&name));
-        configs.push(config);
-    }
-    Ok(cluster)
-}
-
-fn is_generated(object: &Manifest) -> bool {
-    let annotated = |key: &str| {
-        let all = object.value.pointer("/metadata/annotations");
-        all.is_some_and(|all| all.get(key).is_some())
-    };
-    object.kind == "MachineConfig" && annotated(annotations::GENERATED_BY_CONTROLLER_VERSION)
-}
-
-fn generated(cluster: Cluster) -> BTreeMap<String, MachineConfig> {
-    let configs = cluster.inventory.configs.into_iter();
-    configs
-        .filter_map(|config| Some((config.metadata.name.clone()?, config)))
-        .filter(|(name, _)| cluster.origins.of_config(name).is_some())
-        .collect()
+    let skipped = generation.skipped.iter().map(|object| ObjectForecast {
+        kind: object.kind,
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        accepted: false,
+        message: object.error.to_string(),
+    });
+    let failed = generation.failures.iter().filter(|failure| {
+        matches!(
+            failure.error,
+            GenerationError::Registries(_) | GenerationError::CredentialProvider(_)
+        )
+    });
+    let failed = failed.map(|failure| ObjectForecast {
+        kind: match failure.error {
+            GenerationError::CredentialProvider(_) => "CRIOCredentialProviderConfig",
+            _ => "Image",
+        },
+        namespace: None,
+        name: names::SINGLETON.to_owned(),
+        accepted: false,
+        message: failure.error.to_string(),
+    });
+    reported.chain(skipped).chain(failed).collect()
 }
 
 /// The rules about changes when these objects are a cluster's. Those that hold without a MachineConfiguration among the
@@ -271,14 +261,19 @@ fn decoded<T: DeserializeOwned>(
 pub fn forecast(after: &Cluster, identity: Identity<'_>, now: &Situation<'_>) -> Vec<PoolForecast> {
     let mut pools = Vec::new();
     let mut rendered: BTreeMap<String, Result<Rendered, String>> = BTreeMap::new();
-    for outcome in after.render(identity) {
+    let current = Current {
+        configs: &now.current,
+        overrides: now.rules.overrides,
+    };
+    for outcome in after.render_from(identity, current) {
         let name = outcome.name().to_owned();
+        let result = outcome.result.map(|pool| pool.rendered);
         let mut pool = outcome.pool;
-        if let Ok(rendered) = &outcome.result {
+        if let Ok(rendered) = &result {
             pool.spec.configuration.reference.name = Some(rendered.name().to_owned());
         }
         pools.push(pool);
-        rendered.insert(name, outcome.result.map_err(|error| error.to_string()));
+        rendered.insert(name, result.map_err(|error| error.to_string()));
     }
     let view = View::new(&pools, now.nodes);
     let foretold = waves(&view).into_iter();
@@ -300,7 +295,7 @@ fn of_pool(
     rollout: Option<PoolWaves>,
     now: &Situation<'_>,
 ) -> PoolForecast {
-    let nothing = Entry::default();
+    let nothing = ParsedConfig::default();
     let old = now.current.get(&pool).unwrap_or(&nothing);
     let rendered = match result {
         Ok(rendered) => rendered,
@@ -319,7 +314,7 @@ fn of_pool(
     };
     let mut explanations = explain::explain(&rendered);
     explain::add_origins(&mut explanations, &after.origins);
-    let next = Entry::from(rendered);
+    let next = rendered.config;
     let comparison = comparison::compare(old, &next, &now.rules);
     let changed: BTreeSet<&str> = comparison.changes.names().collect();
     explanations.retain(|one| !one.overridden.is_empty() && changed.contains(one.name.as_str()));

@@ -1,13 +1,13 @@
 //! Kubernetes objects from YAML or JSON text, read as the Kubernetes tools read it (YAML 1.1: `0644` is 420,
-//! `yes` is true), within fixed bounds of memory.
+//! `yes` is true; of equal keys the last one counts), within fixed bounds of memory.
 
 use std::fmt;
 
 use serde::de::DeserializeOwned;
-use serde_json::{Number, Value};
-use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options, Spanned};
+use serde_json::Value;
 use thiserror::Error;
 
+use crate::goyaml::read::{self as yaml, Document, Rest, YamlError};
 use crate::problem::Problem;
 
 /// More text than this in one file is no manifest; a full export of a large cluster is well below it.
@@ -60,8 +60,33 @@ pub enum ManifestError {
     },
 }
 
+/// The objects of one file, and what is probably not meant as it is read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    pub manifests: Vec<Manifest>,
+    pub warnings: Vec<ReadWarning>,
+}
+
+/// Text that the Kubernetes tools accept without a word, though its author may not expect what they make of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadWarning {
+    pub origin: Origin,
+    pub message: String,
+}
+
+impl fmt::Display for ReadWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.message)
+    }
+}
+
 /// Reads all objects of one file. Empty documents are skipped and lists are taken apart.
 pub fn read(file: &str, bytes: &[u8]) -> Result<Vec<Manifest>, ManifestError> {
+    read_with_warnings(file, bytes).map(|reading| reading.manifests)
+}
+
+/// Like [`read`], for a caller that shows warnings to the person who wrote the file.
+pub fn read_with_warnings(file: &str, bytes: &[u8]) -> Result<Reading, ManifestError> {
     if bytes.len() > LARGEST_FILE {
         return Err(ManifestError::TooLarge {
             file: file.to_owned(),
@@ -72,31 +97,51 @@ pub fn read(file: &str, bytes: &[u8]) -> Result<Vec<Manifest>, ManifestError> {
         file: file.to_owned(),
         at: error.valid_up_to(),
     })?;
-    let documents = documents(text).map_err(|error| {
-        let at = error.location();
-        ManifestError::NotYaml {
+    let mut reading = Reading::default();
+    let (documents, ignored) = match json_documents(text) {
+        Some(documents) => (documents, Vec::new()),
+        None => yaml_documents(text).map_err(|error| ManifestError::NotYaml {
             file: file.to_owned(),
-            line: at.map_or(1, |at| at.line()),
-            column: at.map_or(1, |at| at.column()),
-            message: plain_message(&error),
+            line: error.line,
+            column: error.column,
+            message: error.message,
+        })?,
+    };
+    let origin = |line| Origin {
+        file: file.to_owned(),
+        line,
+    };
+    for Document {
+        line,
+        value,
+        repeated,
+    } in documents
+    {
+        for key in repeated {
+            reading.warnings.push(ReadWarning {
+                origin: origin(key.line),
+                message: format!(
+                    "key {:?} is repeated in its mapping; the last value is used",
+                    key.key
+                ),
+            });
         }
-    })?;
-    let mut manifests = Vec::with_capacity(documents.len());
-    for document in documents {
-        let origin = Origin {
-            file: file.to_owned(),
-            line: document.referenced.line(),
-        };
-        collect(origin, normalise(document.value), &mut manifests)?;
+        collect(origin(line), value, &mut reading.manifests)?;
     }
-    Ok(manifests)
+    for line in ignored {
+        reading.warnings.push(ReadWarning {
+            origin: origin(line),
+            message: "text after the end of this document is ignored; separate documents with '---'"
+                .to_owned(),
+        });
+    }
+    Ok(reading)
 }
 
-/// One YAML value of any shape, read by the same rules; for templates and embedded texts.
+/// The value of a text's first YAML document, of any shape; for templates and embedded texts.
 pub fn value(text: &str) -> Result<Value, String> {
-    serde_saphyr::from_str_with_options(text, options())
-        .map(normalise)
-        .map_err(|error| error.without_snippet().to_string())
+    let (document, _) = yaml::first_document(text).map_err(|error| error.to_string())?;
+    Ok(document.map_or(Value::Null, |document| document.value))
 }
 
 impl Manifest {
@@ -119,60 +164,88 @@ impl Manifest {
     }
 }
 
-fn documents(text: &str) -> Result<Vec<Spanned<Value>>, serde_saphyr::Error> {
-    serde_saphyr::from_multiple_with_options(text, options())
-}
-
-fn options() -> Options {
-    serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            // A whole cluster in one file has some hundred thousand values.
-            max_events: 8_000_000,
-            max_nodes: 4_000_000,
-            max_documents: 20_000,
-            max_depth: 128,
-            // Nobody repeats megabytes by reference in a manifest, except to exhaust memory.
-            max_recorded_anchor_bytes: 1 << 20,
-            max_recorded_anchor_events: 20_000,
-        },
-        legacy_octal_numbers: true,
-        strict_booleans: false,
-        // kubectl takes the last of two equal keys too, but says nothing; an unnoticed typo here reboots machines.
-        duplicate_keys: DuplicateKeyPolicy::Error,
-        non_finite_float_policy: NonFiniteFloatPolicy::Reject,
+/// The objects of a text that is JSON: one or several, one after the other.
+fn json_documents(text: &str) -> Option<Vec<Document>> {
+    if !text.trim_start().starts_with('{') {
+        return None;
+    }
+    let mut documents = Vec::new();
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let (mut line, mut counted) = (1, 0);
+    loop {
+        let before = &text[values.byte_offset()..];
+        let start = text.len() - before.trim_start().len();
+        line += text[counted..start].matches('\n').count() as u64;
+        counted = start;
+        match values.next() {
+            None => return Some(documents),
+            Some(Err(_)) => return None,
+            Some(Ok(value)) => documents.push(Document {
+                line,
+                value: whole_numbers(value),
+                repeated: Vec::new(),
+            }),
+        }
     }
 }
 
-/// The first line of the message without its place, which we print ourselves.
-fn plain_message(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.rsplit_once(" at line ")
-        .map_or(line, |(message, _)| message)
-        .to_owned()
+/// The documents of a YAML text, and the lines of those that are followed by text that is ignored.
+fn yaml_documents(text: &str) -> Result<(Vec<Document>, Vec<u64>), YamlError> {
+    let (mut documents, mut ignored) = (Vec::new(), Vec::new());
+    for (first_line, chunk) in chunks(text) {
+        let shifted = |line| line + first_line;
+        let (document, rest) = yaml::first_document(chunk).map_err(|error| YamlError {
+            line: shifted(error.line),
+            ..error
+        })?;
+        let Some(mut document) = document else { continue };
+        document.line = shifted(document.line);
+        for key in &mut document.repeated {
+            key.line = shifted(key.line);
+        }
+        if rest == Rest::Ignored {
+            ignored.push(document.line);
+        }
+        documents.push(document);
+    }
+    Ok((documents, ignored))
 }
 
-/// `1e3` is an integer to the Kubernetes tools.
-fn normalise(value: Value) -> Value {
+/// The text cut before each line that starts with `---`, with the number of lines before each part.
+fn chunks(text: &str) -> Vec<(u64, &str)> {
+    let mut chunks = Vec::new();
+    let (mut start, mut start_line) = (0, 0);
+    let mut has_content = false;
+    let mut at = 0;
+    for (number, line) in (0..).zip(text.split_inclusive('\n')) {
+        let separates = line
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        // Directives and comments belong to the document that follows.
+        if separates && has_content {
+            chunks.push((start_line, &text[start..at]));
+            (start, start_line) = (at, number);
+        }
+        let bare = line.trim_start_matches('\u{feff}').trim();
+        has_content = separates || has_content || !(bare.is_empty() || bare.starts_with(['#', '%']));
+        at += line.len();
+    }
+    chunks.push((start_line, &text[start..]));
+    chunks
+}
+
+/// `1.0` is an integer to the Kubernetes tools.
+fn whole_numbers(value: Value) -> Value {
     match value {
-        Value::Number(number) => Value::Number(whole(&number).unwrap_or(number)),
-        Value::Array(items) => Value::Array(items.into_iter().map(normalise).collect()),
+        Value::Number(number) => Value::Number(yaml::whole(number)),
+        Value::Array(items) => Value::Array(items.into_iter().map(whole_numbers).collect()),
         Value::Object(map) => Value::Object(
             map.into_iter()
-                .map(|(key, value)| (key, normalise(value)))
+                .map(|(key, value)| (key, whole_numbers(value)))
                 .collect(),
         ),
         other => other,
     }
-}
-
-fn whole(number: &Number) -> Option<Number> {
-    let float = number.as_f64().filter(|_| number.is_f64())?;
-    // Beyond 2^53 a float no longer says which integer it is.
-    if float.fract() != 0.0 || float.abs() > 9_007_199_254_740_992.0 {
-        return None;
-    }
-    format!("{float:.0}").parse::<i64>().ok().map(Number::from)
 }
 
 fn collect(origin: Origin, value: Value, manifests: &mut Vec<Manifest>) -> Result<(), ManifestError> {
@@ -262,16 +335,11 @@ mod tests {
 
     #[test]
     fn errors_say_where() {
-        let cases: [(&str, &[u8], &str); 5] = [
+        let cases: [(&str, &[u8], &str); 4] = [
             (
                 "broken YAML",
                 b"a: 1\nb: [1,\nc: 2\n",
                 "x.yaml:2:4: not valid YAML: unclosed bracket",
-            ),
-            (
-                "a repeated key",
-                b"apiVersion: v1\nkind: A\nkind: B\n",
-                "x.yaml:3:1: not valid YAML: duplicate mapping key: kind",
             ),
             (
                 "no kind",
@@ -289,6 +357,50 @@ mod tests {
             let error = read("x.yaml", bytes).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{name}: {error}");
         }
+    }
+
+    #[test]
+    fn of_a_repeated_key_the_last_one_counts() {
+        let text = b"apiVersion: v1\nkind: A\nmetadata: {name: x}\n---\napiVersion: v1\nkind: A\nmetadata:\n  name: y\nkind: B\n";
+        let reading = read_with_warnings("x.yaml", text).unwrap();
+        assert_eq!(reading.manifests[1].kind, "B");
+        let warnings: Vec<String> = reading.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            ["x.yaml:9: key \"kind\" is repeated in its mapping; the last value is used"]
+        );
+    }
+
+    #[test]
+    fn a_block_at_the_end_of_the_file_gets_no_line_feed() {
+        let text = "apiVersion: v1\nkind: A\ndata: |\n  a\n---\napiVersion: v1\nkind: A\ndata: |\n  a";
+        let found = read("x.yaml", text.as_bytes()).unwrap();
+        assert_eq!(found[0].value["data"], json!("a\n"));
+        assert_eq!(found[1].value["data"], json!("a"));
+    }
+
+    #[test]
+    fn what_follows_a_document_without_a_separator_is_ignored_with_a_warning() {
+        let text = b"apiVersion: v1\nkind: A\n...\napiVersion: v1\nkind: B\n";
+        let reading = read_with_warnings("x.yaml", text).unwrap();
+        assert_eq!(reading.manifests.len(), 1);
+        assert_eq!(reading.warnings.len(), 1, "{:?}", reading.warnings);
+    }
+
+    #[test]
+    fn json_is_read_as_json() {
+        let text = b"\n{\"apiVersion\": \"v1\", \"kind\": \"A\", \"data\": \"\\ud83d\\ude80\", \"n\": 1.0}\n\n{\"apiVersion\": \"v1\", \"kind\": \"B\"}\n";
+        let found = read("x.json", text).unwrap();
+        assert_eq!(found[0].value["data"], json!("\u{1f680}"));
+        assert_eq!(found[0].value["n"], json!(1));
+        assert_eq!((found[0].origin.line, found[1].origin.line), (2, 4));
+    }
+
+    #[test]
+    fn directives_belong_to_the_document_that_follows() {
+        let text = b"%YAML 1.1\n# about\n---\napiVersion: v1\nkind: A\n--- # next\napiVersion: v1\nkind: [\n";
+        let error = read("x.yaml", text).unwrap_err().to_string();
+        assert!(error.starts_with("x.yaml:8:7: not valid YAML: "), "{error}");
     }
 
     #[test]

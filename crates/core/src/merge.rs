@@ -1,5 +1,7 @@
 //! Many MachineConfigs into one, in an order that does not depend on how they came in.
 
+use std::fmt;
+
 use mco_api::MachineConfig;
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::{annotations, labels};
@@ -8,10 +10,10 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::extensions::{KERNEL_DEVEL, KernelType};
+use crate::parsed_config::ParsedConfig;
 use crate::pools;
 use crate::problem::Problem;
 use crate::provenance::{Provenance, SourceIndex, SpecField};
-use crate::validate::CheckedConfig;
 
 /// The operating system a pool runs unless one of its MachineConfigs says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub struct DefaultImages<'a> {
     pub extensions: &'a str,
 }
 
-/// The result of a merge: valid, complete and with its history.
+/// The result of a merge: complete and with its history.
 #[derive(Debug, Clone)]
 pub struct MergedConfig {
     pub spec: MachineConfigSpec,
@@ -28,6 +30,8 @@ pub struct MergedConfig {
     pub ignition: Config,
     pub provenance: Provenance,
     pub warnings: Vec<SourcedProblem>,
+    /// What valid configs contradict each other in. The result is the Go implementation's all the same; no node accepts it.
+    pub contradictions: Vec<SourcedProblem>,
 }
 
 /// A problem and the MachineConfigs it comes from.
@@ -35,6 +39,19 @@ pub struct MergedConfig {
 pub struct SourcedProblem {
     pub sources: Vec<String>,
     pub problem: Problem,
+}
+
+impl fmt::Display for SourcedProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources: Vec<String> = self.sources.iter().map(|source| format!("{source:?}")).collect();
+        let plural = if sources.len() > 1 { "s" } else { "" };
+        write!(
+            f,
+            "MachineConfig{plural} {}: {}",
+            sources.join(" and "),
+            self.problem
+        )
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -50,28 +67,12 @@ pub enum MergeError {
         kernel_source: String,
         extension_source: String,
     },
-    #[error("{}", describe(.0))]
-    Contradiction(Vec<SourcedProblem>),
-}
-
-/// Valid configs can contradict each other; this is what they contradict each other in.
-fn describe(problems: &[SourcedProblem]) -> String {
-    let lines = problems.iter().map(|SourcedProblem { sources, problem }| {
-        let sources = sources
-            .iter()
-            .map(|source| format!("{source:?}"))
-            .collect::<Vec<_>>()
-            .join(" and ");
-        let plural = if sources.contains(" and ") { "s" } else { "" };
-        format!("MachineConfig{plural} {sources}: merged config is not valid: {problem}")
-    });
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Sorts configs into merge order: those with the role worker first, so that a custom pool's own configs override
 /// what it inherits, and by name within each half.
-pub fn order(configs: &mut [&CheckedConfig<'_>]) {
-    configs.sort_by(|a, b| (!is_worker(a.source), a.name()).cmp(&(!is_worker(b.source), b.name())));
+pub fn order(configs: &mut [&ParsedConfig]) {
+    configs.sort_by(|a, b| (!is_worker(&a.object), a.name()).cmp(&(!is_worker(&b.object), b.name())));
 }
 
 fn is_worker(config: &MachineConfig) -> bool {
@@ -94,7 +95,7 @@ pub fn is_user_provided(config: &MachineConfig) -> bool {
 }
 
 /// Merges checked configs, whatever order they come in.
-pub fn merge(configs: &[&CheckedConfig<'_>], images: DefaultImages<'_>) -> Result<MergedConfig, MergeError> {
+pub fn merge(configs: &[&ParsedConfig], images: DefaultImages<'_>) -> Result<MergedConfig, MergeError> {
     if configs.is_empty() {
         return Err(MergeError::Nothing);
     }
@@ -133,11 +134,11 @@ impl Merger {
         }
     }
 
-    fn add(&mut self, config: &CheckedConfig<'_>) {
+    fn add(&mut self, config: &ParsedConfig) {
         let source = self.provenance.begin(config.name());
-        self.add_spec(config.source, source);
-        if let Some(ignition) = &config.ignition {
-            self.add_ignition(ignition.clone(), source);
+        self.add_spec(&config.object, source);
+        if config.has_ignition() {
+            self.add_ignition(config.ignition.clone(), source);
         }
         self.warnings
             .extend(config.warnings.iter().map(|problem| SourcedProblem {
@@ -211,13 +212,16 @@ impl Merger {
             }
             file.overwrite.get_or_insert(true);
         }
-        self.check_result()?;
-        self.spec.config = Some(to_value(&self.ignition));
+        let value = to_value(&self.ignition);
+        let contradictions = self.contradictions(&value);
+        self.warnings.extend(contradictions.iter().cloned());
+        self.spec.config = Some(value);
         Ok(MergedConfig {
             spec: self.spec,
             ignition: self.ignition,
             provenance: self.provenance,
             warnings: self.warnings,
+            contradictions,
         })
     }
 
@@ -251,21 +255,18 @@ impl Merger {
         })
     }
 
-    /// Two valid configs can merge into an invalid one, which no machine would accept.
-    fn check_result(&self) -> Result<(), MergeError> {
+    /// Everything that makes the result one that no node accepts: two valid configs can merge into an invalid one.
+    fn contradictions(&self, value: &Value) -> Vec<SourcedProblem> {
         let report = mco_ignition::validate(&self.ignition);
-        if report.is_valid() {
-            return Ok(());
-        }
-        let value = to_value(&self.ignition);
         let problems = report.errors.iter().map(|finding| {
-            let problem = explain(Problem::in_config(finding, &value));
+            let mut problem = explain(Problem::in_config(finding, value));
+            problem.message = format!("merged config is not valid: {}", problem.message);
             SourcedProblem {
                 sources: self.sources_of(&problem),
                 problem,
             }
         });
-        Err(MergeError::Contradiction(problems.collect()))
+        problems.collect()
     }
 
     /// Everyone who had a hand in the thing the problem is about; everyone at all when it is about no single thing.

@@ -1,22 +1,17 @@
-//! A directory of manifests as a cluster: what is in it, and what its pools would run.
+//! A directory of manifests as a cluster: the MachineConfigs, pools and ControllerConfig in it.
 
 use std::collections::BTreeMap;
 
 use mco_api::machine_config_pool::MachineConfigPoolSpec;
-use mco_api::vocabulary::{annotations, labels};
+use mco_api::vocabulary::labels;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use thiserror::Error;
 
 use crate::manifest::{Manifest, ManifestError, Origin};
-use crate::merge::DefaultImages;
-use crate::os_images;
-use crate::os_images::StreamError;
-use crate::pools::{self, SelectError};
-use crate::problem::InvalidObject;
-use crate::render::{self, Identity, RenderError, Rendered};
-use crate::validate::{self, CheckedConfig};
+use crate::pools;
+use crate::render::Rendered;
 
 const GROUP: &str = "machineconfiguration.openshift.io/";
 
@@ -50,41 +45,6 @@ pub enum InventoryError {
         first: Origin,
         second: Origin,
     },
-}
-
-/// What became of one pool.
-#[derive(Debug)]
-pub struct PoolOutcome {
-    pub pool: MachineConfigPool,
-    pub result: Result<Rendered, PoolError>,
-}
-
-impl PoolOutcome {
-    pub fn name(&self) -> &str {
-        self.pool.metadata.name.as_deref().unwrap_or_default()
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum PoolError {
-    #[error(transparent)]
-    Select(#[from] SelectError),
-    #[error("{}", join(.0))]
-    Inputs(Vec<InvalidObject>),
-    #[error(transparent)]
-    Render(#[from] RenderError),
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-    #[error("{0}")]
-    Runtime(String),
-}
-
-fn join(invalid: &[InvalidObject]) -> String {
-    invalid
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("\n")
 }
 
 impl Inventory {
@@ -144,91 +104,6 @@ impl Inventory {
     /// Where an object was defined.
     pub fn origin(&self, kind: &str, name: &str) -> Option<&Origin> {
         self.origins.get(&(kind.to_owned(), name.to_owned()))
-    }
-
-    /// Renders every pool. One that cannot be rendered does not stop the others.
-    pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
-        self.render_with(identity, |_| Ok(None))
-    }
-
-    /// The same, with other default images for some pools.
-    pub(crate) fn render_with<'i>(
-        &'i self,
-        identity: Identity<'_>,
-        images: impl Fn(&MachineConfigPool) -> Result<Option<DefaultImages<'i>>, PoolError>,
-    ) -> Vec<PoolOutcome> {
-        let checked: Vec<_> = self.configs.iter().map(validate::check).collect();
-        let release = self.release_version();
-        let identity = Identity {
-            release_version: release.unwrap_or(identity.release_version),
-            ..identity
-        };
-        let mut pools = self.pools.clone();
-        if pools.is_empty() {
-            pools = built_in_pools()
-                .into_iter()
-                .filter(|pool| self.has_configs_for(pool))
-                .collect();
-        }
-        pools.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-        pools
-            .into_iter()
-            .map(|pool| {
-                let result = images(&pool).and_then(|images| {
-                    let images = images.unwrap_or_else(|| self.default_images());
-                    self.render_pool(&pool, &checked, images, identity)
-                });
-                PoolOutcome { pool, result }
-            })
-            .collect()
-    }
-
-    fn has_configs_for(&self, pool: &MachineConfigPool) -> bool {
-        let selector = pools::config_selector(pool);
-        selector.is_ok_and(|selector| {
-            self.configs
-                .iter()
-                .any(|config| selector.matches(config.metadata.labels.as_ref()))
-        })
-    }
-
-    fn render_pool(
-        &self,
-        pool: &MachineConfigPool,
-        checked: &[Result<CheckedConfig<'_>, InvalidObject>],
-        images: DefaultImages<'_>,
-        identity: Identity<'_>,
-    ) -> Result<Rendered, PoolError> {
-        let selector = pools::config_selector(pool)?;
-        let mut usable = Vec::new();
-        let mut invalid = Vec::new();
-        for (config, result) in self.configs.iter().zip(checked) {
-            match result {
-                _ if !selector.matches(config.metadata.labels.as_ref()) => {}
-                Ok(checked) => usable.push(checked),
-                Err(error) => invalid.push(error.clone()),
-            }
-        }
-        if usable.is_empty() && invalid.is_empty() {
-            let pool = pool.metadata.name.clone().unwrap_or_default();
-            return Err(SelectError::SelectsNothing { pool }.into());
-        }
-        if !invalid.is_empty() {
-            return Err(PoolError::Inputs(invalid));
-        }
-        Ok(render::render(pool, &usable, images, identity)?)
-    }
-
-    fn default_images(&self) -> DefaultImages<'_> {
-        self.controller_config
-            .as_ref()
-            .map(os_images::from_controller_config)
-            .unwrap_or_default()
-    }
-
-    fn release_version(&self) -> Option<&str> {
-        let all = self.controller_config.as_ref()?.metadata.annotations.as_ref()?;
-        all.get(annotations::RELEASE_IMAGE_VERSION).map(String::as_str)
     }
 }
 

@@ -4,6 +4,7 @@ use mco_api::machine_configuration::{IrreconcilableValidationOverrides, StorageS
 use mco_ignition::Config;
 use mco_ignition::model::PasswdUser;
 
+use crate::parsed_config::ParsedConfig;
 use crate::problem::Problem;
 use crate::validate::FORCE_FILE;
 
@@ -29,20 +30,13 @@ impl From<&IrreconcilableValidationOverrides> for Overrides {
     }
 }
 
-/// The parts of a MachineConfig that decide whether a change can be applied in place.
-#[derive(Debug, Clone, Copy)]
-pub struct Side<'a> {
-    pub ignition: &'a Config,
-    pub fips: bool,
-}
-
 /// Everything that stands in the way of going from `old` to `new` on a running node; empty means the node can go.
-pub fn obstacles(old: Side<'_>, new: Side<'_>, overrides: Overrides) -> Vec<Problem> {
+pub fn obstacles(old: &ParsedConfig, new: &ParsedConfig, overrides: Overrides) -> Vec<Problem> {
     let mut problems = Vec::new();
-    passwd(old.ignition, new.ignition, &mut problems);
-    sections(old.ignition, new.ignition, overrides, &mut problems);
-    files(new.ignition, &mut problems);
-    if old.fips != new.fips {
+    passwd(&old.ignition, &new.ignition, &mut problems);
+    sections(&old.ignition, &new.ignition, overrides, &mut problems);
+    files(&new.ignition, &mut problems);
+    if old.spec().fips != new.spec().fips {
         problems.push(
             Problem::new(
                 "spec.fips",
@@ -205,22 +199,17 @@ mod tests {
 
     use super::*;
 
-    fn config(body: &Value) -> Config {
+    fn config(body: &Value) -> ParsedConfig {
         let mut value = json!({"ignition": {"version": "3.5.0"}});
         value
             .as_object_mut()
             .unwrap()
             .extend(body.as_object().unwrap().clone());
-        mco_ignition::parse(&value).unwrap().config
+        ParsedConfig::of_spec(json!({ "config": value }))
     }
 
     fn messages(old: &Value, new: &Value, overrides: Overrides) -> Vec<String> {
-        let (old, new) = (config(old), config(new));
-        let sides = [&old, &new].map(|ignition| Side {
-            ignition,
-            fips: false,
-        });
-        obstacles(sides[0], sides[1], overrides)
+        obstacles(&config(old), &config(new), overrides)
             .into_iter()
             .map(|p| p.message)
             .collect()
@@ -345,18 +334,8 @@ mod tests {
 
     #[test]
     fn fips_is_for_ever() {
-        let empty = Config::default();
-        let found = obstacles(
-            Side {
-                ignition: &empty,
-                fips: false,
-            },
-            Side {
-                ignition: &empty,
-                fips: true,
-            },
-            Overrides::default(),
-        );
+        let config = |fips: bool| ParsedConfig::of_spec(json!({ "fips": fips }));
+        let found = obstacles(&config(false), &config(true), Overrides::default());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].path, "spec.fips");
     }

@@ -2,20 +2,20 @@
 //! nothing but the content.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::annotations;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_ignition::Config;
 use md5::{Digest, Md5};
 use thiserror::Error;
 
 use crate::goyaml;
 use crate::hex;
 use crate::merge::{self, DefaultImages, MergeError, MergedConfig, SourcedProblem};
+use crate::parsed_config::ParsedConfig;
 use crate::provenance::Provenance;
-use crate::validate::CheckedConfig;
 
 /// The API server refuses larger objects.
 pub const LARGEST_OBJECT: usize = 1_572_864;
@@ -43,16 +43,16 @@ pub struct Identity<'a> {
 /// A rendered config and how it came about.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    pub config: MachineConfig,
-    /// Its Ignition part as a model.
-    pub ignition: Config,
+    pub config: ParsedConfig,
     pub provenance: Provenance,
     pub warnings: Vec<SourcedProblem>,
+    /// What its sources contradict each other in, so that no node accepts it; see [`crate::transition::check`].
+    pub contradictions: Vec<SourcedProblem>,
 }
 
 impl Rendered {
     pub fn name(&self) -> &str {
-        self.config.metadata.name.as_deref().unwrap_or_default()
+        self.config.name()
     }
 }
 
@@ -65,6 +65,10 @@ pub enum RenderError {
          (osImageURL is set by MachineConfig {source_name:?})"
     )]
     ImageAndStream { source_name: String },
+    /// Only for an operating system image of the user's own: the Go implementation reads the merged config again to find
+    /// out whether that image has the runtime it asks for.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Contradiction(Vec<SourcedProblem>),
     #[error(
         "rendered MachineConfig {name} is too large ({size} bytes, max {LARGEST_OBJECT} bytes). This will exceed etcd's \
          size limit. The largest parts: {largest}"
@@ -79,7 +83,7 @@ pub enum RenderError {
 /// Renders the config of a pool from the configs it selects, in whatever order they come.
 pub fn render(
     pool: &MachineConfigPool,
-    configs: &[&CheckedConfig<'_>],
+    configs: &[&ParsedConfig],
     images: DefaultImages<'_>,
     identity: Identity<'_>,
 ) -> Result<Rendered, RenderError> {
@@ -88,6 +92,7 @@ pub fn render(
         ignition,
         provenance,
         warnings,
+        contradictions,
     } = merge::merge(configs, images)?;
     let overridden = spec.os_image_url != images.os;
     if overridden && pool.spec.os_image_stream.is_some() {
@@ -96,6 +101,9 @@ pub fn render(
             source_name: sources.last().copied().unwrap_or_default().to_owned(),
         });
     }
+    if overridden && !contradictions.is_empty() {
+        return Err(RenderError::Contradiction(contradictions));
+    }
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
     let metadata = ObjectMeta {
         name: Some(name(pool_name, &spec)),
@@ -103,12 +111,16 @@ pub fn render(
         owner_references: Some(vec![owner(pool)]),
         ..ObjectMeta::default()
     };
-    let config = MachineConfig { metadata, spec };
+    let config = ParsedConfig {
+        object: Arc::new(MachineConfig { metadata, spec }),
+        ignition,
+        warnings: Vec::new(),
+    };
     Ok(Rendered {
         config,
-        ignition,
         provenance,
         warnings,
+        contradictions,
     })
 }
 
@@ -134,7 +146,7 @@ pub enum Size {
 
 /// Refuses a rendered config that could not be stored, naming what makes it large.
 pub fn check_size(rendered: &Rendered) -> Result<Size, RenderError> {
-    let bytes = serde_json::to_vec(&rendered.config).map_or(0, |json| json.len());
+    let bytes = serde_json::to_vec(&*rendered.config.object).map_or(0, |json| json.len());
     if bytes > LARGEST_OBJECT {
         return Err(RenderError::TooLarge {
             name: rendered.name().to_owned(),
@@ -152,6 +164,7 @@ pub fn check_size(rendered: &Rendered) -> Result<Size, RenderError> {
 
 fn largest_parts(rendered: &Rendered) -> String {
     let mut files: Vec<(usize, &str)> = rendered
+        .config
         .ignition
         .storage
         .files

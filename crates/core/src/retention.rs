@@ -3,14 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::finalizers::RENDERED_CONFIG_IN_USE;
-use mco_api::vocabulary::names::RENDERED_PREFIX;
-use mco_api::{MachineConfigPool, MachineOSBuild};
 
-const OWNER_KIND: &str = "MachineConfigPool";
+use crate::rendered_configs::pool_of;
 
 /// What to do with one rendered config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,45 +17,6 @@ pub enum Step {
     Release,
     /// Nobody uses it and there are newer ones enough.
     Delete,
-}
-
-/// Whether a MachineConfig is the rendered one of a pool, and of which.
-pub fn pool_of(metadata: &ObjectMeta) -> Option<&str> {
-    let name = metadata.name.as_deref()?;
-    let owner = metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|owner| owner.controller == Some(true) && owner.kind == OWNER_KIND)?;
-    name.starts_with(RENDERED_PREFIX).then_some(owner.name.as_str())
-}
-
-/// The rendered configs that somebody uses: a node has one or goes to one, a pool had one everywhere or goes to one, or
-/// an image is made from one.
-pub fn in_use<'a>(
-    nodes: impl IntoIterator<Item = &'a Node>,
-    pools: impl IntoIterator<Item = &'a MachineConfigPool>,
-    builds: impl IntoIterator<Item = &'a MachineOSBuild>,
-) -> BTreeSet<&'a str> {
-    let mut used = BTreeSet::new();
-    for node in nodes {
-        let annotations = node.metadata.annotations.as_ref();
-        for key in [annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG] {
-            used.extend(annotations.and_then(|all| all.get(key)).map(String::as_str));
-        }
-    }
-    for pool in pools {
-        used.extend(pool.spec.configuration.reference.name.as_deref());
-        let status = pool.status.as_ref();
-        used.extend(status.and_then(|status| status.configuration.reference.name.as_deref()));
-    }
-    used.extend(
-        builds
-            .into_iter()
-            .map(|build| build.spec.machine_config.name.as_str()),
-    );
-    used.remove("");
-    used
 }
 
 /// What to do with each rendered config; those that can stay as they are do not appear. Of every pool the `kept` newest
@@ -107,6 +64,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::rendered_configs::OWNER_KIND;
 
     fn config(name: &str, age: u32, protected: bool, leaving: bool) -> ObjectMeta {
         let pool = name.split('-').nth(1).unwrap();
@@ -148,23 +106,6 @@ mod tests {
                 ("rendered-worker-oldest", Step::Delete),
                 ("rendered-worker-leaving", Step::Release),
             ]
-        );
-    }
-
-    #[test]
-    fn nodes_pools_and_builds_use_configs() {
-        let node: Node = serde_json::from_value(json!({"metadata": {"annotations": {
-            annotation::CURRENT_CONFIG: "a", annotation::DESIRED_CONFIG: "b"}}}))
-        .unwrap();
-        let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "p"},
-            "spec": {"configuration": {"name": "c"}}, "status": {"configuration": {"name": "d"}}}))
-        .unwrap();
-        let build: MachineOSBuild =
-            serde_json::from_value(json!({"spec": {"machineConfig": {"name": "e"}}})).unwrap();
-        let empty = MachineConfigPool::default();
-        assert_eq!(
-            in_use([&node], [&pool, &empty], [&build]),
-            ["a", "b", "c", "d", "e"].into()
         );
     }
 }

@@ -3,13 +3,16 @@
 use mco_api::MachineConfig;
 use thiserror::Error;
 
+use crate::merge::SourcedProblem;
+use crate::parsed_config::ParsedConfig;
 use crate::problem::Problem;
-use crate::reconcilable::{self, Overrides, Side};
+use crate::reconcilable::{self, Overrides};
 use crate::render::Rendered;
-use crate::validate::{self, CheckedConfig};
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TransitionError {
+    #[error("{}", lines(.0))]
+    Contradiction(Vec<SourcedProblem>),
     #[error("reconciliation failed between current config {current:?} and base config {base:?}: {reason}")]
     Blamed {
         current: String,
@@ -23,43 +26,35 @@ pub enum TransitionError {
     Unblamed { current: String, reason: String },
 }
 
-/// Whether running machines can follow from `current` to `rendered`. A current config that cannot be read stands in
-/// nobody's way: refusing would keep a pool on it for ever.
+fn lines(problems: &[SourcedProblem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// Whether running machines can follow from `current` to `rendered`.
 pub fn check(
-    current: &MachineConfig,
+    current: &ParsedConfig,
     rendered: &Rendered,
-    sources: &[&CheckedConfig<'_>],
+    sources: &[&ParsedConfig],
     overrides: Overrides,
 ) -> Result<(), TransitionError> {
-    let Ok(ignition) = validate::check_applicable(current) else {
-        return Ok(());
-    };
-    let old = Side {
-        ignition: &ignition,
-        fips: current.spec.fips,
-    };
-    let new = Side {
-        ignition: &rendered.ignition,
-        fips: rendered.config.spec.fips,
-    };
-    let problems = reconcilable::obstacles(old, new, overrides);
+    if !rendered.contradictions.is_empty() {
+        return Err(TransitionError::Contradiction(rendered.contradictions.clone()));
+    }
+    let problems = reconcilable::obstacles(current, &rendered.config, overrides);
     let Some(first) = problems.first() else {
         return Ok(());
     };
-    let name = current.metadata.name.clone().unwrap_or_default();
+    let name = current.name().to_owned();
     let blamed = sources.iter().rev().find(|source| {
-        let Some(ignition) = &source.ignition else {
-            return false;
-        };
-        let alone = Side {
-            ignition,
-            fips: source.source.spec.fips,
-        };
         // A MachineConfig that brings nothing to the section differs from the current config, and is not to blame.
         let brings = |problem: &Problem| {
-            problem.message == first.message && !matters_only_by_absence(&problem.path, source.source)
+            problem.message == first.message && !matters_only_by_absence(&problem.path, &source.object)
         };
-        reconcilable::obstacles(old, alone, overrides).iter().any(brings)
+        source.has_ignition()
+            && reconcilable::obstacles(current, source, overrides)
+                .iter()
+                .any(brings)
     });
     let reason = problems
         .iter()
@@ -96,12 +91,15 @@ fn matters_only_by_absence(path: &str, config: &MachineConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use mco_api::MachineConfigPool;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::merge::DefaultImages;
     use crate::render::{self, Identity};
+    use crate::validate;
 
     fn config(name: &str, spec: &Value) -> MachineConfig {
         serde_json::from_value(json!({
@@ -113,11 +111,19 @@ mod tests {
 
     fn go(from: &MachineConfig, to: &[MachineConfig], overrides: Overrides) -> Result<(), TransitionError> {
         let pool = MachineConfigPool::new("worker", serde_json::from_value(json!({})).unwrap());
-        let checked: Vec<_> = to.iter().map(|config| validate::check(config).unwrap()).collect();
-        let sources: Vec<&CheckedConfig<'_>> = checked.iter().collect();
+        let parsed: Vec<_> = to
+            .iter()
+            .map(|config| validate::check(&Arc::new(config.clone())).unwrap())
+            .collect();
+        let sources: Vec<&ParsedConfig> = parsed.iter().collect();
         let rendered =
             render::render(&pool, &sources, DefaultImages::default(), Identity::default()).unwrap();
-        check(from, &rendered, &sources, overrides)
+        check(
+            &ParsedConfig::applicable(from.clone()).unwrap(),
+            &rendered,
+            &sources,
+            overrides,
+        )
     }
 
     fn ignition(storage: &Value) -> Value {
@@ -148,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_is_nobodys_fault_and_an_unreadable_past_stands_in_nobodys_way() {
+    fn a_section_that_is_removed_is_blamed_on_no_machine_config() {
         let raid = ignition(
             &json!({"raid": [{"name": "md0", "level": "raid1", "devices": ["/dev/sda", "/dev/sdb"]}]}),
         );
@@ -160,10 +166,29 @@ mod tests {
             ..Overrides::default()
         };
         assert_eq!(go(&config("rendered-1", &raid), &plain(), accepted), Ok(()));
-        let unreadable = config(
-            "rendered-1",
-            &json!({"config": {"ignition": {"version": "9.9.9"}}}),
+    }
+
+    #[test]
+    fn configs_that_contradict_each_other_were_not_even_rendered() {
+        let owned = |name: &str, user: &Value| {
+            let files = json!([{"path": "/etc/x", "contents": {"source": "data:,x"}, "user": user}]);
+            config(
+                name,
+                &json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}}),
+            )
+        };
+        let to = [
+            owned("10-a", &json!({"id": 0})),
+            owned("20-b", &json!({"name": "core"})),
+        ];
+        let from = config(
+            "rendered-worker-0",
+            &json!({"config": {"ignition": {"version": "3.5.0"}}}),
         );
-        assert_eq!(go(&unreadable, &plain(), Overrides::default()), Ok(()));
+        let error = go(&from, &to, Overrides::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "MachineConfigs \"10-a\" and \"20-b\": spec.config.storage.files[0].user (\"/etc/x\"): merged config is not valid: cannot set both id and name\n  hint: keep either id or name"
+        );
     }
 }

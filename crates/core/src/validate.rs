@@ -1,5 +1,7 @@
 //! Is a MachineConfig, a pool or a set of them usable? Every problem is reported, not just the first.
 
+use std::sync::Arc;
+
 use mco_api::vocabulary::labels;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_ignition::model::Resource;
@@ -7,6 +9,7 @@ use mco_ignition::{Config, ParseError};
 use serde_json::Value;
 
 use crate::extensions::{self, KernelType};
+use crate::parsed_config::ParsedConfig;
 use crate::pools;
 use crate::problem::{InvalidObject, Problem};
 use crate::rollout::budget;
@@ -18,24 +21,8 @@ const HIGHEST_FILE_MODE: i64 = 0o777;
 /// A file of this name makes the daemon skip its checks, so no config may create it.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
-/// A MachineConfig that may be merged.
-#[derive(Clone, Debug)]
-pub struct CheckedConfig<'a> {
-    pub source: &'a MachineConfig,
-    /// Its Ignition config as spec 3.5; none if it has none.
-    pub ignition: Option<Config>,
-    /// What will not work as the author may expect, but does not stop a render.
-    pub warnings: Vec<Problem>,
-}
-
-impl CheckedConfig<'_> {
-    pub fn name(&self) -> &str {
-        self.source.metadata.name.as_deref().unwrap_or_default()
-    }
-}
-
 /// Checks a MachineConfig as far as rendering needs it. Whatever the compatible system renders passes.
-pub fn check(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject> {
+pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
         problems,
@@ -48,7 +35,7 @@ pub fn check(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject>
 
 /// Reads what a machine is to be given. Labels choose pools and mean nothing on a machine, so that rendered configs,
 /// which have none, are as good as any.
-pub fn check_applicable(config: &MachineConfig) -> Result<Config, InvalidObject> {
+pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let mut inspection = Inspection::default();
     check_kernel_type(config, &mut inspection.problems);
     inspection.check_ignition(config);
@@ -58,32 +45,35 @@ pub fn check_applicable(config: &MachineConfig) -> Result<Config, InvalidObject>
         warnings,
         ..
     } = inspection;
-    verdict(config, ignition, problems, warnings).map(|checked| checked.ignition.unwrap_or_default())
+    verdict(config, ignition, problems, warnings)
 }
 
 /// Checks a MachineConfig that somebody is about to write: like [`check`], and also refuses what would render but
 /// could never be applied to a node.
-pub fn admit(config: &MachineConfig) -> Result<CheckedConfig<'_>, InvalidObject> {
+pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
         mut problems,
         warnings,
         unusable,
     } = Inspection::of(config);
+    if name_of(config).is_empty() {
+        problems.push(Problem::new("metadata.name", "a MachineConfig needs a name"));
+    }
     problems.extend(unusable);
     verdict(config, ignition, problems, warnings)
 }
 
 fn verdict(
-    config: &MachineConfig,
+    config: &Arc<MachineConfig>,
     ignition: Option<Config>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
-) -> Result<CheckedConfig<'_>, InvalidObject> {
+) -> Result<ParsedConfig, InvalidObject> {
     if problems.is_empty() {
-        Ok(CheckedConfig {
-            source: config,
-            ignition,
+        Ok(ParsedConfig {
+            object: Arc::clone(config),
+            ignition: ignition.unwrap_or_default(),
             warnings,
         })
     } else {
@@ -232,9 +222,6 @@ fn name_of(config: &MachineConfig) -> String {
 }
 
 fn check_metadata(config: &MachineConfig, problems: &mut Vec<Problem>) {
-    if config.metadata.name.as_deref().unwrap_or_default().is_empty() {
-        problems.push(Problem::new("metadata.name", "a MachineConfig needs a name"));
-    }
     if config.metadata.labels.is_none() {
         problems.push(
             Problem::new(
@@ -385,14 +372,14 @@ mod tests {
 
     use super::*;
 
-    fn machine_config(spec: &Value) -> MachineConfig {
-        serde_json::from_value(
+    fn machine_config(spec: &Value) -> Arc<MachineConfig> {
+        let config = serde_json::from_value(
             json!({"metadata": {"name": "50-x", "labels": {"role": "worker"}}, "spec": spec}),
-        )
-        .unwrap()
+        );
+        Arc::new(config.unwrap())
     }
 
-    fn texts(result: Result<CheckedConfig<'_>, InvalidObject>) -> Vec<String> {
+    fn texts(result: Result<ParsedConfig, InvalidObject>) -> Vec<String> {
         match result {
             Ok(_) => Vec::new(),
             Err(invalid) => invalid

@@ -78,7 +78,7 @@ fn rendered(configs: &[MachineConfig]) -> Rendered {
     );
     let checked: Vec<_> = configs
         .iter()
-        .map(|config| validate::check(config).unwrap())
+        .map(|config| validate::check(&std::sync::Arc::new(config.clone())).unwrap())
         .collect();
     let references: Vec<_> = checked.iter().collect();
     render(&pool, &references, DefaultImages::default(), Identity::default()).unwrap()
@@ -105,7 +105,7 @@ proptest! {
         let last = result.provenance.sources().last().unwrap().clone();
         let last = configs.iter().find(|config| config.metadata.name.as_deref() == Some(&last)).unwrap();
         for file in last.spec.config.as_ref().unwrap()["storage"]["files"].as_array().unwrap() {
-            let merged = result.ignition.storage.files.iter().find(|one| file["path"] == one.path.as_str()).unwrap();
+            let merged = result.config.ignition.storage.files.iter().find(|one| file["path"] == one.path.as_str()).unwrap();
             prop_assert_eq!(merged.contents.source.as_deref(), file["contents"]["source"].as_str());
         }
     }
@@ -113,21 +113,22 @@ proptest! {
     #[test]
     fn everything_in_the_result_has_a_source(configs in machine_configs()) {
         let result = rendered(&configs);
-        for file in &result.ignition.storage.files {
+        for file in &result.config.ignition.storage.files {
             let item = mco_ignition::Item::File(file.path.clone());
             prop_assert!(!result.provenance.attribute(&item).unwrap().winners.is_empty());
         }
-        for index in 0..result.config.spec.kernel_arguments.len() {
+        for index in 0..result.config.spec().kernel_arguments.len() {
             prop_assert!(result.provenance.source_of_kernel_argument(index).is_some());
         }
     }
 
     #[test]
     fn merging_the_result_again_changes_nothing(configs in machine_configs()) {
-        let mut result = rendered(&configs);
+        let result = rendered(&configs);
         let name = result.name().to_owned();
-        result.config.metadata.labels = Some([("role".to_owned(), "x".to_owned())].into());
-        let again = rendered(&[result.config]);
+        let mut object = mco_api::MachineConfig::clone(&result.config.object);
+        object.metadata.labels = Some([("role".to_owned(), "x".to_owned())].into());
+        let again = rendered(&[object]);
         prop_assert_eq!(again.name(), name);
     }
 

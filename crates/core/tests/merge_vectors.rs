@@ -20,8 +20,8 @@ fn render_case(case: &Value) -> Result<Rendered, String> {
     let configs: Vec<MachineConfig> =
         serde_json::from_value(case["configs"].clone()).map_err(|e| e.to_string())?;
     let checked: Vec<_> = configs
-        .iter()
-        .map(validate::check)
+        .into_iter()
+        .map(|config| validate::check(&std::sync::Arc::new(config)))
         .collect::<Result<_, _>>()
         .map_err(|invalid| invalid.to_string())?;
     let checked: Vec<_> = checked.iter().collect();
@@ -47,7 +47,7 @@ fn check_case(case: &Value) -> Result<(), String> {
         };
     }
     let rendered = outcome?;
-    let spec = serde_json::to_value(&rendered.config.spec).unwrap();
+    let spec = serde_json::to_value(rendered.config.spec()).unwrap();
     if spec != case["rendered"]["spec"] {
         return Err(format!(
             "spec differs:\n  ours   {spec}\n  theirs {}",
@@ -62,12 +62,12 @@ fn check_case(case: &Value) -> Result<(), String> {
         ));
     }
     if let Some(expected) = case["rendered"].get("annotations")
-        && serde_json::to_value(&rendered.config.metadata.annotations).unwrap() != *expected
+        && serde_json::to_value(&rendered.config.object.metadata.annotations).unwrap() != *expected
     {
         return Err(format!("annotations differ from {expected}"));
     }
     if let Some(yaml) = case["rendered"]["yaml"].as_str() {
-        let ours = goyaml::to_string(&serde_json::to_value(&rendered.config).unwrap());
+        let ours = goyaml::to_string(&serde_json::to_value(&*rendered.config.object).unwrap());
         if ours != yaml {
             return Err(format!("object text differs:\n{ours}\n--- theirs\n{yaml}"));
         }

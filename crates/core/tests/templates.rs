@@ -260,7 +260,7 @@ fn functions_answer_about_the_platform() {
             "vSphere without status",
             json!({"type": "VSphere"}),
             "[{{onPremPlatformAPIServerInternalIP .}}]",
-            Ok("[]"),
+            Ok("[<no value>]"),
         ),
         (
             "the short name",
@@ -345,6 +345,18 @@ fn functions_answer_about_the_platform() {
             Ok("/etc/kubernetes/apiserver-url.env"),
         ),
         ("an unknown function", none(), "{{nonsense .}}", Err("nonsense")),
+        (
+            "nothing is false in a condition",
+            none(),
+            "{{if .Infra.Status.PlatformStatus.GCP}}a{{else}}b{{end}}{{with .Infra.Status.PlatformStatus.GCP}}c{{end}}",
+            Ok("b"),
+        ),
+        (
+            "a field of nothing is an error",
+            none(),
+            "{{.Infra.Status.PlatformStatus.GCP.Region}}",
+            Err("Region"),
+        ),
     ];
     for (name, platform, template, expected) in cases {
         let result = body(&controller_config(&platform, "HighlyAvailable"), template);
@@ -363,6 +375,87 @@ fn functions_answer_about_the_platform() {
             }
             (result, expected) => panic!("{name}: {result:?} instead of {expected:?}"),
         }
+    }
+}
+
+#[test]
+fn a_single_address_without_the_list_was_used() {
+    let single = |platform: &str, key: &str| {
+        let mut status = json!({"type": platform});
+        status[key] = json!({"apiServerInternalIP": "192.0.2.5", "ingressIP": "192.0.2.6"});
+        status
+    };
+    let all = "{{onPremPlatformAPIServerInternalIPs .}}{{onPremPlatformIngressIPs .}}";
+    let first = "{{onPremPlatformAPIServerInternalIP .}}";
+    for (platform, key, template, expected) in [
+        ("BareMetal", "baremetal", all, Some("[][]")),
+        ("VSphere", "vsphere", all, Some("[][]")),
+        ("VSphere", "vsphere", first, Some("<no value>")),
+        ("BareMetal", "baremetal", first, None),
+        (
+            "VSphere",
+            "vsphere",
+            "{{isOpenShiftManagedDefaultLB .}}",
+            Some("false"),
+        ),
+        ("BareMetal", "none", all, None),
+    ] {
+        let config = controller_config(&single(platform, key), "HighlyAvailable");
+        let found = body(&config, template);
+        assert_eq!(
+            found.as_deref().ok(),
+            expected,
+            "{platform} {template}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn dns_that_the_cluster_hosts_had_no_layer_without_all_addresses() {
+    let file = |text: &str| format!("mode: 0644\npath: /etc/x\ncontents: {{inline: {text}}}\n");
+    let (base, dns) = (file("base"), file("dns"));
+    let tree = tree(&[
+        ("common/_base/files/x.yaml", &base),
+        ("common/cloud-platform-alt-dns/files/x.yaml", &dns),
+    ]);
+    let hosted =
+        json!({"dnsType": "ClusterHosted", "clusterHosted": {"apiIntLoadBalancerIPs": ["10.0.0.1"]}});
+    let pending = json!({"dnsType": "ClusterHosted"});
+    let default = json!({"dnsType": "PlatformDefault", "clusterHosted": {}});
+    for (platform, key, balancers, expected) in [
+        ("GCP", "gcp", &hosted, "dns"),
+        ("AWS", "aws", &hosted, "dns"),
+        ("Azure", "azure", &hosted, "dns"),
+        ("GCP", "gcp", &pending, "base"),
+        ("GCP", "gcp", &default, "base"),
+        ("IBMCloud", "gcp", &hosted, "base"),
+    ] {
+        let mut status = json!({"type": platform});
+        status[key] = json!({ "cloudLoadBalancerConfig": balancers });
+        let configs = render(&controller_config(&status, "HighlyAvailable"), &tree).unwrap();
+        let found = templates::base_file(&configs, "worker", "/etc/x");
+        assert_eq!(found, Some(expected), "{status}");
+    }
+}
+
+#[test]
+fn platforms_without_a_layer_get_the_one_of_none_and_keep_their_answers() {
+    let file = |text: &str| format!("mode: 0644\npath: /etc/x\ncontents: {{inline: \"{text}\"}}\n");
+    let answers = "{{platformType .}} {{cloudProvider .}} {{isOpenShiftManagedDefaultLB .}}";
+    let (none, own) = (file(answers), file("own"));
+    for (platform, expected) in [
+        ("IBMCloud", "IBMCloud external true"),
+        ("AlibabaCloud", "AlibabaCloud external true"),
+        ("EquinixMetal", "EquinixMetal  true"),
+        ("Moon", "Moon  true"),
+        ("PowerVS", "own"),
+    ] {
+        let layer = format!("common/{}/files/x.yaml", platform.to_lowercase());
+        let tree = tree(&[("common/none/files/x.yaml", &none), (&layer, &own)]);
+        let config = controller_config(&json!({ "type": platform }), "HighlyAvailable");
+        let configs = render(&config, &tree).unwrap();
+        let found = templates::base_file(&configs, "worker", "/etc/x");
+        assert_eq!(found, Some(expected));
     }
 }
 
@@ -582,7 +675,7 @@ fn our_own_tree_is_complete_commented_and_presumes_no_product() {
             }
         }
         for config in &configs {
-            let checked = mco_core::validate::check(&config.generated.config).unwrap();
+            let checked = mco_core::validate::check(&config.generated.config.clone().into()).unwrap();
             assert!(
                 checked.warnings.is_empty(),
                 "{}: {:?}",

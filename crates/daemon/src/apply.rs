@@ -13,6 +13,7 @@ use crate::config::NodeConfig;
 use crate::os_change::{OsChangeError, Place, image_to_stage, os_change};
 use crate::paths;
 use crate::plan::{self, LiveContent, Plan, PlanError, Step};
+use crate::target;
 use crate::transaction::{self, Aftermath, Checkpoints, Failure, Journal, Subject, TransactionError};
 
 /// A change that somebody wants.
@@ -48,6 +49,11 @@ pub struct Prepared<'a> {
 pub enum ApplyError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Irreconcilable(Vec<Problem>),
+    #[error(
+        "cannot set SSH keys or the password of user {user:?}: this machine has no such user. Create it (for example with \
+         `useradd --create-home {user}`), or remove it from passwd.users of the MachineConfigs"
+    )]
+    NoSuchUser { user: &'static str },
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
@@ -115,6 +121,10 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
     let obstacles = obstacles(request);
     if !obstacles.is_empty() {
         return Err(ApplyError::Irreconcilable(obstacles));
+    }
+    let missing_user = target::missing_user(old, new, machine.accounts()).map_err(PlanError::from)?;
+    if let Some(user) = missing_user {
+        return Err(ApplyError::NoSuchUser { user });
     }
     let state = machine.os.state(&machine.root)?;
     let place = Place {
@@ -214,7 +224,7 @@ pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ApplyError> {
 
 /// What changes, with the pool's built image in the place of the config's own.
 pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
-    let mut difference = diff::diff(old.side(), new.side());
+    let mut difference = diff::diff(old, new);
     let (before, after) = (old.os_image(), new.os_image());
     difference.os_image = (before != after).then(|| Replaced {
         old: before.to_owned(),
@@ -224,11 +234,7 @@ pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
 }
 
 fn obstacles(request: &Request<'_>) -> Vec<Problem> {
-    let mut obstacles = reconcilable::obstacles(
-        request.old.reconcilable_side(),
-        request.new.reconcilable_side(),
-        request.overrides,
-    );
+    let mut obstacles = reconcilable::obstacles(request.old, request.new, request.overrides);
     if request.circumstances == Circumstances::Standalone {
         obstacles.retain(|problem| {
             !["spec.config.storage.directories", "spec.config.storage.links"].contains(&problem.path.as_str())

@@ -1,11 +1,13 @@
 //! A MachineConfig that was read, checked and understood: what a machine has or shall have.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use mco_api::MachineConfig;
-use mco_core::diff::Side;
 use mco_core::manifest::{self, ManifestError};
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::problem::InvalidObject;
-use mco_core::{reconcilable, validate};
-use mco_ignition::{Config, ParseError};
+use mco_ignition::ParseError;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -14,8 +16,7 @@ const EMPTY: &str = "mco-empty-mc";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
-    pub object: MachineConfig,
-    pub ignition: Config,
+    pub parsed: ParsedConfig,
     /// The pool's built image, where the pool has one. It takes the place of the config's own.
     pub built_image: Option<String>,
 }
@@ -40,10 +41,8 @@ impl From<ManifestError> for ConfigError {
 
 impl NodeConfig {
     pub fn new(object: MachineConfig) -> Result<Self, InvalidObject> {
-        let ignition = validate::check_applicable(&object)?;
         Ok(Self {
-            object,
-            ignition,
+            parsed: ParsedConfig::applicable(object)?,
             built_image: None,
         })
     }
@@ -53,8 +52,10 @@ impl NodeConfig {
         let mut object = MachineConfig::default();
         object.metadata.name = Some(EMPTY.to_owned());
         Self {
-            object,
-            ignition: Config::default(),
+            parsed: ParsedConfig {
+                object: Arc::new(object),
+                ..ParsedConfig::default()
+            },
             built_image: None,
         }
     }
@@ -62,7 +63,7 @@ impl NodeConfig {
     /// The same under the name of a machine's state before anything was applied to it.
     #[must_use]
     pub fn unnamed(mut self) -> Self {
-        self.object.metadata.name = Some(EMPTY.to_owned());
+        self.object_mut().metadata.name = Some(EMPTY.to_owned());
         self
     }
 
@@ -142,10 +143,6 @@ impl NodeConfig {
         Ok(Self::new(object)?)
     }
 
-    pub fn name(&self) -> &str {
-        self.object.metadata.name.as_deref().unwrap_or_default()
-    }
-
     /// The operating system image in force: the pool's built one, else the config's own.
     pub fn os_image(&self) -> &str {
         self.built_image
@@ -158,18 +155,17 @@ impl NodeConfig {
         self.built_image.as_deref().unwrap_or(self.name())
     }
 
-    pub fn side(&self) -> Side<'_> {
-        Side {
-            spec: &self.object.spec,
-            ignition: &self.ignition,
-        }
+    /// The object, to change it without parsing it again.
+    pub fn object_mut(&mut self) -> &mut MachineConfig {
+        Arc::make_mut(&mut self.parsed.object)
     }
+}
 
-    pub fn reconcilable_side(&self) -> reconcilable::Side<'_> {
-        reconcilable::Side {
-            ignition: &self.ignition,
-            fips: self.object.spec.fips,
-        }
+impl Deref for NodeConfig {
+    type Target = ParsedConfig;
+
+    fn deref(&self) -> &ParsedConfig {
+        &self.parsed
     }
 }
 

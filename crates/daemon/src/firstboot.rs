@@ -54,7 +54,8 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
         .map_err(apply::ApplyError::from)?
         .unnamed();
     let state = machine.os.state(&machine.root).map_err(apply::ApplyError::from)?;
-    old.object.spec.kernel_arguments = in_order(&new.object.spec.kernel_arguments, &state.kernel_arguments);
+    old.object_mut().spec.kernel_arguments =
+        in_order(&new.object.spec.kernel_arguments, &state.kernel_arguments);
     let encapsulated = RootedPath::new(paths::ENCAPSULATED).map_err(FsError::from)?;
     if apply::difference(&old, &new).is_empty() {
         machine.root.remove_file(&encapsulated)?;
@@ -172,10 +173,11 @@ pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfi
         let runs = state.image.clone().unwrap_or_default();
         if !config.os_image().is_empty() && !same_image(&runs, config.os_image()) {
             config.built_image = None;
-            config.object.spec.os_image_url = runs;
+            config.object_mut().spec.os_image_url = runs;
         }
     }
-    let spec = &mut config.object.spec;
+    let is_built = config.built_image.is_some();
+    let spec = &mut config.object_mut().spec;
     let missing = missing_kernel_arguments(&spec.kernel_arguments, &state.kernel_arguments);
     spec.kernel_arguments.retain(|entry| {
         split_kernel_arguments(entry)
@@ -183,7 +185,7 @@ pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfi
             .all(|argument| !missing.contains(argument))
     });
     // A built image has its kernel and extensions in it.
-    if config.built_image.is_none() {
+    if !is_built {
         running_kernel(&state).clone_into(&mut spec.kernel_type);
         spec.extensions
             .retain(|extension| has_extension(&state, extension));

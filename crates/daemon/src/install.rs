@@ -61,7 +61,7 @@ pub fn install_config(machine: &Machine, config: &MachineConfig) -> Result<(), I
     let config = NodeConfig::new(config.clone()).map_err(Box::new)?;
     lay_out(machine, &config)?;
     let name = config.name();
-    let mut encapsulated = json!(config.object);
+    let mut encapsulated = json!(&*config.object);
     if let Some(spec) = encapsulated.get_mut("spec") {
         spec["config"] = json!({"ignition": {"version": "3.5.0"}});
     }
@@ -71,7 +71,7 @@ pub fn install_config(machine: &Machine, config: &MachineConfig) -> Result<(), I
         annotation::FIRST_PIVOT_CONFIG: name,
         annotation::STATE: node_state::DONE,
     });
-    write(machine, paths::INSTALLED_CONFIG, &json!(config.object))?;
+    write(machine, paths::INSTALLED_CONFIG, &json!(&*config.object))?;
     write(machine, paths::ENCAPSULATED, &encapsulated)?;
     firstboot::complete(machine, RebootPolicy::WhenNeeded)?;
     // Last, because it is what makes the machine an installed one.

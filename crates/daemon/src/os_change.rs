@@ -163,7 +163,7 @@ mod tests {
             state,
             architecture: "x86_64",
         };
-        os_change(&old, &new, &diff(old.side(), new.side()), place).unwrap()
+        os_change(&old, &new, &diff(&old, &new), place).unwrap()
     }
 
     fn kernel_arguments(old: &[&str], new: &[&str]) -> (Vec<String>, Vec<String>) {
@@ -266,7 +266,7 @@ mod tests {
             state: &state,
             architecture: "x86_64",
         };
-        let result = os_change(&empty, &pages, &diff(empty.side(), pages.side()), place);
+        let result = os_change(&empty, &pages, &diff(&empty, &pages), place);
         assert_eq!(result, Err(OsChangeError::LargePagesElsewhere));
     }
 
@@ -282,9 +282,6 @@ mod tests {
             state: &state,
             architecture: "x86_64",
         };
-        assert_eq!(
-            os_change(&old, &new, &diff(old.side(), new.side()), place).unwrap(),
-            None
-        );
+        assert_eq!(os_change(&old, &new, &diff(&old, &new), place).unwrap(), None);
     }
 }

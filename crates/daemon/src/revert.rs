@@ -107,7 +107,7 @@ pub fn is_needed(backend: Backend, old: &NodeConfig, new: &NodeConfig) -> bool {
 
 /// What to write beside the change itself, so that it vanishes again if the change is undone.
 pub fn preparation(root: &Root, way: &WayBack, new: &NodeConfig) -> Result<Vec<Step<'static>>, RevertError> {
-    let note = serde_json::to_vec(&new.object).map_err(RevertError::Encode)?;
+    let note = serde_json::to_vec(&*new.object).map_err(RevertError::Encode)?;
     let mut steps = vec![
         write(paths::REVERT_CONFIG, note, NOTE_ATTRIBUTES)?,
         write(&unit_path(), way.unit().into_bytes(), UNIT_ATTRIBUTES)?,

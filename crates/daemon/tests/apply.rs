@@ -10,7 +10,7 @@ use mco_daemon::once::{self, Outcome, RebootPolicy};
 use mco_daemon::transaction::Uninterrupted;
 use mco_daemon::{disk, paths, validate};
 use mco_host::systemd::ServiceAction;
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{Node, config, config_with, file, files};
 
 const UNIT: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
@@ -109,7 +109,7 @@ fn stamps_of_the_other_implementation_are_understood() {
         "rendered-worker-1",
         &files(&[file("/etc/motd", "theirs\n"), file("/etc/own", "theirs\n")]),
     );
-    let text = serde_json::to_string(&old.object).unwrap();
+    let text = serde_json::to_string(&*old.object).unwrap();
     node.write(paths::CURRENT_CONFIG, &text);
     node.write("/etc/motd", "theirs\n");
     node.write("/etc/own", "theirs\n");
@@ -130,7 +130,7 @@ fn the_distributions_own_copy_comes_back_where_there_is_one() {
     node.write("/etc/chrony.conf", "pool ours\n");
     node.write(
         paths::CURRENT_CONFIG,
-        &serde_json::to_string(&old.object).unwrap(),
+        &serde_json::to_string(&*old.object).unwrap(),
     );
     node.apply(&config("next", &json!({}))).unwrap();
     assert_eq!(node.read("/etc/chrony.conf"), "pool default\n");
@@ -233,16 +233,50 @@ fn keys_and_password_of_core_are_kept_in_order() {
 }
 
 #[test]
-fn a_machine_without_the_user_ignores_its_keys() {
+fn keys_or_a_password_for_a_missing_user_are_refused_before_anything_is_written() {
     let node = Node::new();
     node.write("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
-    let keys = config(
-        "a",
-        &json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["k"]}]}}),
-    );
-    node.apply(&keys).unwrap();
-    assert!(!node.exists(paths::AUTHORIZED_KEYS));
+    let with = |name: &str, user: Value| {
+        let mut body = files(&[file("/etc/a", name)]);
+        body["passwd"] = json!({"users": [user]});
+        config(name, &body)
+    };
+    let before = node.snapshot();
+    for user in [
+        json!({"name": "core", "sshAuthorizedKeys": ["k"]}),
+        json!({"name": "core", "passwordHash": "$y$x"}),
+    ] {
+        let error = node.apply(&with("a", user)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot set SSH keys or the password of user \"core\": this machine has no such user. Create it (for example \
+             with `useradd --create-home core`), or remove it from passwd.users of the MachineConfigs"
+        );
+        assert_eq!(node.snapshot(), before);
+    }
+    node.write("/etc/passwd", support::PASSWD);
+    node.apply(&with("a", json!({"name": "core", "sshAuthorizedKeys": ["k"]})))
+        .unwrap();
+    assert_eq!(node.read(paths::AUTHORIZED_KEYS), "k\n");
+}
+
+#[test]
+fn keys_that_a_change_does_not_touch_need_no_user() {
+    let node = Node::new();
+    let with = |name: &str, key: &str| {
+        let mut body = files(&[file("/etc/a", name)]);
+        body["passwd"] = json!({"users": [{"name": "core", "sshAuthorizedKeys": [key]}]});
+        config(name, &body)
+    };
+    node.apply(&with("a", "k")).unwrap();
+    node.write("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+    node.apply(&with("b", "k")).unwrap();
+    assert_eq!(node.read("/etc/a"), "b");
     assert!(drift(&node).is_empty());
+    node.apply(&with("c", "other")).unwrap_err();
+    assert_eq!(node.read("/etc/a"), "b");
+    node.apply(&config("d", &files(&[file("/etc/a", "d")])))
+        .expect("keys that go away need no user");
 }
 
 #[test]

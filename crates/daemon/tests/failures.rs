@@ -8,12 +8,15 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::sync::Arc;
 
 use mco_daemon::config::NodeConfig;
 use mco_daemon::once::{self, Outcome, RebootPolicy};
 use mco_daemon::transaction::{Checkpoints, Uninterrupted};
+use mco_host::Machine;
+use mco_host::systemd::SimulatedServices;
 use serde_json::json;
-use support::{Node, config, config_with, file, files};
+use support::{Breakage, BrokenOs, Node, config, config_with, file, files};
 
 fn old() -> NodeConfig {
     config(
@@ -107,7 +110,7 @@ fn a_full_disk_undoes_everything() {
     let path = directory.path().to_owned();
     let result = std::panic::catch_unwind(|| {
         support::lay_out(&path);
-        let machine = mco_host::Machine::directory(&path).unwrap();
+        let machine = Machine::directory(&path).unwrap();
         let apply =
             |config: &NodeConfig| once::apply(&machine, config, RebootPolicy::WhenNeeded, &Uninterrupted);
         apply(&old()).unwrap();
@@ -219,4 +222,119 @@ fn a_journal_of_a_newer_version_is_left_alone() {
     let error = node.apply(&old()).unwrap_err().to_string();
     assert!(error.contains("newer version (format 99)"), "{error}");
     assert!(node.exists("/etc/machine-config-daemon/transaction.json"));
+}
+
+fn with_kernel_argument() -> NodeConfig {
+    let entries = [file("/etc/a", "new\n"), file("/etc/sub/b", "new\n")];
+    config_with("kernel", &files(&entries), &json!({"kernelArguments": ["nosmt"]}))
+}
+
+/// A node on the old config whose system fails when the test says so.
+fn node_with_broken_os() -> (Node, BrokenOs) {
+    let directory = tempfile::tempdir().unwrap();
+    support::lay_out(directory.path());
+    let services = Arc::new(SimulatedServices::default());
+    let mut machine = Machine::directory_with(
+        directory.path(),
+        support::ownership(),
+        Box::new(Arc::clone(&services)),
+    )
+    .unwrap();
+    let os = BrokenOs::default();
+    machine.os = Box::new(os.clone());
+    let node = Node {
+        directory,
+        services,
+        machine: Arc::new(machine),
+    };
+    node.apply(&old()).unwrap();
+    (node, os)
+}
+
+#[test]
+fn attempts_that_fail_in_the_system_do_not_leak_their_staged_files() {
+    let (node, os) = node_with_broken_os();
+    let before = node.snapshot();
+    for (breakage, cause) in [
+        (
+            Breakage {
+                missing: true,
+                ..Breakage::default()
+            },
+            "grubby is not installed on this machine",
+        ),
+        (
+            Breakage {
+                stage_fails: true,
+                ..Breakage::default()
+            },
+            "grubby failed with exit code 1: no boot loader",
+        ),
+    ] {
+        os.set(breakage);
+        for _ in 0..3 {
+            let error = node.apply(&with_kernel_argument()).unwrap_err().to_string();
+            assert_eq!(error, cause);
+            assert_eq!(node.snapshot(), before);
+        }
+    }
+    os.set(Breakage::default());
+    node.apply(&with_kernel_argument()).unwrap();
+    assert_eq!(node.read("/etc/sub/b"), "new\n");
+}
+
+#[test]
+fn a_system_that_cannot_be_undone_does_not_keep_the_files_from_coming_back() {
+    let (node, os) = node_with_broken_os();
+    let mut before = node.snapshot();
+    os.set(Breakage {
+        stage_fails: true,
+        discard_fails: true,
+        ..Breakage::default()
+    });
+    let error = node.apply(&with_kernel_argument()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("error rolling back files writes: [grubby failed"),
+        "{error}"
+    );
+    let journal = "/etc/machine-config-daemon/transaction.json";
+    let mut after = node.snapshot();
+    assert!(after.remove(journal).is_some(), "the rest is not forgotten");
+    assert_eq!(after, before);
+
+    // What appears meanwhile at a path of that change does not belong to it.
+    node.write("/etc/sub/b", "the administrator's\n");
+    let error = node.apply(&with_kernel_argument()).unwrap_err().to_string();
+    assert!(error.contains("while recovering"), "{error}");
+    os.set(Breakage::default());
+    node.apply(&old()).unwrap();
+    assert_eq!(node.read("/etc/sub/b"), "the administrator's\n");
+    fs::remove_dir_all(node.path("/etc/sub")).unwrap();
+    before.remove("/var/lib/mco-simulated-os.json");
+    let mut after = node.snapshot();
+    after.remove("/var/lib/mco-simulated-os.json");
+    assert_eq!(after, before);
+}
+
+#[test]
+fn a_journal_that_an_earlier_version_left_without_the_tool_is_undone() {
+    let (node, os) = node_with_broken_os();
+    let before = node.snapshot();
+    os.set(Breakage {
+        missing: true,
+        ..Breakage::default()
+    });
+    let boot = node.machine.power.boot_id(&node.machine.root).unwrap();
+    let journal = json!({
+        "format": 1, "id": "abc", "from": "old", "to": "kernel", "phase": "staging", "boot": boot,
+        "os": {"append_kernel_arguments": ["nosmt"]},
+        "steps": [{"path": "/etc/a", "change": {"put": {"replaces": true}}}],
+    });
+    node.write(
+        "/etc/machine-config-daemon/transaction.json",
+        &journal.to_string(),
+    );
+    node.write("/etc/.mco-abc-0.new", "new\n");
+    node.apply(&old()).unwrap();
+    assert_eq!(node.snapshot(), before);
 }

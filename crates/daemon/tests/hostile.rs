@@ -22,10 +22,9 @@ fn unchecked(path: &str, mode: i64) -> NodeConfig {
         mode: Some(mode),
         ..File::default()
     });
-    NodeConfig {
-        ignition,
-        ..config("hostile", &json!({}))
-    }
+    let mut config = config("hostile", &json!({}));
+    config.parsed.ignition = ignition;
+    config
 }
 
 #[test]
@@ -170,11 +169,16 @@ fn devices_and_pipes_are_left_alone() {
 fn names_of_units_cannot_leave_the_unit_directory() {
     let node = Node::new();
     let mut hostile = config("x", &json!({}));
-    hostile.ignition.systemd.units.push(mco_ignition::model::Unit {
-        name: "../../../escape.service".to_owned(),
-        contents: Some("[Service]\n".to_owned()),
-        ..Default::default()
-    });
+    hostile
+        .parsed
+        .ignition
+        .systemd
+        .units
+        .push(mco_ignition::model::Unit {
+            name: "../../../escape.service".to_owned(),
+            contents: Some("[Service]\n".to_owned()),
+            ..Default::default()
+        });
     let error = node.apply(&hostile).unwrap_err().to_string();
     assert!(error.contains("the name of a unit has no slash"), "{error}");
 }

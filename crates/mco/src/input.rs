@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use mco_core::bootstrap::{self, Cluster, Settings};
 use mco_core::manifest::{self, LARGEST_FILE, Manifest};
 use mco_core::offline::Inventory;
+use mco_core::pipeline::Stage;
 use mco_core::templates::TemplateTree;
 pub use mco_core::words::count;
 use serde_json::Value;
@@ -84,6 +85,7 @@ pub struct BaseInputs {
     templates: Option<TemplateTree>,
     pull_secret: Option<String>,
     payload_version: Option<String>,
+    stage: Option<Stage>,
 }
 
 impl BaseInputs {
@@ -92,6 +94,7 @@ impl BaseInputs {
             templates: base.templates.as_deref().map(template_tree).transpose()?,
             pull_secret: base.pull_secret.as_deref().map(pull_secret).transpose()?,
             payload_version: base.payload_version.clone(),
+            stage: base.stage.map(Stage::from),
         })
     }
 
@@ -101,6 +104,7 @@ impl BaseInputs {
             pull_secret: self.pull_secret.as_deref(),
             controller_version: VERSION,
             payload_version: self.payload_version.as_deref(),
+            stage: self.stage,
         }
     }
 }
@@ -189,7 +193,11 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     let (name, bytes) = named(path)?;
-    Ok(manifest::read(&name, &bytes)?)
+    let reading = manifest::read_with_warnings(&name, &bytes)?;
+    for warning in &reading.warnings {
+        output::warning(warning);
+    }
+    Ok(reading.manifests)
 }
 
 /// One JSON or YAML document of any shape.

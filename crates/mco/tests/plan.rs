@@ -155,3 +155,134 @@ fn a_plan_is_what_happens() {
         foretold_is_what_happens(&up, scratch.path(), name, &spec);
     }
 }
+
+const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+
+fn for_workers(kind: &str, name: &str, settings: &Value) -> Value {
+    let mut spec = json!({"machineConfigPoolSelector":
+        {"matchLabels": {"pools.operator.machineconfiguration.openshift.io/worker": ""}}});
+    spec.as_object_mut()
+        .unwrap()
+        .extend(settings.as_object().unwrap().clone());
+    json!({"apiVersion": OWN_GROUP, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn file_of_size(name: &str, size: usize) -> Value {
+    json!({"apiVersion": OWN_GROUP, "kind": "MachineConfig",
+        "metadata": {"name": name, "labels": {ROLE: "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+            {"path": format!("/etc/{name}"), "contents": {"source": format!("data:,{}", "x".repeat(size))}}]}}}})
+}
+
+/// What happened to the worker pool: its target, or why it cannot be rendered.
+fn published(up: &Up) -> (Value, Option<String>) {
+    let (runtime, client) = up.client();
+    let pools: kube::Api<mco_api::MachineConfigPool> = kube::Api::all(client);
+    let pool = runtime.block_on(pools.get("worker")).unwrap();
+    let conditions = pool.status.as_ref().unwrap().conditions.iter();
+    let mut degraded = conditions.filter(|one| one.type_ == "RenderDegraded" && one.status == "True");
+    let why = degraded.next().map(|one| one.message.clone());
+    (json!(pool.target_name()), why)
+}
+
+/// Plans a change as a person does, makes it, and compares with what the controllers publish.
+fn generator_case(up: &Up, scratch: &Path, title: &str, objects: &[Value], code: i32) {
+    let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+    let path = scratch.join("change.yaml");
+    fs::write(&path, texts.join("\n---\n")).unwrap();
+    let path = path.to_str().unwrap();
+    let shown = up.mco(&["plan", "-f", path]);
+    println!(
+        "== {title}: exit code {:?}\n{}",
+        shown.status.code(),
+        text(&shown)
+    );
+    assert_eq!(shown.status.code(), Some(code), "{title}: {}", text(&shown));
+    let plan = up.mco(&["plan", "-f", path, "-o", "json"]);
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let pools = plan["pools"].as_array().unwrap();
+    let worker = pools.iter().find(|pool| pool["pool"] == "worker").unwrap();
+    let refused = plan["refused"].as_array().is_some_and(|all| !all.is_empty());
+    for object in objects {
+        let applied = up.apply(object);
+        assert_eq!(applied.is_err(), refused, "{title}: {applied:?}");
+    }
+    eventually(
+        &format!("{title}: the controllers publish what was planned"),
+        || {
+            let (target, why) = published(up);
+            match worker["error"].as_str() {
+                Some(error) => why.filter(|why| why.ends_with(error)).map(|_| ()),
+                None => (why.is_none() && target == worker["new"]).then_some(()),
+            }
+        },
+    );
+}
+
+#[test]
+fn eight_changes_to_what_configs_are_generated_from_are_planned_as_they_happen() {
+    let scratch = tempfile::tempdir().unwrap();
+    let up = Up::start_with(&scratch.path().join("data"), &["--nodes", "masters=1,workers=1"]);
+    up.wait("worker");
+    let kubelet = |name: &str, settings: &Value| {
+        for_workers("KubeletConfig", name, &json!({"kubeletConfig": settings}))
+    };
+    let runtime = |settings: &Value| {
+        for_workers(
+            "ContainerRuntimeConfig",
+            "logs",
+            &json!({"containerRuntimeConfig": settings}),
+        )
+    };
+    let config = |kind: &str, name: &str, spec: &Value| json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let mirrors = json!({"imageDigestMirrors": [{"source": "registry.example.com/team", "mirrors": ["mirror.local/team"]}]});
+    let cases = [
+        (
+            "a first KubeletConfig",
+            vec![kubelet("first", &json!({"maxPods": 110}))],
+            3,
+        ),
+        (
+            "a second KubeletConfig",
+            vec![kubelet("second", &json!({"podPidsLimit": 2048}))],
+            3,
+        ),
+        (
+            "a change to the first KubeletConfig",
+            vec![kubelet("first", &json!({"maxPods": 120}))],
+            0,
+        ),
+        (
+            "a ContainerRuntimeConfig",
+            vec![runtime(&json!({"logLevel": "debug"}))],
+            3,
+        ),
+        (
+            "an ImageDigestMirrorSet",
+            vec![config("ImageDigestMirrorSet", "mirrors", &mirrors)],
+            3,
+        ),
+        (
+            "a KubeletConfig that cannot be used",
+            vec![kubelet("third", &json!({"featureGates": {"A": true}}))],
+            1,
+        ),
+        (
+            "an ordinary MachineConfig",
+            vec![file_of_size("50-small", 100)],
+            3,
+        ),
+        (
+            "two MachineConfigs that together are too large",
+            vec![
+                file_of_size("60-large", 800_000),
+                file_of_size("61-large", 800_000),
+            ],
+            1,
+        ),
+    ];
+    for (title, objects, code) in cases {
+        generator_case(&up, scratch.path(), title, &objects, code);
+    }
+}

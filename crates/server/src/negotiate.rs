@@ -64,10 +64,15 @@ impl Entry {
         };
         let version = values("version").find_map(Requested::parse);
         Some(Self {
-            quality: values("q").find_map(|value| value.parse().ok()).unwrap_or(1.0),
+            quality: values("q").find_map(quality).unwrap_or(1.0),
             version: version.filter(|_| subtype == IGNITION_SUBTYPE),
         })
     }
+}
+
+/// NaN is no quality: it is neither above nor below any other, and no sort can place it.
+fn quality(text: &str) -> Option<f32> {
+    text.parse().ok().filter(|quality: &f32| !quality.is_nan())
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +126,29 @@ mod tests {
     fn check(name: &str, accept: Option<&str>, expected: Option<&str>) {
         let served = version(accept).ok().map(SpecVersion::as_str);
         assert_eq!(served, expected, "{name}: {accept:?}");
+    }
+
+    /// Rust's sort panics on an order that contradicts itself, from 21 entries on.
+    #[test]
+    fn a_quality_that_is_not_a_number_cannot_stop_the_server() {
+        let entries: Vec<String> = (0..200)
+            .map(|i| {
+                let quality = if i % 3 == 0 {
+                    "NaN".to_owned()
+                } else {
+                    format!("0.{i:03}")
+                };
+                format!("application/vnd.coreos.ignition+json;version=3.4.0;q={quality}")
+            })
+            .collect();
+        check("NaN in the header", Some(&entries.join(",")), Some("3.4.0"));
+        check(
+            "NaN counts as no quality",
+            Some(
+                "application/vnd.coreos.ignition+json;version=3.5.0;q=0.5, application/vnd.coreos.ignition+json;version=3.4.0;q=NaN",
+            ),
+            Some("3.4.0"),
+        );
     }
 
     #[test]

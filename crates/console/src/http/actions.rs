@@ -77,6 +77,7 @@ impl App {
             pull_secret: None,
             controller_version: &self.options.version,
             payload_version: None,
+            stage: None,
         };
         let started = Timestamp::now();
         let report = plan::foretell(session.hub.client(), &edits, &settings).await;

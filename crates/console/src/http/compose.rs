@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
 use mco_core::bootstrap;
-use mco_core::comparison::Entry;
 use mco_core::explain::explain;
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::problem::InvalidObject;
 use mco_core::render::{Identity, Rendered};
 
@@ -37,7 +37,7 @@ fn rendered(sources: &Sources, version: &str) -> Vec<(String, Rendered)> {
     };
     let outcomes = cluster.render(identity).into_iter();
     outcomes
-        .filter_map(|outcome| Some((outcome.name().to_owned(), outcome.result.ok()?)))
+        .filter_map(|outcome| Some((outcome.name().to_owned(), outcome.result.ok()?.rendered)))
         .collect()
 }
 
@@ -90,19 +90,19 @@ pub fn config(
         .is_some_and(|all| all.contains_key(annotations::GENERATED_BY_CONTROLLER_VERSION));
     let owner = owner(&config).map(str::to_owned);
     let is_rendered = is_rendered(&config);
-    let entry = Entry::new(config)?;
+    let entry = ParsedConfig::applicable(config)?;
     let in_pools = if is_rendered {
         Vec::new()
     } else {
-        in_pools(&entry.name, sources, version)
+        in_pools(entry.name(), sources, version)
     };
     let nodes = || snapshot.pools.iter().flat_map(|pool| &pool.nodes);
     let kind = match (is_rendered, generated) {
         (true, _) => Kind::Rendered {
             pool: owner.as_deref(),
-            has: nodes().filter(|node| node.current == entry.name).count(),
+            has: nodes().filter(|node| node.current == entry.name()).count(),
             sent: nodes()
-                .filter(|node| node.desired == entry.name && node.current != entry.name)
+                .filter(|node| node.desired == entry.name() && node.current != entry.name())
                 .count(),
         },
         (false, true) => Kind::Generated(&in_pools),

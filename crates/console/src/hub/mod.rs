@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::comparison::Entry;
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::rules::Rules;
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -42,7 +42,7 @@ pub struct Hub {
     mirror: Mirror,
     sources: Mutex<Option<(Instant, Arc<Sources>)>>,
     rules: Mutex<Option<(Instant, Rules)>>,
-    configs: Mutex<VecDeque<(String, Arc<Entry>)>>,
+    configs: Mutex<VecDeque<(String, Arc<ParsedConfig>)>>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -114,7 +114,7 @@ impl Hub {
     }
 
     /// A rendered config, whose name stands for its content.
-    pub async fn rendered(&self, name: &str) -> Result<Option<Arc<Entry>>, ReadError> {
+    pub async fn rendered(&self, name: &str) -> Result<Option<Arc<ParsedConfig>>, ReadError> {
         let mut kept = self.configs.lock().await;
         if let Some((_, entry)) = kept.iter().find(|(known, _)| known == name) {
             return Ok(Some(Arc::clone(entry)));
@@ -122,7 +122,7 @@ impl Hub {
         let Some(config) = self.config(name).await? else {
             return Ok(None);
         };
-        let entry = Arc::new(Entry::new(config).map_err(Box::new)?);
+        let entry = Arc::new(ParsedConfig::applicable(config).map_err(Box::new)?);
         kept.push_front((name.to_owned(), Arc::clone(&entry)));
         kept.truncate(CONFIGS);
         Ok(Some(entry))

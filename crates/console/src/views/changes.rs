@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use mco_core::change_list;
-use mco_core::comparison::{Comparison, Entry};
+use mco_core::comparison::Comparison;
 use mco_core::diff::Kind;
 use mco_core::disruption::Drain;
+use mco_core::parsed_config::ParsedConfig;
 use similar::{ChangeTag, TextDiff};
 
 use super::secrecy;
@@ -70,7 +71,7 @@ pub struct Price {
     pub drain: Option<Text>,
 }
 
-pub fn changes(comparison: &Comparison, old: &Entry, new: &Entry, show: Show) -> Changes {
+pub fn changes(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig, show: Show) -> Changes {
     let lines = change_list::lines(&comparison.changes);
     let more = lines.len().saturating_sub(LINES);
     let mut texts = match show {
@@ -144,7 +145,7 @@ fn kind(kind: Kind) -> &'static str {
 
 type Shown = Result<Vec<DiffLine>, &'static str>;
 
-fn texts(comparison: &Comparison, old: &Entry, new: &Entry) -> BTreeMap<String, Shown> {
+fn texts(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig) -> BTreeMap<String, Shown> {
     let mut room = DIFF_LINES;
     let shown = comparison.texts(old, new).map(|(path, before, after)| {
         let secret = secrecy::hidden(old, path, &before).or_else(|| secrecy::hidden(new, path, &after));

@@ -2,8 +2,9 @@
 
 use askama::Template;
 use jiff::Timestamp;
-use mco_core::comparison::{self, Entry};
+use mco_core::comparison;
 use mco_core::explain::{Explanation, Part};
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::rules::Rules;
 use mco_core::words::{ago, count};
 
@@ -31,7 +32,7 @@ pub struct ConfigPage {
 /// What is known about the one that the page is about.
 #[derive(Debug)]
 pub struct Subject<'a> {
-    pub entry: &'a Entry,
+    pub entry: &'a ParsedConfig,
     pub kind: Kind<'a>,
     pub created: Option<Timestamp>,
 }
@@ -58,8 +59,8 @@ pub struct InPool {
 }
 
 pub fn config(frame: Frame, subject: &Subject<'_>, show: Show, now: Timestamp) -> ConfigPage {
-    let name = &subject.entry.name;
-    let nothing = Entry::default();
+    let name = subject.entry.name();
+    let nothing = ParsedConfig::default();
     let whole = comparison::compare(&nothing, subject.entry, &Rules::default());
     let mut changes = changes::changes(&whole, &nothing, subject.entry, show);
     changes.obstacles.clear();

@@ -4,10 +4,11 @@ use askama::Template;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use mco_core::advice;
-use mco_core::comparison::{Comparison, Entry};
+use mco_core::comparison::Comparison;
 use mco_core::drift::Drift;
 use mco_core::node_progress::{StageReport, StageState};
 use mco_core::overview::Standing;
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::words::ago;
 
 use super::changes::{self, Changes, Price};
@@ -109,7 +110,7 @@ pub struct EventView {
 #[derive(Debug)]
 pub enum Between<'a> {
     Nothing,
-    Configs(&'a Comparison, &'a Entry, &'a Entry),
+    Configs(&'a Comparison, &'a ParsedConfig, &'a ParsedConfig),
     Unknown(String),
 }
 

@@ -1,9 +1,9 @@
 //! The plan page: paste a change, see what it would do.
 
 use askama::Template;
-use mco_core::comparison::Entry;
 use mco_core::explain::Part;
 use mco_core::forecast::PoolForecast;
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::words::{count, harmless};
 
 use super::changes::{self, Changes, Price};
@@ -41,6 +41,8 @@ pub struct Answer {
     pub tone: &'static str,
     pub icon: &'static str,
     pub refused: Vec<(Text, Text)>,
+    /// Objects that would be stored, but from which no config would be generated.
+    pub unusable: Vec<(Text, Text)>,
     pub pools: Vec<PoolPlan>,
 }
 
@@ -105,7 +107,15 @@ fn answer(report: &Report, show: Show) -> Answer {
         })
         .take(BLOCKED)
         .collect();
-    let nothing = Entry::default();
+    let unusable = report.objects.iter().filter(|object| !object.accepted);
+    let unusable: Vec<(Text, Text)> = unusable
+        .take(BLOCKED)
+        .map(|object| {
+            let name = Text::new(format!("{} {}", object.kind, object.name));
+            (name, object.message.clone().into())
+        })
+        .collect();
+    let nothing = ParsedConfig::default();
     let mut pools: Vec<PoolPlan> = report
         .pools
         .iter()
@@ -123,11 +133,12 @@ fn answer(report: &Report, show: Show) -> Answer {
         tone,
         icon,
         refused,
+        unusable,
         pools,
     }
 }
 
-fn pool_plan(pool: &PoolForecast, old: &Entry, show: Show) -> PoolPlan {
+fn pool_plan(pool: &PoolForecast, old: &ParsedConfig, show: Show) -> PoolPlan {
     let name = |name: &Option<String>| Text::new(name.as_deref().unwrap_or("nothing"));
     let names = |parts: &[Part]| {
         let names: Vec<&str> = parts.iter().map(|part| part.machine_config.as_str()).collect();

@@ -1,6 +1,6 @@
 //! Which file contents may be shown to somebody who asks for them.
 
-use mco_core::comparison::Entry;
+use mco_core::parsed_config::ParsedConfig;
 
 /// As the daemon has it for its journal: what everybody on the machine may read is no secret.
 const READABLE_BY_ALL: i64 = 0o004;
@@ -15,7 +15,7 @@ const CREDENTIALS: &[&str] = &[
 const MARKS: &[&str] = &["PRIVATE KEY-----", "\"auths\"", "client-key-data", "password="];
 
 /// Why a file's contents stay hidden; `None` if they may be shown.
-pub fn hidden(entry: &Entry, path: &str, text: &str) -> Option<&'static str> {
+pub fn hidden(entry: &ParsedConfig, path: &str, text: &str) -> Option<&'static str> {
     let file = entry.ignition.storage.files.iter().find(|file| file.path == path);
     let mode = file.and_then(|file| file.mode).unwrap_or(DEFAULT_MODE);
     if file.is_some() && mode & READABLE_BY_ALL == 0 {

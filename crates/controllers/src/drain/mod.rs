@@ -65,6 +65,15 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Aga
     }
 }
 
+/// Reports a drain that is under way in a MachineConfigNode that was created after it began.
+pub(crate) async fn report_under_way(cluster: &Cluster, node: &Node) {
+    if let Ok(Decision::Evict(record)) = decide(node, cluster.now()) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let phases = [Phase::Cordoned, progress::draining(&record)];
+        progress::report(cluster, name, &phases).await;
+    }
+}
+
 /// Moves the node's pods away for as long as one attempt lasts.
 async fn empty(cluster: &Cluster, node: Arc<Node>, record: &DrainRecord) -> Result<Again, Error> {
     let name = node.metadata.name.clone().unwrap_or_default();

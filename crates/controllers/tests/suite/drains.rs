@@ -8,7 +8,7 @@ use http::{Request, Response};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
@@ -369,6 +369,41 @@ async fn the_nodes_reason_and_its_machine_config_node_say_what_the_drain_waits_f
         (drained || given_back).then(|| assert_eq!(Cluster::annotation(&node, "reason"), ""))
     })
     .await;
+    cluster.updated("worker").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_config_node_created_during_a_drain_does_not_miss_it() {
+    let cluster = Cluster::start(1, Behaviour::default()).await;
+    let budgets = kept_by_a_budget(&cluster).await;
+    cluster
+        .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
+        .await;
+    let shows_drain = |but_not: Option<String>| {
+        let objects: Api<MachineConfigNode> = cluster.api();
+        async move {
+            let object = objects.get_opt("worker-0").await.unwrap()?;
+            if object.metadata.uid == but_not {
+                return None;
+            }
+            let conditions = object.status.unwrap_or_default().conditions;
+            let has = |type_: &str, status: &str| {
+                conditions
+                    .iter()
+                    .any(|one| one.type_ == type_ && one.status == status)
+            };
+            (has("Cordoned", "True") && has("Drained", "Unknown")).then_some(object.metadata.uid)
+        }
+    };
+    let first = eventually("the drain is reported", || shows_drain(None)).await;
+    let objects: Api<MachineConfigNode> = cluster.api();
+    objects
+        .delete("worker-0", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("it is reported again", || shows_drain(first.clone())).await;
+    let room = Patch::Merge(json!({"spec": {"maxUnavailable": 1}}));
+    budgets.patch("db", &PatchParams::default(), &room).await.unwrap();
     cluster.updated("worker").await;
 }
 

@@ -43,16 +43,8 @@ pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
 
 /// A file of a MachineConfig, if it has one of this path.
 pub fn file_of(config: &MachineConfig, path: &str) -> Option<String> {
-    let ignition = mco_core::validate::check_applicable(config).ok()?;
-    let file = ignition.storage.files.iter().find(|file| file.path == path)?;
-    let contents = &file.contents;
-    let bytes = mco_ignition::resource::decode(
-        contents.source.as_deref(),
-        contents.compression.as_deref(),
-        1 << 20,
-    )
-    .unwrap();
-    Some(String::from_utf8(bytes).unwrap())
+    let parsed = mco_core::parsed_config::ParsedConfig::applicable(config.clone()).ok()?;
+    parsed.text_of(path)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -446,6 +438,7 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
         pull_secret: None,
         controller_version: VERSION,
         payload_version: None,
+        stage: None,
     };
     let assembled = mco_core::bootstrap::assemble(manifests, &settings).unwrap();
     let identity = mco_core::render::Identity {
@@ -453,7 +446,7 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
         release_version: "1.0",
     };
     for outcome in assembled.render(identity) {
-        let rendered = outcome.result.as_ref().unwrap().name().to_owned();
+        let rendered = outcome.rendered().unwrap().name().to_owned();
         assert_eq!(target(&cluster.pool(outcome.name()).await), rendered);
     }
 }

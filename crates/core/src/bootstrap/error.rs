@@ -3,14 +3,9 @@
 use thiserror::Error;
 
 use super::pull_secret::PullSecretError;
-use crate::container_runtime::ContainerRuntimeError;
-use crate::feature_gates::FeatureGateError;
-use crate::kubelet::KubeletError;
 use crate::offline::InventoryError;
 use crate::os_streams::published::PublishError;
-use crate::registries::RegistryError;
-use crate::selector::SelectorError;
-use crate::templates::TemplateError;
+use crate::pipeline::{BaseError, GenerationFailure};
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BootstrapError {
@@ -19,31 +14,14 @@ pub enum BootstrapError {
     #[error(transparent)]
     PullSecret(#[from] PullSecretError),
     #[error(transparent)]
-    FeatureGates(#[from] FeatureGateError),
+    Base(#[from] BaseError),
     #[error(transparent)]
-    Templates(#[from] TemplateError),
-    #[error("{0}")]
-    Registries(RegistryError),
-    #[error("{object}: {source}")]
-    Kubelet { object: String, source: KubeletError },
-    #[error("{object}: {source}")]
-    ContainerRuntime {
-        object: String,
-        source: ContainerRuntimeError,
-    },
-    #[error("{object}: invalid label selector: {source}")]
-    Selector { object: String, source: SelectorError },
+    Generation(#[from] GenerationFailure),
     #[error(
-        "error found multiple {several} targeting MachineConfigPool {pool}. Please apply only one {kind} manifest for each \
-         pool during installation (here: {first:?} and {second:?})"
+        "the change would change the base configuration, and the templates given do not produce the cluster's present one\n  \
+         hint: pass the cluster's own template tree with --templates"
     )]
-    Multiple {
-        several: &'static str,
-        kind: &'static str,
-        pool: String,
-        first: String,
-        second: String,
-    },
+    OtherTemplates,
     #[error("OSImageStream: {0}")]
     Streams(#[from] PublishError),
     #[error("MachineOSConfig {name:?}: {message}")]

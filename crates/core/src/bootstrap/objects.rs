@@ -1,63 +1,29 @@
 //! The objects of a directory, sorted by kind.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use mco_api::foreign::api_server::APIServer;
-use mco_api::foreign::feature_gate::FeatureGate;
-use mco_api::foreign::image::Image;
-use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
-use mco_api::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, ImageTagMirrorSet};
-use mco_api::foreign::node::Node;
-use mco_api::vocabulary::names;
-use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfigPool, MachineOSConfig, OSImageStream};
+use mco_api::{MachineConfigPool, OSImageStream};
 
 use super::error::BootstrapError;
 use crate::manifest::{Manifest, ManifestError};
 use crate::offline::{self, Inventory, InventoryError};
 use crate::os_streams::published::{self, Decision, PublishError, Release, Sources};
 use crate::os_streams::release::ReleaseImages;
+use crate::pipeline::ClusterObjects;
 
-/// Everything beside MachineConfigs, pools and the ControllerConfig that has a part in rendering.
+/// The objects of a directory, and what the release consists of, if the directory says so.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
-    pub kubelet_configs: Vec<KubeletConfig>,
-    pub runtime_configs: Vec<ContainerRuntimeConfig>,
-    pub digest_mirrors: Vec<ImageDigestMirrorSet>,
-    pub tag_mirrors: Vec<ImageTagMirrorSet>,
-    pub content_policies: Vec<ImageContentSourcePolicy>,
-    pub cluster_policies: Vec<ClusterImagePolicy>,
-    pub policies: Vec<ImagePolicy>,
-    pub os_configs: Vec<MachineOSConfig>,
-    pub image: Option<Image>,
-    pub feature_gate: Option<FeatureGate>,
-    pub node: Option<Node>,
-    pub api_server: Option<APIServer>,
-    pub os_image_stream: Option<OSImageStream>,
-    /// What the release consists of.
+    pub cluster: ClusterObjects,
     pub release: Option<ReleaseImages>,
 }
 
 impl Objects {
-    /// Whether any of them changes the base configuration, which must then be there.
-    pub fn refer_to_base(&self) -> bool {
-        !self.kubelet_configs.is_empty()
-            || !self.runtime_configs.is_empty()
-            || !self.digest_mirrors.is_empty()
-            || !self.tag_mirrors.is_empty()
-            || !self.content_policies.is_empty()
-            || !self.cluster_policies.is_empty()
-            || !self.policies.is_empty()
-            || !self.os_configs.is_empty()
-            || self.image.is_some()
-            || self.feature_gate.is_some()
-            || self.node.is_some()
-            || self.api_server.is_some()
-    }
-
     /// The OSImageStream with the streams it offers. One that offers none yet, as installers write it, gets those of the
     /// release.
     pub fn published_streams(&self, version: &str) -> Result<Option<OSImageStream>, PublishError> {
-        let existing = self.os_image_stream.as_ref();
+        let existing = self.cluster.os_image_stream.as_ref();
         let is_published = existing.is_some_and(|object| object.status.is_some());
         let Some(images) = self.release.as_ref().filter(|_| !is_published) else {
             return Ok(existing.cloned());
@@ -76,40 +42,14 @@ impl Objects {
     /// Takes the manifest if its kind belongs here.
     fn add(&mut self, manifest: &Manifest) -> Result<bool, ManifestError> {
         let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
-        let singleton = manifest.name == names::SINGLETON;
-        match (group, manifest.kind.as_str()) {
-            ("machineconfiguration.openshift.io", "KubeletConfig") => {
-                self.kubelet_configs.push(manifest.decode()?);
-            }
-            ("machineconfiguration.openshift.io", "ContainerRuntimeConfig") => {
-                self.runtime_configs.push(manifest.decode()?);
-            }
-            ("machineconfiguration.openshift.io", "MachineOSConfig") => {
-                self.os_configs.push(manifest.decode()?);
-            }
-            ("machineconfiguration.openshift.io", "OSImageStream") => {
-                self.os_image_stream = Some(manifest.decode()?);
-            }
-            ("image.openshift.io", "ImageStream") => match ReleaseImages::read(&manifest.value) {
-                Ok(images) if images.is_release() => self.release = Some(images),
-                _ => return Ok(false),
-            },
-            ("config.openshift.io", "ImageDigestMirrorSet") => self.digest_mirrors.push(manifest.decode()?),
-            ("config.openshift.io", "ImageTagMirrorSet") => self.tag_mirrors.push(manifest.decode()?),
-            ("config.openshift.io", "ClusterImagePolicy") => self.cluster_policies.push(manifest.decode()?),
-            ("config.openshift.io", "ImagePolicy") => self.policies.push(manifest.decode()?),
-            ("config.openshift.io", "Image") => self.image = Some(manifest.decode()?),
-            ("config.openshift.io", "FeatureGate") if singleton => {
-                self.feature_gate = Some(manifest.decode()?);
-            }
-            ("config.openshift.io", "Node") if singleton => self.node = Some(manifest.decode()?),
-            ("config.openshift.io", "APIServer") if singleton => self.api_server = Some(manifest.decode()?),
-            ("operator.openshift.io", "ImageContentSourcePolicy") => {
-                self.content_policies.push(manifest.decode()?);
-            }
-            _ => return Ok(false),
+        if group != "image.openshift.io" || manifest.kind != "ImageStream" {
+            return self.cluster.add(manifest);
         }
-        Ok(true)
+        let release = ReleaseImages::read(&manifest.value).ok();
+        let release = release.filter(ReleaseImages::is_release);
+        let found = release.is_some();
+        self.release = release.or(self.release.take());
+        Ok(found)
     }
 }
 
@@ -122,7 +62,7 @@ pub fn is_rendered_from(manifest: &Manifest) -> bool {
         manifest.kind.as_str(),
         "MachineConfig" | "MachineConfigPool" | "ControllerConfig"
     );
-    // One that cannot be understood is told about by whoever renders.
+    // One that cannot be decoded is reported by the render.
     (is_own && has_part) || Objects::default().add(manifest).unwrap_or(true)
 }
 
@@ -158,7 +98,11 @@ pub(super) fn gather(manifests: Vec<Manifest>) -> Result<(Objects, Inventory), V
     }
     let inventory = Inventory::gather(without_repeated_pools(rest));
     match (inventory, errors.is_empty()) {
-        (Ok(inventory), true) => Ok((objects, inventory)),
+        (Ok(inventory), true) => {
+            objects.cluster.pools.clone_from(&inventory.pools);
+            objects.cluster.controller_config = inventory.controller_config.clone().map(Arc::new);
+            Ok((objects, inventory))
+        }
         (inventory, _) => {
             errors.extend(inventory.err().unwrap_or_default());
             Err(errors.into_iter().map(BootstrapError::from).collect())

@@ -1,26 +1,13 @@
-use mco_api::machine_config::MachineConfigSpec;
 use mco_api::machine_configuration::NodeDisruptionPolicies;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::diff::{self, Side};
+use crate::diff;
+use crate::parsed_config::ParsedConfig;
 
 fn cost_of(old: Value, new: Value, policy: &Policy) -> Cost {
-    let sides = [old, new].map(|value| {
-        let spec: MachineConfigSpec = serde_json::from_value(value).unwrap();
-        let ignition = spec
-            .config
-            .as_ref()
-            .map(|config| mco_ignition::parse(config).unwrap().config)
-            .unwrap_or_default();
-        (spec, ignition)
-    });
-    let side = |index: usize| Side {
-        spec: &sides[index].0,
-        ignition: &sides[index].1,
-    };
     cost(
-        &diff::diff(side(0), side(1)),
+        &diff::diff(&ParsedConfig::of_spec(old), &ParsedConfig::of_spec(new)),
         policy,
         &RegistriesChange::Unsafe {
             because: "a registry is removed".to_owned(),
@@ -200,20 +187,8 @@ fn a_reboot_names_the_line_that_causes_it() {
 
 #[test]
 fn a_safe_registries_change_needs_no_drain() {
-    let spec = |value: Value| serde_json::from_value::<MachineConfigSpec>(value).unwrap();
-    let (old, new) = (spec(json!({})), spec(files(&["/etc/containers/registries.conf"])));
-    let empty = mco_ignition::Config::default();
-    let config = mco_ignition::parse(new.config.as_ref().unwrap()).unwrap().config;
-    let diff = diff::diff(
-        Side {
-            spec: &old,
-            ignition: &empty,
-        },
-        Side {
-            spec: &new,
-            ignition: &config,
-        },
-    );
+    let new = ParsedConfig::of_spec(files(&["/etc/containers/registries.conf"]));
+    let diff = diff::diff(&ParsedConfig::of_spec(json!({})), &new);
     let cost = cost(&diff, &Policy::default(), &RegistriesChange::Safe);
     assert_eq!(cost.drain, Drain::NotNeeded);
     assert_eq!(cost.level(), Level::Reload);

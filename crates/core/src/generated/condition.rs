@@ -18,7 +18,7 @@ impl Outcome {
         }
     }
 
-    fn message(&self) -> &str {
+    pub fn message(&self) -> &str {
         match self {
             Self::Success => SUCCESS,
             Self::Failure { message } => message,

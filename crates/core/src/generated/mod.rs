@@ -6,7 +6,8 @@
 
 pub mod assign;
 pub mod condition;
-mod keeper;
+mod generator;
+pub(crate) mod json_text;
 pub mod origins;
 pub mod suffix;
 pub(crate) mod toml_text;
@@ -22,7 +23,7 @@ use mco_api::vocabulary::{annotations, labels};
 use mco_ignition::Item;
 use serde_json::{Value, json};
 
-pub use keeper::{Generator, Restoration, is_intact, keeper, restoration};
+pub use generator::{Generator, Restoration, generator_of, generator_of_name, is_intact, restoration};
 pub use origins::{ConfigOrigin, Origins};
 
 /// The mode of every generated file: nothing in them is secret.

@@ -18,7 +18,7 @@ pub enum Family {
 }
 
 impl Family {
-    fn name(self, pool: &str, suffix: Option<u32>) -> String {
+    pub(crate) fn name(self, pool: &str, suffix: Option<u32>) -> String {
         match self {
             Self::Kubelet => names::generated_kubelet(pool, suffix),
             Self::ContainerRuntime => names::generated_container_runtime(pool, suffix),

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::keys;
 use super::number;
 use super::scalar::{self, Place, Style};
+use super::sorting;
 
 /// Longer lines are folded at the next single space.
 const BEST_WIDTH: usize = 80;
@@ -79,7 +80,7 @@ impl Emitter {
     fn mapping(&mut self, map: &serde_json::Map<String, Value>, indent: Option<usize>) {
         let own = indent.map_or(0, |outer| outer + INDENT);
         let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-        entries.sort_by(|a, b| keys::compare(a.0, b.0));
+        sorting::sort(&mut entries, |a, b| keys::less(a.0, b.0));
         for (key, value) in entries {
             self.start_line(own);
             if key.len() > LONGEST_SIMPLE_KEY || scalar::is_multiline(key) {

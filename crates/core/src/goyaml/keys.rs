@@ -1,26 +1,19 @@
 //! The order in which mapping keys are written: letters by code point, other characters before letters, and
-//! runs of digits by their numeric value.
+//! runs of digits by their numeric value. It is not transitive, so only [`super::sorting`] may sort by it.
 
-use std::cmp::Ordering;
+use std::sync::LazyLock;
 
-pub(super) fn compare(a: &str, b: &str) -> Ordering {
-    if a == b {
-        Ordering::Equal
-    } else if less(a, b) {
-        Ordering::Less
-    } else {
-        Ordering::Greater
-    }
-}
+use regex::Regex;
 
-fn less(a: &str, b: &str) -> bool {
+/// Whether key `a` is written before key `b`.
+pub(super) fn less(a: &str, b: &str) -> bool {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
     for i in 0..a.len().min(b.len()) {
         if a[i] == b[i] {
             continue;
         }
-        return match (a[i].is_alphabetic(), b[i].is_alphabetic()) {
+        return match (is_letter(a[i]), is_letter(b[i])) {
             (true, true) => a[i] < b[i],
             (false, false) => less_by_number(&a, &b, i),
             (_, b_is_letter) => b_is_letter,
@@ -35,7 +28,7 @@ fn less_by_number(a: &[char], b: &[char], i: usize) -> bool {
     if a[i] == '0' || b[i] == '0' {
         // A zero that continues a number is a digit of it; only leading zeros are skipped.
         let mut j = i;
-        while j > 0 && a[j - 1].is_ascii_digit() {
+        while j > 0 && is_digit(a[j - 1]) {
             if a[j - 1] != '0' {
                 a_number = 1;
                 b_number = 1;
@@ -57,10 +50,30 @@ fn less_by_number(a: &[char], b: &[char], i: usize) -> bool {
 
 fn accumulate(chars: &[char], from: usize, number: &mut i64) -> usize {
     let mut end = from;
-    while end < chars.len() && chars[end].is_ascii_digit() {
-        let digit = i64::from(chars[end].to_digit(10).unwrap_or(0));
+    while end < chars.len() && is_digit(chars[end]) {
+        // Digits of other scripts count by their distance from '0', odd as that is.
+        let digit = i64::from(u32::from(chars[end])) - i64::from(u32::from('0'));
         *number = number.wrapping_mul(10).wrapping_add(digit);
         end += 1;
     }
     end
+}
+
+/// Unicode category L, which is less than what Rust calls alphabetic.
+fn is_letter(c: char) -> bool {
+    static LETTER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\p{L}$").ok());
+    is_class(c, c.is_ascii_alphabetic(), LETTER.as_ref())
+}
+
+/// Unicode category Nd.
+fn is_digit(c: char) -> bool {
+    static DIGIT: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\p{Nd}$").ok());
+    is_class(c, c.is_ascii_digit(), DIGIT.as_ref())
+}
+
+fn is_class(c: char, in_ascii: bool, class: Option<&Regex>) -> bool {
+    if c.is_ascii() {
+        return in_ascii;
+    }
+    class.is_some_and(|class| class.is_match(c.encode_utf8(&mut [0; 4])))
 }

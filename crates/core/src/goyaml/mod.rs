@@ -1,4 +1,4 @@
-//! YAML text exactly as go-yaml v2 writes it.
+//! YAML text exactly as go-yaml v2 writes it, and in [`read`] as it reads it.
 //!
 //! The name of a rendered config is a hash over that text, so every quoting rule, line fold and key order of
 //! that emitter is part of our compatibility with existing clusters. This module emulates the subset that can
@@ -8,14 +8,29 @@
 mod emitter;
 mod keys;
 mod number;
+pub(crate) mod read;
 mod resolve;
 mod scalar;
+mod sorting;
 
 use serde_json::Value;
 
 /// The YAML document for `value`, ending in a newline.
 pub fn to_string(value: &Value) -> String {
     emitter::Emitter::new().document(value)
+}
+
+/// The text that a boolean or number becomes where a text is expected.
+///
+/// Unquoted `y` and `0644` are read as a boolean and a number before the type of the field is known; a Go program
+/// that reads YAML straight into its types turns them back into `true` and `420`. Objects that come through the
+/// API or through a list of manifests are JSON by then, and a wrong type in them is an error.
+pub(crate) fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Number(number) => Some(number::short_text(number)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

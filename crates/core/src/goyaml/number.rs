@@ -19,14 +19,34 @@ fn float_text(value: f64) -> String {
     if whole && value > -9.3e18 && value < 1.85e19 {
         return format!("{value:.0}");
     }
-    let scientific = format!("{value:e}");
+    with_exponent(&format!("{value:e}"), || format!("{value}"))
+}
+
+/// The scientific form with at least two digits of exponent, or the plain one for exponents from -4 to 5.
+fn with_exponent(scientific: &str, plain: impl Fn() -> String) -> String {
     let Some((mantissa, exponent)) = scientific.split_once('e') else {
-        return scientific;
+        return scientific.to_owned();
     };
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if (-4..6).contains(&exponent) {
-        return format!("{value}");
+        return plain();
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// A number as a key or a text: floats with the digits that tell them apart in 32 bits.
+pub(super) fn short_text(number: &Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        #[allow(clippy::cast_possible_truncation, reason = "Go prints these with 32 bits too")]
+        Some(float) => short_float(float as f32),
+        None => number.to_string(),
+    }
+}
+
+fn short_float(value: f32) -> String {
+    if value.is_infinite() {
+        return if value > 0.0 { ".inf" } else { "-.inf" }.to_owned();
+    }
+    with_exponent(&format!("{value:e}"), || format!("{value}"))
 }

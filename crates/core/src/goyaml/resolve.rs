@@ -1,76 +1,68 @@
-//! Would a plain (unquoted) scalar be read back as something other than a string?
+//! What a plain (unquoted) scalar is to a YAML 1.1 reader.
 //!
-//! YAML 1.1 reads `yes`, `0755`, `1e3`, `12:30`, `2020-01-02` and many more as typed values; the emitter
-//! quotes exactly those strings.
+//! `yes`, `0755`, `1e3` and many more are typed values. The emitter quotes exactly the strings that would be read
+//! back as such, and two kinds more that only other readers give a type: `12:30` and `2020-01-02`.
 
 /// True when the text without quotes is a string to a YAML 1.1 reader.
 pub(super) fn is_plain_string(text: &str) -> bool {
-    let Some(first) = text.bytes().next() else {
-        return false;
-    };
-    let typed = match first {
-        b'+' | b'-' | b'0'..=b'9' => {
-            is_signed_infinity(text) || is_timestamp(text) || is_number(text) || is_base_60(text)
+    plain(text) == Plain::Text && !is_timestamp(text) && !is_base_60(text)
+}
+
+fn word(text: &str) -> Plain {
+    match text {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Plain::Bool(true)
         }
-        b'.' => is_dot_word(text) || is_fraction(text),
-        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => is_word(text),
-        _ => false,
-    };
-    !typed
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Plain::Bool(false)
+        }
+        "~" | "null" | "Null" | "NULL" => Plain::Null,
+        _ => Plain::Text,
+    }
 }
 
-fn is_word(text: &str) -> bool {
-    matches!(
-        text,
-        "y" | "Y"
-            | "yes"
-            | "Yes"
-            | "YES"
-            | "true"
-            | "True"
-            | "TRUE"
-            | "on"
-            | "On"
-            | "ON"
-            | "n"
-            | "N"
-            | "no"
-            | "No"
-            | "NO"
-            | "false"
-            | "False"
-            | "FALSE"
-            | "off"
-            | "Off"
-            | "OFF"
-            | "~"
-            | "null"
-            | "Null"
-            | "NULL"
-    )
+/// What a plain scalar is to a YAML 1.1 reader of the Go kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Plain {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// Above the largest signed integer.
+    Unsigned(u64),
+    Float(f64),
+    /// A timestamp is a text too.
+    Text,
 }
 
-fn is_dot_word(text: &str) -> bool {
-    matches!(text, ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF")
+/// The type and value of a plain scalar.
+pub(super) fn plain(text: &str) -> Plain {
+    match text.bytes().next() {
+        None => Plain::Null,
+        Some(b'+' | b'-' | b'0'..=b'9') => match text {
+            "+.inf" | "+.Inf" | "+.INF" => Plain::Float(f64::INFINITY),
+            "-.inf" | "-.Inf" | "-.INF" => Plain::Float(f64::NEG_INFINITY),
+            _ => number(text).unwrap_or(Plain::Text),
+        },
+        Some(b'.') => match text {
+            ".nan" | ".NaN" | ".NAN" => Plain::Float(f64::NAN),
+            ".inf" | ".Inf" | ".INF" => Plain::Float(f64::INFINITY),
+            _ => fraction(text).map_or(Plain::Text, Plain::Float),
+        },
+        Some(_) => word(text),
+    }
 }
 
-fn is_signed_infinity(text: &str) -> bool {
-    matches!(text, "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF")
-}
-
-fn is_number(text: &str) -> bool {
+fn number(text: &str) -> Option<Plain> {
     let plain: String = text.chars().filter(|c| *c != '_').collect();
-    is_integer(&plain) || (is_float_shape(&plain) && is_go_float(&plain)) || is_binary(&plain)
+    integer(&plain)
+        .or_else(|| go_float(&plain).map(Plain::Float))
+        .or_else(|| binary(&plain))
 }
 
 /// An integer that fits 64 bits (signed, or unsigned without a sign), with Go's base prefixes.
-fn is_integer(plain: &str) -> bool {
-    let (sign, digits) = match plain.as_bytes().first() {
-        Some(b'+') => (Some('+'), &plain[1..]),
-        Some(b'-') => (Some('-'), &plain[1..]),
-        _ => (None, plain),
-    };
-    let lower = digits.to_ascii_lowercase();
+fn integer(plain: &str) -> Option<Plain> {
+    let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(plain);
+    let lower = unsigned.to_ascii_lowercase();
     let (radix, digits) = if let Some(rest) = lower.strip_prefix("0x") {
         (16, rest)
     } else if let Some(rest) = lower.strip_prefix("0o") {
@@ -82,24 +74,30 @@ fn is_integer(plain: &str) -> bool {
     } else {
         (10, lower.as_str())
     };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
-        return false;
-    }
-    match (sign, u128::from_str_radix(digits, radix)) {
-        (None, Ok(n)) => n <= u128::from(u64::MAX),
-        (Some('-'), Ok(n)) => n <= 1 << 63,
-        (Some(_), Ok(n)) => n < 1 << 63,
-        (_, Err(_)) => false,
-    }
+    let sign = &plain[..plain.len() - unsigned.len()];
+    in_base(sign, digits, radix)
 }
 
-/// `-0b101`: the one form Go's own integer parser leaves to a special case.
-fn is_binary(plain: &str) -> bool {
-    let digits = plain.strip_prefix("0b").or_else(|| plain.strip_prefix("-0b"));
-    digits.is_some_and(|d| {
-        let d = d.strip_prefix(['+', '-']).unwrap_or(d);
-        !d.is_empty() && d.len() <= 64 && d.bytes().all(|b| matches!(b, b'0' | b'1'))
-    })
+/// `0b-1`, `-0b101`: what is left of `0b` when the usual parser has given up.
+fn binary(plain: &str) -> Option<Plain> {
+    if let Some(digits) = plain.strip_prefix("-0b") {
+        return in_base("-", digits, 2);
+    }
+    let rest = plain.strip_prefix("0b")?;
+    let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+    in_base(&rest[..rest.len() - digits.len()], digits, 2)
+}
+
+fn in_base(sign: &str, digits: &str, radix: u32) -> Option<Plain> {
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let signed = i64::from_str_radix(&format!("{sign}{digits}"), radix);
+    match signed {
+        Ok(number) => Some(Plain::Int(number)),
+        Err(_) if sign.is_empty() => u64::from_str_radix(digits, radix).ok().map(Plain::Unsigned),
+        Err(_) => None,
+    }
 }
 
 /// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
@@ -119,12 +117,13 @@ fn is_float_shape(plain: &str) -> bool {
 }
 
 /// Parses and stays finite: Go reports overflow as an error, Rust as infinity.
-fn is_go_float(text: &str) -> bool {
-    is_float_shape(text) && text.parse::<f64>().is_ok_and(f64::is_finite)
+fn go_float(text: &str) -> Option<f64> {
+    let float = text.parse::<f64>().ok()?;
+    (is_float_shape(text) && float.is_finite()).then_some(float)
 }
 
 /// `.5`, `.5e3`, `.5_1`: Go allows an underscore between two digits.
-fn is_fraction(text: &str) -> bool {
+fn fraction(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     let digit_at = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
     let separated = bytes
@@ -132,7 +131,7 @@ fn is_fraction(text: &str) -> bool {
         .enumerate()
         .filter(|(_, b)| **b == b'_')
         .all(|(at, _)| digit_at(at.checked_sub(1)) && digit_at(at.checked_add(1)));
-    separated && is_go_float(&text.replace('_', ""))
+    go_float(&text.replace('_', "")).filter(|_| separated)
 }
 
 /// `190:20:30`: dropped in YAML 1.2, still quoted for older readers.
@@ -159,7 +158,7 @@ fn is_base_60(text: &str) -> bool {
 }
 
 /// `2020-01-02`, `2020-1-2 3:4:5.6`, `2020-01-02T03:04:05Z`: the four layouts Go tries.
-fn is_timestamp(text: &str) -> bool {
+pub(super) fn is_timestamp(text: &str) -> bool {
     let Some((year, rest)) = text.split_at_checked(4) else {
         return false;
     };

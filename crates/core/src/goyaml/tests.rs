@@ -1,8 +1,9 @@
 //! Expected texts were produced by the real go-yaml v2 from the same JSON.
 
-use serde_json::{Value, json};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
 
-use super::to_string;
+use super::{keys, sorting, to_string};
 
 #[test]
 fn writes_what_go_yaml_writes() {
@@ -96,5 +97,89 @@ fn writes_what_go_yaml_writes() {
     ];
     for (name, value, expected) in cases {
         assert_eq!(to_string(&value), expected, "{name}");
+    }
+}
+
+/// Lists sorted by Go's `sort.Sort` under orders most of which no sort can satisfy.
+const SORTED_BY_GO: &str = include_str!("../../tests/data/go_sort.jsonl");
+/// Key sets sorted by Go's `sort.Sort` under the order of keys.
+const KEYS_SORTED_BY_GO: &str = include_str!("../../tests/data/key_order.jsonl");
+
+fn recorded(lines: &str) -> Vec<Value> {
+    let cases: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(!cases.is_empty());
+    cases
+}
+
+fn numbers(list: &Value) -> Vec<i64> {
+    serde_json::from_value(list.clone()).unwrap()
+}
+
+#[test]
+fn every_order_sorts_as_in_go() {
+    for case in recorded(SORTED_BY_GO) {
+        let less: fn(&i64, &i64) -> bool = match case["order"].as_str().unwrap() {
+            "less" => |a, b| a < b,
+            "greater" => |a, b| a > b,
+            "always" => |_, _| true,
+            "never" => |_, _| false,
+            "cyclic" => |a, b| (b - a + 999) % 3 == 1,
+            "hashed" => |a, b| (a * 31 + b * 17) % 7 < 3,
+            "coarse" => |a, b| a / 8 < b / 8,
+            other => panic!("unknown order {other}"),
+        };
+        let mut items = numbers(&case["items"]);
+        sorting::sort(&mut items, less);
+        assert_eq!(items, numbers(&case["sorted"]), "{case}");
+    }
+}
+
+#[test]
+fn keys_sort_as_in_go() {
+    for case in recorded(KEYS_SORTED_BY_GO) {
+        let mut sorted: Vec<String> = serde_json::from_value(case["keys"].clone()).unwrap();
+        sorting::sort(&mut sorted, |a, b| keys::less(a, b));
+        assert_eq!(json!(sorted), case["sorted"], "{case}");
+    }
+}
+
+/// Rust's own sort panics on such keys from some length on.
+#[test]
+fn keys_whose_order_is_a_cycle_are_written() {
+    assert!(keys::less("a01", "a0a") && keys::less("a0a", "a1") && keys::less("a1", "a01"));
+    let keys = (0..400).map(|i| format!("a{:02}{}{i}", i % 13, ["", "a", "-"][i % 3]));
+    let map: Map<String, Value> = keys.map(|key| (key, Value::Null)).collect();
+    assert_eq!(to_string(&Value::Object(map)).lines().count(), 400);
+}
+
+proptest! {
+    #[test]
+    fn sorting_is_a_permutation_for_every_order(
+        items in proptest::collection::vec(0..200u64, 0..300),
+        (a, b, modulus, limit) in (1..50u64, 1..50u64, 2..30u64, 0..30u64),
+    ) {
+        let mut sorted = items.clone();
+        sorting::sort(&mut sorted, |x, y| (x * a + y * b) % modulus < limit);
+        let (mut before, mut after) = (items, sorted);
+        before.sort_unstable();
+        after.sort_unstable();
+        prop_assert_eq!(before, after);
+    }
+
+    #[test]
+    fn a_consistent_order_is_established(items in proptest::collection::vec(0..200u64, 0..300)) {
+        let (mut ours, mut theirs) = (items.clone(), items);
+        sorting::sort(&mut ours, |a, b| a < b);
+        theirs.sort_unstable();
+        prop_assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn no_keys_make_the_emitter_panic(keys in proptest::collection::btree_set("[ab019._-]{0,5}", 0..200)) {
+        let map: Map<String, Value> = keys.iter().map(|key| (key.clone(), json!(1))).collect();
+        prop_assert_eq!(to_string(&Value::Object(map)).is_empty(), false);
     }
 }

@@ -100,7 +100,7 @@ fn role_of(pool: &MachineConfigPool) -> &str {
 /// cannot be read still has the pools that it has written for.
 pub fn inheriting<'p>(
     pools: impl IntoIterator<Item = &'p MachineConfigPool>,
-    objects: &[KubeletConfig],
+    objects: &[&KubeletConfig],
 ) -> Vec<&'p MachineConfigPool> {
     let directly = |pool: &MachineConfigPool| {
         objects.iter().any(|object| {

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::duration;
 use super::schema::{Field, KUBELET_CONFIGURATION, Kind, Presence};
+use crate::goyaml;
 use crate::quantity::Quantity;
 
 /// A KubeletConfiguration that was read without error. Holds what is set; a zero counts as set only where the
@@ -110,6 +111,7 @@ fn decode_value(kind: Kind, value: &Value, path: &str) -> Result<Value, DecodeEr
         (Kind::Text, Value::String(_)) | (Kind::Flag, Value::Bool(_)) | (Kind::Float, Value::Number(_)) => {
             Ok(value.clone())
         }
+        (Kind::Text, Value::Bool(_) | Value::Number(_)) => Ok(json!(goyaml::text_of(value))),
         (Kind::Integer, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
         (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => duration::parse(text).map_or_else(
             || expected("a duration such as 1m30s"),
@@ -334,6 +336,27 @@ mod tests {
             goyaml::to_string(&base.encode()),
             include_str!("testdata/merged.yaml")
         );
+    }
+
+    #[test]
+    fn a_boolean_or_a_number_in_place_of_a_text_becomes_that_text() {
+        let text = "registerWithTaints:\n- {key: 1, value: y, effect: NoSchedule}\nclusterDNS: [off]\n";
+        let read = read(text).encode();
+        assert_eq!(
+            read["registerWithTaints"],
+            json!([{"key": "1", "value": "true", "effect": "NoSchedule"}])
+        );
+        assert_eq!(read["clusterDNS"], json!(["false"]));
+        for value in [
+            json!({"maxPods": "110"}),
+            json!({"serializeImagePulls": "true"}),
+            json!({"clusterDomain": ["a"]}),
+        ] {
+            assert!(
+                KubeletConfiguration::decode(&value).is_err(),
+                "only in that direction: {value}"
+            );
+        }
     }
 
     #[test]

@@ -66,6 +66,35 @@ pub fn report(
     (after != conditions).then_some(after)
 }
 
+/// The conditions after a step of a node that is degraded, and stays so with this error until it is done: neither a
+/// retry nor another target repairs a node. `None` when nothing but times would change.
+pub fn report_while_degraded(
+    conditions: &[Condition],
+    phase: &Phase,
+    error: &str,
+    node: &str,
+    target: &str,
+    now: &Time,
+) -> Option<Vec<Condition>> {
+    let mut after = report(conditions, phase, node, target, now).unwrap_or_else(|| conditions.to_vec());
+    let known = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_::NODE_DEGRADED);
+    for condition in &mut after {
+        if condition.type_ == type_::NODE_DEGRADED {
+            // As it was before the step, so that it is true since when the node degraded.
+            *condition = known
+                .cloned()
+                .unwrap_or_else(|| not_yet(type_::NODE_DEGRADED, now));
+        }
+    }
+    let failed = Phase::Failed {
+        error: error.to_owned(),
+    };
+    set(&mut after, failed.statement(node).parent, now);
+    (after != conditions).then_some(after)
+}
+
 /// The conditions after several steps; `None` when in the end nothing but times would change, as when all of them were
 /// reported before.
 pub fn report_all(
@@ -87,6 +116,27 @@ fn says_the_same(before: &[Condition], after: &[Condition]) -> bool {
         (&a.type_, &a.status, &a.reason, &a.message) == (&b.type_, &b.status, &b.reason, &b.message)
     };
     before.len() == after.len() && before.iter().zip(after).all(same)
+}
+
+/// The conditions of an object that misses the steps of one writer: `reported` are those steps, and what another writer
+/// has reported beside them stays.
+pub fn complete(conditions: &[Condition], reported: Vec<Condition>) -> Vec<Condition> {
+    let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+    let mut after: Vec<Condition> = reported
+        .into_iter()
+        .map(|mut condition| match of(&condition.type_) {
+            Some(known) if condition.reason == reason::NOT_YET_OCCURRED => known.clone(),
+            Some(known) if known.status == condition.status => {
+                condition.last_transition_time = known.last_transition_time.clone();
+                condition
+            }
+            _ => condition,
+        })
+        .collect();
+    let is_new = |known: &&Condition| after.iter().all(|condition| condition.type_ != known.type_);
+    let beside: Vec<Condition> = conditions.iter().filter(is_new).cloned().collect();
+    after.extend(beside);
+    after
 }
 
 /// The configuration as the status shows it: where the node goes is shown once the update is known to be possible, and

@@ -7,6 +7,8 @@ mod conditions;
 mod phase;
 mod stages;
 
-pub use conditions::{config_version, observed_generation, report, report_all};
+pub use conditions::{
+    complete, config_version, observed_generation, report, report_all, report_while_degraded,
+};
 pub use phase::{Applied, Phase};
 pub use stages::{Stage, StageReport, StageState, stages};

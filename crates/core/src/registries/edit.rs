@@ -1,11 +1,22 @@
 //! The user's wishes put into a registries.conf.
 
+use thiserror::Error;
+
 use super::conf::{Endpoint, RegistriesConf};
 use super::mirrors::{self, Rule};
 use super::scope;
 
 const DIGEST_ONLY: &str = "digest-only";
 const TAG_ONLY: &str = "tag-only";
+
+/// The mirrors of a whole domain that would have to be repeated for a part of it. What follows a wildcard is not the same
+/// for every host, so there is nothing that could be repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the mirrors of {source_scope:?} cannot be repeated for {inner:?}")]
+pub(super) struct WildcardMirrors {
+    pub source_scope: String,
+    pub inner: String,
+}
 
 /// Adds mirrors, then blocked and insecure scopes, in this order: later steps act on entries of the earlier ones.
 pub(super) fn edit(
@@ -14,9 +25,9 @@ pub(super) fn edit(
     blocked: &[String],
     digest_rules: &[Rule],
     tag_rules: &[Rule],
-) {
-    add_mirrors(conf, digest_rules, DIGEST_ONLY);
-    add_mirrors(conf, tag_rules, TAG_ONLY);
+) -> Result<(), WildcardMirrors> {
+    let mut sources = add_mirrors(conf, digest_rules, DIGEST_ONLY);
+    sources.extend(add_mirrors(conf, tag_rules, TAG_ONLY));
     for scope in blocked {
         conf.entry(scope);
     }
@@ -36,10 +47,14 @@ pub(super) fn edit(
             entry.blocked |= scope::is_within(entry.scope(), scope);
         }
     }
-    inherit_mirrors(conf);
+    sources
+        .iter()
+        .try_for_each(|source| inherit_mirrors(conf, source))
 }
 
-fn add_mirrors(conf: &mut RegistriesConf, rules: &[Rule], pull_from_mirror: &str) {
+/// Returns the mirrored sources, in order.
+fn add_mirrors(conf: &mut RegistriesConf, rules: &[Rule], pull_from_mirror: &str) -> Vec<String> {
+    let mut sources = Vec::new();
     for ordered in mirrors::ordered(rules) {
         let entry = conf.entry(&ordered.source);
         entry.blocked |= ordered.never_contact_source;
@@ -50,29 +65,29 @@ fn add_mirrors(conf: &mut RegistriesConf, rules: &[Rule], pull_from_mirror: &str
                 pull_from_mirror: pull_from_mirror.to_owned(),
                 ..Endpoint::default()
             }));
+        sources.push(ordered.source);
     }
+    sources
 }
 
-/// The narrowest entry alone decides where an image comes from, so an entry that is there only to block something
-/// must repeat the mirrors of the wider one around it.
-fn inherit_mirrors(conf: &mut RegistriesConf) {
-    let inherited: Vec<Option<Vec<Endpoint>>> = conf
-        .registries
-        .iter()
-        .map(|entry| {
-            if !entry.mirrors.is_empty() {
-                return None;
-            }
-            let wider = conf.closest(entry.scope(), |wider| !wider.mirrors.is_empty())?;
-            let rest = scope::remainder(entry.scope(), wider.scope());
-            Some(wider.mirrors.iter().map(|mirror| mirror.below(rest)).collect())
-        })
-        .collect();
-    for (entry, mirrors) in conf.registries.iter_mut().zip(inherited) {
-        if let Some(mirrors) = mirrors {
-            entry.mirrors = mirrors;
+/// Repeats the mirrors of a source for every entry inside it that has none: the narrowest entry alone decides where an
+/// image comes from. The first of several sources around an entry wins.
+fn inherit_mirrors(conf: &mut RegistriesConf, source: &str) -> Result<(), WildcardMirrors> {
+    let mirrors = conf.entry(source).mirrors.clone();
+    let heirs = conf.registries.iter_mut().filter(|entry| {
+        entry.mirrors.is_empty() && entry.scope() != source && scope::is_within(entry.scope(), source)
+    });
+    for entry in heirs {
+        if scope::is_wildcard(source) {
+            return Err(WildcardMirrors {
+                source_scope: source.to_owned(),
+                inner: entry.scope().to_owned(),
+            });
         }
+        let rest = entry.scope().strip_prefix(source).unwrap_or_default().to_owned();
+        entry.mirrors = mirrors.iter().map(|mirror| mirror.below(&rest)).collect();
     }
+    Ok(())
 }
 
 impl Endpoint {

@@ -6,6 +6,7 @@ use mco_api::foreign::mirrors::{
     ImageContentSourcePolicy, ImageDigestMirrorSet, ImageMirrors, ImageTagMirrorSet, MirrorSourcePolicy,
 };
 
+use super::edit::WildcardMirrors;
 use super::scope;
 use super::{RegistryProblem, RegistrySources};
 
@@ -41,6 +42,17 @@ impl Rules {
         Self {
             digest: digest_rules(sources.digest_mirrors, sources.content_policies),
             tag: tag_rules(sources.tag_mirrors),
+        }
+    }
+
+    /// Names the object that a source with unusable mirrors comes from.
+    pub fn explain(&self, problem: WildcardMirrors) -> RegistryProblem {
+        let mut rules = self.digest.iter().chain(&self.tag);
+        let rule = rules.find(|rule| rule.source == problem.source_scope);
+        RegistryProblem::WildcardMirrors {
+            object: rule.map(|rule| rule.object.clone()).unwrap_or_default(),
+            mirrored: problem.source_scope,
+            inner: problem.inner,
         }
     }
 
@@ -87,7 +99,10 @@ impl Rules {
     }
 }
 
-fn digest_rules(digest: &[ImageDigestMirrorSet], policies: &[ImageContentSourcePolicy]) -> Vec<Rule> {
+pub(super) fn digest_rules(
+    digest: &[ImageDigestMirrorSet],
+    policies: &[ImageContentSourcePolicy],
+) -> Vec<Rule> {
     let sets = digest.iter().flat_map(|set| {
         let object = describe("ImageDigestMirrorSet", set.metadata.name.as_deref());
         let mirrors = set.spec.image_digest_mirrors.iter();
@@ -106,7 +121,7 @@ fn digest_rules(digest: &[ImageDigestMirrorSet], policies: &[ImageContentSourceP
     sets.chain(policies).collect()
 }
 
-fn tag_rules(sets: &[ImageTagMirrorSet]) -> Vec<Rule> {
+pub(super) fn tag_rules(sets: &[ImageTagMirrorSet]) -> Vec<Rule> {
     let rules = sets.iter().flat_map(|set| {
         let object = describe("ImageTagMirrorSet", set.metadata.name.as_deref());
         let mirrors = set.spec.image_tag_mirrors.iter();

@@ -3,11 +3,14 @@
 //!
 //! The same for every pool but for the base texts. Nothing here contacts a registry.
 
+mod admit;
 mod conf;
 mod edit;
+mod lookup;
 mod mirrors;
 mod payload;
 mod policy;
+mod reference;
 mod scope;
 mod sigstore;
 mod sources;
@@ -25,8 +28,10 @@ use crate::generated::{Blueprint, Generated, GeneratedFile};
 use conf::RegistriesConf;
 use mirrors::Rules;
 use policy::Wishes;
+use reference::Reference;
 use sigstore::Signatures;
 
+pub use admit::{admit_content_policy, admit_digest_mirrors, admit_policy, admit_tag_mirrors};
 pub use sigstore::PolicyConflict;
 pub use sources::pull_sources;
 pub use status::policy_conditions;
@@ -86,6 +91,17 @@ pub enum RegistryProblem {
     )]
     SourceIsMirror { object: String, mirrored: String },
     #[error(
+        "{object}: the mirrors of {mirrored:?} cannot be used for {inner:?}, which has settings of its own (blocked or insecure): \
+         mirrors of a wildcard cannot be repeated for a part of it"
+    )]
+    WildcardMirrors {
+        object: String,
+        mirrored: String,
+        inner: String,
+    },
+    #[error("image policy scope {scope:?}: its images cannot be looked up in registries.conf: {message}")]
+    ScopeMirrors { scope: String, message: String },
+    #[error(
         "Image \"cluster\": invalid images config: only one of AllowedRegistries or BlockedRegistries may be specified"
     )]
     AllowedAndBlocked,
@@ -132,10 +148,9 @@ pub fn files(sources: &RegistrySources<'_>, base: BaseFiles<'_>) -> Result<Regis
         None
     });
     let lists = payload::protect(payload, insecure, blocked, allowed, &rules.digest);
-    if !lists.allowed.is_empty()
-        && !lists.policy_blocked.is_empty()
-        && lists.allowed.iter().any(|scope| Some(scope.as_str()) != payload)
-    {
+    let only_the_release =
+        matches!(lists.allowed.as_slice(), [one] if payload.is_some_and(|payload| payload.name == one));
+    if !lists.allowed.is_empty() && !lists.policy_blocked.is_empty() && !only_the_release {
         problems.push(RegistryProblem::AllowedAndBlocked);
     }
     let signatures = if sources.feature_gates.is_enabled(SIGSTORE_GATE) {
@@ -144,7 +159,7 @@ pub fn files(sources: &RegistrySources<'_>, base: BaseFiles<'_>) -> Result<Regis
         Signatures::default()
     };
     problems.extend(signatures.problems.iter().cloned());
-    problems.extend(signatures.check(allowed, blocked));
+    problems.extend(signatures.check(&lists.allowed, &lists.policy_blocked));
     let mirrored = !sources.digest_mirrors.is_empty()
         || !sources.tag_mirrors.is_empty()
         || !sources.content_policies.is_empty();
@@ -190,17 +205,23 @@ pub fn generate(
     .build()
 }
 
-fn release_repository<'a>(sources: &RegistrySources<'a>) -> Result<Option<&'a str>, RegistryProblem> {
+fn release_repository<'a>(sources: &RegistrySources<'a>) -> Result<Option<Reference<'a>>, RegistryProblem> {
     let image = sources.release_image;
     if image.is_empty() || sources.image.is_none() {
         return Ok(None);
     }
-    scope::repository(image)
+    Reference::qualified(image)
         .map(Some)
         .ok_or_else(|| RegistryProblem::ReleaseImage(image.to_owned()))
 }
 
 fn warnings(lists: &payload::Lists) -> Vec<String> {
+    if let Some(problem) = &lists.unknown {
+        return vec![format!(
+            "Image \"cluster\": blockedRegistries are ignored, because one of them contains the release and it cannot be \
+             determined where the release is pulled from: {problem}"
+        )];
+    }
     if lists.refused.is_empty() {
         return Vec::new();
     }
@@ -226,15 +247,19 @@ impl Assembly<'_> {
     fn files(&self) -> Result<Vec<GeneratedFile>, RegistryProblem> {
         let mut files = Vec::new();
         let edited = self.mirrored || !self.insecure.is_empty() || !self.lists.blocked.is_empty();
-        let conf = self.registries_conf()?;
-        if edited {
+        let conf = if edited {
+            Some(self.registries_conf()?)
+        } else {
+            None
+        };
+        if let Some(conf) = &conf {
             files.push(GeneratedFile::new(REGISTRIES_CONF, conf.write()));
         }
         if !self.lists.policy_blocked.is_empty()
             || !self.lists.allowed.is_empty()
             || !self.signatures.is_empty()
         {
-            self.policies(&conf, &mut files)?;
+            self.policies(conf.as_ref(), &mut files)?;
         }
         if !self.search.is_empty() {
             let search = RegistriesConf {
@@ -258,11 +283,16 @@ impl Assembly<'_> {
             &self.lists.blocked,
             &self.rules.digest,
             &self.rules.tag,
-        );
+        )
+        .map_err(|problem| self.rules.explain(problem))?;
         Ok(conf)
     }
 
-    fn policies(&self, conf: &RegistriesConf, files: &mut Vec<GeneratedFile>) -> Result<(), RegistryProblem> {
+    fn policies(
+        &self,
+        conf: Option<&RegistriesConf>,
+        files: &mut Vec<GeneratedFile>,
+    ) -> Result<(), RegistryProblem> {
         let wishes = Wishes {
             blocked: &self.lists.policy_blocked,
             allowed: &self.lists.allowed,
@@ -281,7 +311,7 @@ impl Assembly<'_> {
         }
         files.push(GeneratedFile::new(
             SIGSTORE_REGISTRIES,
-            self.signatures.registries_d(conf),
+            self.signatures.registries_d(conf)?,
         ));
         for (namespace, requirements) in &self.signatures.namespaces {
             let contents = policy::with_namespace(&cluster, requirements)?;

@@ -2,7 +2,9 @@
 
 use super::conf::RegistriesConf;
 use super::edit;
+use super::lookup::Lookup;
 use super::mirrors::Rule;
+use super::reference::Reference;
 use super::scope;
 
 /// The lists as they may be applied.
@@ -15,11 +17,13 @@ pub(super) struct Lists {
     pub allowed: Vec<String>,
     /// Blocked entries that were left out, because the release could not be pulled any more.
     pub refused: Vec<String>,
+    /// Why nothing is blocked at all: it cannot be found out how the release is pulled.
+    pub unknown: Option<String>,
 }
 
-/// Takes out of the blocked list what the release needs. `payload` is the release's repository.
+/// Takes out of the blocked list what the release needs.
 pub(super) fn protect(
-    payload: Option<&str>,
+    payload: Option<Reference<'_>>,
     insecure: &[String],
     blocked: &[String],
     allowed: &[String],
@@ -29,52 +33,55 @@ pub(super) fn protect(
         allowed: allowed.to_vec(),
         ..Lists::default()
     };
-    let mut through_mirror = false;
+    let mut behind_mirror = Vec::new();
     for entry in blocked {
-        let Some(payload) = payload.filter(|payload| scope::is_within(payload, entry)) else {
+        let Some(payload) = payload.filter(|payload| scope::is_within(payload.name, entry)) else {
             lists.blocked.push(entry.clone());
             lists.policy_blocked.push(entry.clone());
             continue;
         };
-        let sources = pull_sources(payload, insecure, blocked, digest_rules);
-        let unreachable = sources
-            .iter()
-            .all(|source| blocked.iter().any(|entry| scope::is_within(source, entry)));
-        if unreachable {
+        let sources = match pull_sources(payload, insecure, blocked, digest_rules) {
+            Ok(sources) => sources,
+            Err(problem) => {
+                return Lists {
+                    allowed: allowed.to_vec(),
+                    unknown: Some(problem),
+                    ..Lists::default()
+                };
+            }
+        };
+        let is_blocked = |source: &String| blocked.iter().any(|entry| scope::is_within(source, entry));
+        if sources.iter().all(is_blocked) {
             lists.refused.push(entry.clone());
             continue;
         }
         lists.blocked.push(entry.clone());
-        if entry != payload {
+        if entry != payload.name {
             lists.policy_blocked.push(entry.clone());
         }
-        through_mirror = true;
+        behind_mirror.push(payload.name.to_owned());
     }
     // An image that a mirror delivers still counts as one of its own repository. When nothing else is blocked by
     // policy, everything is accepted anyway, and a list of one allowed repository would refuse all others.
-    let needed = !lists.policy_blocked.is_empty() || !allowed.is_empty();
-    if let Some(payload) = payload.filter(|_| through_mirror && needed) {
-        lists.allowed.push(payload.to_owned());
+    if !lists.policy_blocked.is_empty() || !allowed.is_empty() {
+        lists.allowed.splice(0..0, behind_mirror);
     }
     lists
 }
 
-/// Where a repository would be pulled from by digest under these lists.
+/// Where the release would be pulled from under these lists.
 fn pull_sources(
-    repository: &str,
+    payload: Reference<'_>,
     insecure: &[String],
     blocked: &[String],
     digest_rules: &[Rule],
-) -> Vec<String> {
+) -> Result<Vec<String>, String> {
     let mut conf = RegistriesConf::default();
-    edit::edit(&mut conf, insecure, blocked, digest_rules, &[]);
-    let entry = conf.closest(repository, |_| true);
-    let mirrors = entry.into_iter().flat_map(|entry| {
-        let rest = scope::remainder(repository, entry.scope());
-        entry
-            .mirrors
-            .iter()
-            .map(move |mirror| format!("{}{rest}", mirror.location))
-    });
-    mirrors.chain([repository.to_owned()]).collect()
+    edit::edit(&mut conf, insecure, blocked, digest_rules, &[]).map_err(|problem| problem.to_string())?;
+    let lookup = Lookup::of(&conf)?;
+    let Some(entry) = lookup.find(payload.name) else {
+        return Ok(Vec::new());
+    };
+    let sources = entry.pull_sources(payload)?;
+    Ok(sources.into_iter().map(|source| source.name).collect())
 }

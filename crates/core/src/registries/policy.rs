@@ -6,9 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::ByteString;
 use mco_api::foreign::image_policy::{SignaturePolicy, SignedIdentity};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::RegistryProblem;
+use super::{RegistryProblem, reference, scope};
+use crate::generated::json_text;
 
 /// Requirements on images, by scope.
 pub(super) type Requirements = BTreeMap<String, Vec<Value>>;
@@ -98,18 +100,82 @@ fn read(template: &str) -> Result<Map<String, Value>, RegistryProblem> {
 }
 
 fn write(policy: Map<String, Value>) -> String {
-    serde_json::to_string_pretty(&sorted(Value::Object(policy))).unwrap_or_default()
+    json_text::indented(&InGoOrder {
+        value: &Value::Object(policy),
+        shape: Shape::Map,
+    })
 }
 
-/// The same value with the keys of every object in order, whatever order the JSON library keeps them in.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Array(items) => items.into_iter().map(sorted).collect(),
-        Value::Object(map) => {
-            let ordered: BTreeMap<String, Value> = map.into_iter().map(|(k, v)| (k, sorted(v))).collect();
-            Value::Object(ordered.into_iter().collect())
+/// The fields of a requirement and of everything inside one, in the order that Go declares and therefore writes them.
+const FIELDS: [&str; 27] = [
+    "type",
+    "keyType",
+    "keyPath",
+    "keyPaths",
+    "keyData",
+    "keyDatas",
+    "fulcio",
+    "rekorPublicKeyPath",
+    "rekorPublicKeyPaths",
+    "rekorPublicKeyData",
+    "rekorPublicKeyDatas",
+    "pki",
+    "signedIdentity",
+    "baseLayerIdentity",
+    "caPath",
+    "caData",
+    "oidcIssuer",
+    "caRootsPath",
+    "caRootsData",
+    "caIntermediatesPath",
+    "caIntermediatesData",
+    "subjectEmail",
+    "subjectHostname",
+    "dockerReference",
+    "dockerRepository",
+    "prefix",
+    "signedPrefix",
+];
+
+/// What an object of a policy is in Go: a map, whose keys are sorted, or a structure, whose fields have an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Map,
+    Structure,
+}
+
+/// A policy, or a part of one, that writes its keys in Go's order.
+struct InGoOrder<'v> {
+    value: &'v Value,
+    shape: Shape,
+}
+
+impl Serialize for InGoOrder<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let part = |value, shape| InGoOrder { value, shape };
+        match self.value {
+            // Only requirements stand in lists, and they are structures down to their leaves.
+            Value::Array(items) => {
+                serializer.collect_seq(items.iter().map(|item| part(item, Shape::Structure)))
+            }
+            Value::Object(map) => {
+                let rank = |key: &str| match self.shape {
+                    Shape::Map => FIELDS.len(),
+                    Shape::Structure => FIELDS
+                        .iter()
+                        .position(|field| *field == key)
+                        .unwrap_or(FIELDS.len()),
+                };
+                let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+                entries.sort_by_key(|(key, _)| (rank(key), *key));
+                serializer.collect_map(
+                    entries
+                        .into_iter()
+                        .map(|(key, value)| (key, part(value, self.shape))),
+                )
+            }
+            leaf => leaf.serialize(serializer),
         }
-        other => other,
     }
 }
 
@@ -138,7 +204,7 @@ pub(super) fn requirement(object: &str, policy: &SignaturePolicy) -> Result<Valu
                 .public_key
                 .as_ref()
                 .ok_or_else(|| wrong("publicKey is missing"))?;
-            requirement["keyData"] = encoded(&key.key_data);
+            requirement["keyData"] = given("keyData", &key.key_data).map_err(|message| wrong(&message))?;
             if let Some(rekor) = key.rekor_key_data.as_ref().filter(|data| !data.0.is_empty()) {
                 requirement["rekorPublicKeyData"] = encoded(rekor);
             }
@@ -148,16 +214,27 @@ pub(super) fn requirement(object: &str, policy: &SignaturePolicy) -> Result<Valu
                 .fulcio_ca_with_rekor
                 .as_ref()
                 .ok_or_else(|| wrong("fulcioCAWithRekor is missing"))?;
+            let subject = &fulcio.fulcio_subject;
+            for (name, value) in [
+                ("oidcIssuer", &subject.oidc_issuer),
+                ("signedEmail", &subject.signed_email),
+            ] {
+                if value.is_empty() {
+                    return Err(wrong(&format!("{name} is missing")));
+                }
+            }
             requirement["fulcio"] = json!({
-                "caData": encoded(&fulcio.fulcio_ca_data),
-                "oidcIssuer": fulcio.fulcio_subject.oidc_issuer,
-                "subjectEmail": fulcio.fulcio_subject.signed_email,
+                "caData": given("fulcioCAData", &fulcio.fulcio_ca_data).map_err(|message| wrong(&message))?,
+                "oidcIssuer": subject.oidc_issuer,
+                "subjectEmail": subject.signed_email,
             });
-            requirement["rekorPublicKeyData"] = encoded(&fulcio.rekor_key_data);
+            requirement["rekorPublicKeyData"] =
+                given("rekorKeyData", &fulcio.rekor_key_data).map_err(|message| wrong(&message))?;
         }
         "PKI" => {
             let pki = root.pki.as_ref().ok_or_else(|| wrong("pki is missing"))?;
-            let mut data = json!({"caRootsData": encoded(&pki.ca_roots_data)});
+            let roots = given("caRootsData", &pki.ca_roots_data).map_err(|message| wrong(&message))?;
+            let mut data = json!({ "caRootsData": roots });
             if let Some(intermediates) = pki
                 .ca_intermediates_data
                 .as_ref()
@@ -166,6 +243,9 @@ pub(super) fn requirement(object: &str, policy: &SignaturePolicy) -> Result<Valu
                 data["caIntermediatesData"] = encoded(intermediates);
             }
             let subject = &pki.pki_certificate_subject;
+            if subject.email.is_empty() && subject.hostname.is_empty() {
+                return Err(wrong("pkiCertificateSubject needs an email or a hostname"));
+            }
             for (key, value) in [
                 ("subjectEmail", &subject.email),
                 ("subjectHostname", &subject.hostname),
@@ -186,13 +266,19 @@ fn identity(identity: Option<&SignedIdentity>) -> Result<Value, String> {
         return Ok(json!({"type": "matchRepoDigestOrExact"}));
     };
     match identity.match_policy.as_str() {
-        "" | "MatchRepoDigestOrExact" => Ok(json!({"type": "matchRepoDigestOrExact"})),
+        "MatchRepoDigestOrExact" => Ok(json!({"type": "matchRepoDigestOrExact"})),
         "MatchRepository" => Ok(json!({"type": "matchRepository"})),
         "ExactRepository" => {
             let exact = identity
                 .exact_repository
                 .as_ref()
                 .ok_or("exactRepository is missing")?;
+            if !reference::is_completable(&exact.repository) {
+                return Err(format!(
+                    "signedIdentity: exactRepository {:?} is not a repository",
+                    exact.repository
+                ));
+            }
             Ok(json!({"type": "exactRepository", "dockerRepository": exact.repository}))
         }
         "RemapIdentity" => {
@@ -200,10 +286,25 @@ fn identity(identity: Option<&SignedIdentity>) -> Result<Value, String> {
                 .remap_identity
                 .as_ref()
                 .ok_or("remapIdentity is missing")?;
+            for (name, prefix) in [("prefix", &remap.prefix), ("signedPrefix", &remap.signed_prefix)] {
+                if !scope::is_valid_mirror(prefix) {
+                    return Err(format!(
+                        "signedIdentity: remapIdentity.{name} {prefix:?} is not a registry or repository without tag and digest"
+                    ));
+                }
+            }
             Ok(json!({"type": "remapIdentity", "prefix": remap.prefix, "signedPrefix": remap.signed_prefix}))
         }
         other => Err(format!("matchPolicy {other:?} is not supported")),
     }
+}
+
+/// Data that a policy cannot do without.
+fn given(name: &str, data: &ByteString) -> Result<Value, String> {
+    if data.0.is_empty() {
+        return Err(format!("{name} is missing"));
+    }
+    Ok(encoded(data))
 }
 
 fn encoded(data: &ByteString) -> Value {

@@ -73,7 +73,7 @@ fn is_host(host: &str) -> bool {
 }
 
 /// Lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
-fn is_path_component(component: &str) -> bool {
+pub(super) fn is_path_component(component: &str) -> bool {
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let separators: Vec<&str> = component.split(alphanumeric).collect();
     let ends_well = component.starts_with(alphanumeric) && component.ends_with(alphanumeric);
@@ -81,30 +81,6 @@ fn is_path_component(component: &str) -> bool {
         && separators
             .iter()
             .all(|s| matches!(*s, "" | "." | "_" | "__") || s.bytes().all(|b| b == b'-'))
-}
-
-/// The repository of an image reference, without tag and digest; none if it is not a full reference.
-pub(super) fn repository(image: &str) -> Option<&str> {
-    let (name, digest) = match image.split_once('@') {
-        Some((name, digest)) => (name, Some(digest)),
-        None => (image, None),
-    };
-    let colon = name.rfind(':').filter(|colon| !name[*colon..].contains('/'));
-    let (name, tag) = match colon {
-        Some(colon) => (&name[..colon], Some(&name[colon + 1..])),
-        None => (name, None),
-    };
-    let tag_character = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
-    let good_tag = |tag: &str| !tag.is_empty() && tag.len() <= 128 && tag.bytes().all(tag_character);
-    let good_digest = |digest: &str| {
-        digest.split_once(':').is_some_and(|(kind, hex)| {
-            !kind.is_empty() && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())
-        })
-    };
-    let host = name.split('/').next().unwrap_or_default();
-    let has_host = name.contains('/') && (host.contains(['.', ':']) || host == "localhost");
-    (has_host && is_valid_mirror(name) && tag.is_none_or(good_tag) && digest.is_none_or(good_digest))
-        .then_some(name)
 }
 
 #[cfg(test)]
@@ -151,22 +127,6 @@ mod tests {
         ] {
             assert_eq!(is_valid_source(text), source, "source {text:?}");
             assert_eq!(is_valid_mirror(text), mirror, "mirror {text:?}");
-        }
-    }
-
-    #[test]
-    fn an_image_has_a_repository() {
-        let digest = "a".repeat(64);
-        for (image, expected) in [
-            (format!("q.io/ns/img@sha256:{digest}"), Some("q.io/ns/img")),
-            ("q.io:5000/img:v1".to_owned(), Some("q.io:5000/img")),
-            ("q.io/img".to_owned(), Some("q.io/img")),
-            ("img".to_owned(), None),
-            ("q.io/img:".to_owned(), None),
-            ("q.io/img@sha256:xyz".to_owned(), None),
-            (String::new(), None),
-        ] {
-            assert_eq!(repository(&image), expected, "{image}");
         }
     }
 }

@@ -5,10 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
 use serde_json::{Map, Value, json};
 
-use super::conf::RegistriesConf;
+use super::conf::{RegistriesConf, Registry};
+use super::lookup::Lookup;
 use super::policy::{self, Requirements};
+use super::reference::Reference;
 use super::{RegistryProblem, scope};
 use crate::goyaml;
+
+/// Parts of the image that stands for all images of a scope.
+const SAMPLE_HOST: &str = "matched";
+const SAMPLE_PATH: &str = "/a";
+const SAMPLE_TAG: &str = ":aaa";
+const SAMPLE_DIGEST: &str = "@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 /// A namespaced policy some of whose scopes a cluster-wide policy already decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,36 +120,67 @@ impl Signatures {
         problems
     }
 
-    /// The file that tells where signatures are attached: at every place an image of a scope may come from.
-    pub fn registries_d(&self, conf: &RegistriesConf) -> String {
+    /// The file that says where signatures are attached: at every place an image of a scope may come from. Without a
+    /// registries.conf of the cluster's own, that is the scope itself.
+    pub fn registries_d(&self, conf: Option<&RegistriesConf>) -> Result<String, RegistryProblem> {
         let namespaced = self.namespaces.values().flat_map(BTreeMap::keys);
-        let mut places = BTreeSet::new();
-        for scope in self.cluster.keys().chain(namespaced) {
-            places.insert(scope.clone());
-            if let Some(entry) = conf.closest(scope, |entry| !entry.mirrors.is_empty()) {
-                let rest = scope::remainder(scope, entry.scope());
-                places.extend(
-                    entry
-                        .mirrors
-                        .iter()
-                        .map(|mirror| format!("{}{rest}", mirror.location)),
-                );
-            }
-            let inner = conf
-                .registries
-                .iter()
-                .filter(|entry| entry.scope() != scope.as_str() && scope::is_within(entry.scope(), scope));
-            for entry in inner {
-                if !scope::is_wildcard(entry.scope()) {
-                    places.insert(entry.scope().to_owned());
-                }
-                places.extend(entry.mirrors.iter().map(|mirror| mirror.location.clone()));
+        let scopes: BTreeSet<&String> = self.cluster.keys().chain(namespaced).collect();
+        let mut places: BTreeSet<String> = scopes.iter().copied().cloned().collect();
+        if let Some(conf) = conf {
+            for scope in scopes {
+                let found = places_of(scope, conf).map_err(|message| RegistryProblem::ScopeMirrors {
+                    scope: scope.clone(),
+                    message,
+                })?;
+                places.extend(found);
             }
         }
         let docker: Map<String, Value> = places
             .into_iter()
             .map(|place| (place, json!({"use-sigstore-attachments": true})))
             .collect();
-        goyaml::to_string(&json!({ "docker": docker }))
+        Ok(goyaml::to_string(&json!({ "docker": docker })))
     }
+}
+
+/// Where images of a scope may come from: through the entry that decides about it, and through entries inside it.
+fn places_of(policy_scope: &str, conf: &RegistriesConf) -> Result<BTreeSet<String>, String> {
+    let lookup = Lookup::of(conf)?;
+    let inner = conf.registries.iter().map(Registry::scope);
+    let inner = inner.filter(|scope| *scope != policy_scope && scope::is_within(scope, policy_scope));
+    let mut places = BTreeSet::new();
+    for scope in inner.chain([policy_scope]) {
+        if let Some(entry) = lookup.find(scope) {
+            places.extend(places_by(entry, scope)?);
+        }
+    }
+    Ok(places)
+}
+
+/// Where images of a scope come from by one entry. The tools only answer for whole images, so one image of the scope
+/// is made up, and what was made up is taken away again.
+fn places_by(entry: &Registry, scope: &str) -> Result<BTreeSet<String>, String> {
+    let mut sample = match scope.strip_prefix('*') {
+        Some(domain) if scope::is_wildcard(scope) => format!("{SAMPLE_HOST}{domain}"),
+        _ => scope.to_owned(),
+    };
+    let is_whole_host = !sample.contains('/');
+    if is_whole_host {
+        sample.push_str(SAMPLE_PATH);
+    }
+    let repository = Reference::parse(&sample)
+        .ok_or_else(|| format!("{scope:?} is not a registry or repository"))?
+        .name;
+    let mut places = BTreeSet::new();
+    for suffix in [SAMPLE_DIGEST, SAMPLE_TAG] {
+        let image = format!("{repository}{suffix}");
+        let Some(image) = Reference::parse(&image) else {
+            return Err(format!("{scope:?} is not a registry or repository"));
+        };
+        for source in entry.pull_sources(image)?.into_iter().filter(|s| !s.is_own_place) {
+            let place = source.name.strip_suffix(SAMPLE_PATH).filter(|_| is_whole_host);
+            places.insert(place.unwrap_or(&source.name).to_owned());
+        }
+    }
+    Ok(places)
 }

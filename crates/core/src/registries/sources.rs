@@ -1,6 +1,7 @@
 //! Where a runtime looks for an image, by the machine's own `registries.conf`.
 
 use super::conf::RegistriesConf;
+use super::reference::Reference;
 use super::scope;
 
 /// A mirror that has tags only is of no use for an image by digest.
@@ -9,7 +10,7 @@ const TAG_ONLY: &str = "tag-only";
 /// The repositories that are tried for an image by digest, in order: the mirrors, then the place it is named after.
 pub fn pull_sources(registries_conf: &str, image: &str) -> Result<Vec<String>, String> {
     let conf = RegistriesConf::read(registries_conf)?;
-    let Some(repository) = scope::repository(image) else {
+    let Some(Reference { name: repository, .. }) = Reference::qualified(image) else {
         return Err(format!("{image:?} is not a full image reference"));
     };
     let Some(entry) = conf.closest(repository, |_| true) else {

@@ -96,7 +96,10 @@ fn convert(kind: Kind, json: Option<&Json>) -> Value {
             Value::List(items.map(|item| structure(fields, item)).collect())
         }
         (Kind::Scalar, Some(json)) => scalar(json),
-        (Kind::Pointer(_) | Kind::Scalar, None) => Value::Nil,
+        (Kind::Scalar, None) => Value::Nil,
+        // Both are false in a condition, but the fields of nothing are an error in Go and nothing here. Those of a flag
+        // are an error in both.
+        (Kind::Pointer(_), None) => Value::Bool(false),
     }
 }
 

@@ -46,21 +46,21 @@ pub(super) fn all(platform: &Platform) -> FuncMap {
         Ok(text(p.on_premises_short_name()))
     });
     ask("onPremPlatformAPIServerInternalIP", |p| {
-        p.api_server_addresses().map(|all| first(&all))
+        let first = p.first_address(p.api_server_addresses()?)?;
+        Ok(first.map_or(Value::Nil, text))
     });
     ask("onPremPlatformAPIServerInternalIPs", |p| {
-        p.api_server_addresses().map(|all| list(&all))
+        p.api_server_addresses().map(list)
     });
     ask("onPremPlatformIngressIP", |p| {
-        p.ingress_addresses().map(|all| first(&all))
+        let first = p.first_address(p.ingress_addresses()?)?;
+        Ok(first.map_or(Value::Nil, text))
     });
-    ask("onPremPlatformIngressIPs", |p| {
-        p.ingress_addresses().map(|all| list(&all))
-    });
+    ask("onPremPlatformIngressIPs", |p| p.ingress_addresses().map(list));
     ask("isOpenShiftManagedDefaultLB", |p| {
         Ok(Value::Bool(p.manages_load_balancer()))
     });
-    ask("dnsRecordsType", |p| Ok(text(&p.dns_records_type())));
+    ask("dnsRecordsType", |p| Ok(text(p.dns_records_type())));
     ask("cloudPlatformAPIIntLoadBalancerIPs", |p| {
         p.load_balancer_addresses(LoadBalancer::InternalApi)
             .map(|all| list(&all))
@@ -86,10 +86,6 @@ fn failed(name: &str, message: &str) -> TemplateError {
 
 fn list(items: &[String]) -> Value {
     Value::List(items.iter().map(|item| text(item)).collect())
-}
-
-fn first(items: &[String]) -> Value {
-    text(items.first().map(String::as_str).unwrap_or_default())
 }
 
 /// `indent 4 "text"`: every line of the text, moved to the right.

@@ -3,7 +3,30 @@
 use mco_ignition::{Config, Item};
 use serde_json::{Value, json};
 
-use crate::manifest;
+use crate::{goyaml, manifest};
+
+/// Where texts stand in a file template; `*` is every item of a list.
+const FILE_TEXTS: &[&[&str]] = &[
+    &["path"],
+    &["contents", "inline"],
+    &["contents", "source"],
+    &["contents", "compression"],
+    &["contents", "verification", "hash"],
+    &["append", "*", "inline"],
+    &["append", "*", "source"],
+    &["append", "*", "compression"],
+    &["append", "*", "verification", "hash"],
+    &["user", "name"],
+    &["group", "name"],
+];
+
+/// Where texts stand in a unit template.
+const UNIT_TEXTS: &[&[&str]] = &[
+    &["name"],
+    &["contents"],
+    &["dropins", "*", "name"],
+    &["dropins", "*", "contents"],
+];
 
 /// What a template describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,10 +46,35 @@ pub(super) struct Piece {
 
 /// Reads the YAML of a rendered template.
 pub(super) fn read(kind: Kind, text: &str) -> Result<Piece, String> {
-    let value = manifest::value(text)?;
+    let mut value = manifest::value(text)?;
+    let texts = match kind {
+        Kind::File => FILE_TEXTS,
+        Kind::Unit => UNIT_TEXTS,
+    };
+    for place in texts {
+        make_text(&mut value, place);
+    }
     match kind {
         Kind::File => file(&value),
         Kind::Unit => unit(&value),
+    }
+}
+
+/// Turns a boolean or number at this place into the text it stands for; see [`goyaml::text_of`].
+fn make_text(value: &mut Value, place: &[&str]) {
+    match (place, value) {
+        ([], value) => {
+            if let Some(text) = goyaml::text_of(value) {
+                *value = Value::String(text);
+            }
+        }
+        (["*", rest @ ..], Value::Array(items)) => items.iter_mut().for_each(|item| make_text(item, rest)),
+        ([key, rest @ ..], Value::Object(map)) => {
+            if let Some(inner) = map.get_mut(*key) {
+                make_text(inner, rest);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -98,4 +146,47 @@ fn config(sections: &Value) -> Result<Config, String> {
     mco_ignition::parse(&whole)
         .map(|parsed| parsed.config)
         .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inline(text: &str) -> Option<String> {
+        read(Kind::File, text).unwrap().inline
+    }
+
+    #[test]
+    fn a_repeated_key_in_a_template_does_not_stop_the_render() {
+        let piece = read(
+            Kind::File,
+            "mode: 0644\npath: /etc/x\nmode: 0755\ncontents: {inline: a}\n",
+        )
+        .unwrap();
+        let config = serde_json::to_value(&piece.config).unwrap();
+        assert_eq!(config["storage"]["files"][0]["mode"], json!(493), "{config}");
+    }
+
+    #[test]
+    fn a_block_that_ends_with_the_template_gets_no_line_feed() {
+        let text = "path: /etc/x\nmode: 0644\ncontents:\n  inline: |\n    a\n    b";
+        assert_eq!(inline(text).as_deref(), Some("a\nb"));
+        assert_eq!(inline(&format!("{text}\n")).as_deref(), Some("a\nb\n"));
+    }
+
+    #[test]
+    fn a_boolean_or_a_number_in_place_of_a_text_becomes_that_text() {
+        for (written, expected) in [
+            ("yes", "true"),
+            ("0644", "420"),
+            ("1.5", "1.5"),
+            ("'0644'", "0644"),
+        ] {
+            let text = format!("path: /etc/x\nmode: 0644\ncontents: {{inline: {written}}}\n");
+            assert_eq!(inline(&text).as_deref(), Some(expected));
+        }
+        let unit = read(Kind::Unit, "name: a.service\nenabled: true\ncontents: 1\n").unwrap();
+        let config = serde_json::to_value(&unit.config).unwrap();
+        assert_eq!(config["systemd"]["units"][0]["contents"], json!("1"), "{config}");
+    }
 }

@@ -25,6 +25,7 @@ use thiserror::Error;
 
 use crate::generated::{ConfigOrigin, Generated};
 use crate::merge;
+use crate::parsed_config::ParsedConfig;
 use crate::tls_profile::TlsSettings;
 use platform::Platform;
 use tree::Section;
@@ -52,6 +53,36 @@ pub struct TemplateConfig {
 }
 
 impl TemplateConfig {
+    /// Reads back what a template controller has written; none if the MachineConfig is of another origin.
+    pub fn of_cluster(config: &MachineConfig) -> Option<Self> {
+        if !Self::is_of_cluster(config) {
+            return None;
+        }
+        let role = config.metadata.labels.as_ref()?.get(labels::ROLE)?.clone();
+        let parsed = ParsedConfig::applicable(config.clone()).ok()?;
+        let files = &parsed.ignition.storage.files;
+        let paths = files.iter().map(|file| file.path.clone());
+        let files = paths.filter_map(|path| Some((path.clone(), parsed.text_of(&path)?)));
+        Some(Self {
+            role,
+            files: files.collect(),
+            generated: Generated {
+                config: config.clone(),
+                origin: ConfigOrigin {
+                    made_from: "templates".to_owned(),
+                    items: BTreeMap::new(),
+                },
+            },
+        })
+    }
+
+    /// Whether a template controller has written a MachineConfig: it belongs to the ControllerConfig.
+    pub fn is_of_cluster(config: &MachineConfig) -> bool {
+        let owners = config.metadata.owner_references.iter().flatten();
+        let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+        controllers.any(|owner| owner.kind == "ControllerConfig")
+    }
+
     /// The contents of one of its files.
     pub fn file(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)

@@ -8,15 +8,13 @@ use mco_api::vocabulary::topology;
 use super::TemplateError;
 use crate::credential_provider;
 
-const KNOWN: [&str; 16] = [
+/// Platforms that a tree may have a layer for. All others get the layer of `None`.
+const WITH_LAYER: [&str; 13] = [
     "AWS",
-    "AlibabaCloud",
     "Azure",
     "BareMetal",
-    "EquinixMetal",
     "External",
     "GCP",
-    "IBMCloud",
     "KubeVirt",
     "Libvirt",
     "None",
@@ -43,7 +41,6 @@ const EXTERNAL_CLOUD_PROVIDER: [&str; 10] = [
 /// A view of a ControllerConfig that answers questions about the platform.
 #[derive(Debug, Clone)]
 pub(super) struct Platform {
-    name: String,
     status: PlatformStatus,
     topology: String,
 }
@@ -66,14 +63,7 @@ impl Platform {
         if status.type_ == "_base" {
             return Err(TemplateError::UnsupportedPlatform(status.type_));
         }
-        // An unknown platform brings nothing of its own, which is what None stands for.
-        let name = if KNOWN.contains(&status.type_.as_str()) {
-            status.type_.as_str()
-        } else {
-            "None"
-        };
         Ok(Self {
-            name: name.to_owned(),
             topology: infra
                 .map(|status| status.control_plane_topology.clone())
                 .unwrap_or_default(),
@@ -81,7 +71,7 @@ impl Platform {
         })
     }
 
-    /// As the cluster names it, known or not.
+    /// As the cluster names it.
     pub fn type_name(&self) -> &str {
         &self.status.type_
     }
@@ -99,7 +89,8 @@ impl Platform {
         if self.has_own_dns() {
             layers.push("cloud-platform-alt-dns".to_owned());
         }
-        layers.push(self.name.to_lowercase());
+        let own = Some(self.type_name()).filter(|name| WITH_LAYER.contains(name));
+        layers.push(own.unwrap_or("None").to_lowercase());
         match self.topology.as_str() {
             topology::SINGLE_REPLICA => layers.push("sno".to_owned()),
             topology::DUAL_REPLICA => layers.push("two-node-with-fencing".to_owned()),
@@ -109,18 +100,16 @@ impl Platform {
     }
 
     fn is_on_premises(&self) -> bool {
-        ON_PREMISES.contains(&self.name.as_str())
+        ON_PREMISES.contains(&self.type_name())
     }
 
-    /// Whether machines resolve the names of the cloud's load balancers themselves, and can.
+    /// Whether nodes resolve the names of the cloud's load balancers themselves, because the cluster hosts its own DNS.
     fn has_own_dns(&self) -> bool {
-        self.cluster_hosted().is_some_and(|addresses| {
-            !addresses.internal_api.is_empty() && !addresses.api.is_empty() && !addresses.ingress.is_empty()
-        })
+        self.cluster_hosted().is_some()
     }
 
     fn cluster_hosted(&self) -> Option<&CloudLoadBalancerAddresses> {
-        let cloud = match self.name.as_str() {
+        let cloud = match self.type_name() {
             "AWS" => self.status.aws.as_ref(),
             "Azure" => self.status.azure.as_ref(),
             "GCP" => self.status.gcp.as_ref(),
@@ -141,8 +130,8 @@ impl Platform {
             .as_ref()
             .and_then(|external| external.cloud_controller_manager.as_ref());
         let brings_manager =
-            self.name == "External" && manager.is_some_and(|manager| manager.state == "External");
-        if brings_manager || EXTERNAL_CLOUD_PROVIDER.contains(&self.name.as_str()) {
+            self.type_name() == "External" && manager.is_some_and(|manager| manager.state == "External");
+        if brings_manager || EXTERNAL_CLOUD_PROVIDER.contains(&self.type_name()) {
             "external"
         } else {
             ""
@@ -151,13 +140,13 @@ impl Platform {
 
     /// The kubelet's flags for pulling from the cloud's own registry.
     pub fn credential_provider_flags(&self) -> String {
-        credential_provider::of_platform(&self.name)
+        credential_provider::of_platform(self.type_name())
             .map(credential_provider::flags)
             .unwrap_or_default()
     }
 
     pub fn on_premises_short_name(&self) -> &'static str {
-        match self.name.as_str() {
+        match self.type_name() {
             "BareMetal" => "kni",
             "oVirt" => "ovirt",
             "OpenStack" => "openstack",
@@ -167,43 +156,55 @@ impl Platform {
         }
     }
 
-    pub fn api_server_addresses(&self) -> Result<Vec<String>, String> {
-        let status = self.on_premises("API Server Internal IP")?;
-        Ok(status
-            .map(|s| addresses(&s.api_server_internal_ips, &s.api_server_internal_ip))
-            .unwrap_or_default())
+    pub fn api_server_addresses(&self) -> Result<&[String], String> {
+        self.addresses("API Server Internal IP", |status| &status.api_server_internal_ips)
     }
 
-    pub fn ingress_addresses(&self) -> Result<Vec<String>, String> {
-        let status = self.on_premises("Ingress IP")?;
-        Ok(status
-            .map(|s| addresses(&s.ingress_ips, &s.ingress_ip))
-            .unwrap_or_default())
+    pub fn ingress_addresses(&self) -> Result<&[String], String> {
+        self.addresses("Ingress IP", |status| &status.ingress_ips)
     }
 
-    /// Whether the cluster balances its own load.
+    /// The first of some addresses. Only vSphere may have none: a cluster on machines of the user's own has no addresses.
+    pub fn first_address<'a>(&self, addresses: &'a [String]) -> Result<Option<&'a str>, String> {
+        match addresses.first() {
+            Some(first) => Ok(Some(first)),
+            None if self.type_name() == "VSphere" => Ok(None),
+            None => Err(format!("platform {} has no addresses", self.type_name())),
+        }
+    }
+
+    /// The list counts; the single address that old writers set beside it does not.
+    fn addresses(
+        &self,
+        wanted: &str,
+        choose: fn(&OnPremisesStatus) -> &Vec<String>,
+    ) -> Result<&[String], String> {
+        match self.on_premises(wanted)? {
+            Some(status) => Ok(choose(status)),
+            None if self.type_name() == "VSphere" => Ok(&[]),
+            None => Err(format!("platform {} has no status of its own", self.type_name())),
+        }
+    }
+
+    /// Whether the cluster balances its own load. A platform without such a choice counts as one that does.
     pub fn manages_load_balancer(&self) -> bool {
-        let Ok(Some(status)) = self.on_premises("load balancer") else {
+        let Ok(status) = self.on_premises("load balancer") else {
+            return true;
+        };
+        let Some(status) = status else {
             return false;
         };
-        let has_address =
-            !addresses(&status.api_server_internal_ips, &status.api_server_internal_ip).is_empty();
-        if self.name == "VSphere" && !has_address {
+        if self.type_name() == "VSphere" && status.api_server_internal_ips.is_empty() {
             return false;
         }
-        let kind = status
-            .load_balancer
-            .as_ref()
-            .map_or("", |balancer| balancer.type_.as_str());
-        matches!(kind, "" | "OpenShiftManagedDefault")
+        let balancer = status.load_balancer.as_ref();
+        balancer.is_none_or(|balancer| balancer.type_ == "OpenShiftManagedDefault")
     }
 
-    pub fn dns_records_type(&self) -> String {
+    pub fn dns_records_type(&self) -> &str {
         let status = self.on_premises("DNS records").ok().flatten();
-        let given = status.map(|status| status.dns_records_type.clone());
-        given
-            .filter(|kind| !kind.is_empty())
-            .unwrap_or_else(|| "Internal".to_owned())
+        let given = status.filter(|_| self.type_name() != "oVirt");
+        given.map_or("Internal", |status| &status.dns_records_type)
     }
 
     pub fn load_balancer_addresses(&self, which: LoadBalancer) -> Result<Vec<String>, String> {
@@ -221,7 +222,7 @@ impl Platform {
     }
 
     fn on_premises(&self, wanted: &str) -> Result<Option<&OnPremisesStatus>, String> {
-        let status = match self.name.as_str() {
+        let status = match self.type_name() {
             "BareMetal" => &self.status.baremetal,
             "Nutanix" => &self.status.nutanix,
             "OpenStack" => &self.status.openstack,
@@ -231,12 +232,4 @@ impl Platform {
         };
         Ok(status.as_ref())
     }
-}
-
-/// The list, or what old writers put into the single field.
-fn addresses(list: &[String], single: &str) -> Vec<String> {
-    if list.is_empty() && !single.is_empty() {
-        return vec![single.to_owned()];
-    }
-    list.to_vec()
 }

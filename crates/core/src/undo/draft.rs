@@ -1,6 +1,7 @@
 //! MachineConfigs on the workbench: parts are taken out, put back and moved until together they make a former config.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::MachineConfig;
@@ -11,10 +12,10 @@ use mco_ignition::model::{Directory, File, Link, PasswdGroup, PasswdUser, Unit};
 
 use super::{SourceEdit, UndoError};
 use crate::bootstrap::Cluster;
-use crate::comparison::Entry;
 use crate::diff::ConfigDiff;
 use crate::extensions::KernelType;
 use crate::merge::{is_user_provided, to_value};
+use crate::parsed_config::ParsedConfig;
 use crate::render::Rendered;
 use crate::validate;
 
@@ -80,15 +81,20 @@ impl Drafts {
     }
 
     /// Changes the drafts so that their sum becomes the former config, as far as that is possible.
-    pub fn restore(&mut self, now: &Rendered, former: &Entry, images: Images) -> Result<(), UndoError> {
-        let (present, past) = (&now.ignition, &former.ignition);
+    pub fn restore(
+        &mut self,
+        now: &Rendered,
+        former: &ParsedConfig,
+        images: Images,
+    ) -> Result<(), UndoError> {
+        let (present, past) = (&now.config.ignition, &former.ignition);
         self.restore_section(&FILES, present, past)?;
         self.restore_section(&DIRECTORIES, present, past)?;
         self.restore_section(&LINKS, present, past)?;
         self.restore_section(&UNITS, present, past)?;
         self.restore_section(&USERS, present, past)?;
         self.restore_section(&GROUPS, present, past)?;
-        self.restore_spec(&now.config.spec, &former.config.spec, images);
+        self.restore_spec(now.config.spec(), former.spec(), images);
         self.give_homes(past);
         Ok(())
     }
@@ -275,10 +281,11 @@ impl Drafts {
 
 impl Draft {
     fn new(config: MachineConfig) -> Self {
-        let ignition = validate::check(&config).ok().and_then(|checked| checked.ignition);
+        let config = Arc::new(config);
+        let parsed = validate::check(&config).ok();
         Self {
-            ignition: ignition.unwrap_or_default(),
-            config,
+            ignition: parsed.map(|parsed| parsed.ignition).unwrap_or_default(),
+            config: Arc::unwrap_or_clone(config),
             touched: false,
         }
     }
@@ -400,11 +407,11 @@ fn empty(name: &str, pool: &str) -> MachineConfig {
 }
 
 /// Whether everything that a MachineConfig says is in a rendered config.
-pub fn is_part_of(config: &MachineConfig, rendered: &Entry) -> bool {
-    let Ok(checked) = validate::check(config) else {
+pub fn is_part_of(config: &MachineConfig, rendered: &ParsedConfig) -> bool {
+    let Ok(parsed) = validate::check(&Arc::new(config.clone())) else {
         return false;
     };
-    let own = checked.ignition.unwrap_or_default();
+    let own = parsed.ignition;
     let whole = &rendered.ignition;
     let files = own.storage.files.iter().all(|file| {
         let file = File {
@@ -427,7 +434,7 @@ pub fn is_part_of(config: &MachineConfig, rendered: &Entry) -> bool {
                 && (user.password_hash.is_none() || user.password_hash == known.password_hash)
         })
     });
-    let (spec, sum) = (&config.spec, &rendered.config.spec);
+    let (spec, sum) = (&config.spec, rendered.spec());
     let words = |own: &[String], sum: &[String]| own.iter().all(|word| sum.contains(word));
     let value = |own: &str, sum: &str| own.is_empty() || own == sum;
     files

@@ -14,8 +14,9 @@ use mco_api::MachineConfig;
 use thiserror::Error;
 
 use crate::bootstrap::Cluster;
-use crate::comparison::{self, Entry};
+use crate::comparison;
 use crate::merge::is_user_provided;
+use crate::parsed_config::ParsedConfig;
 use crate::render::{Identity, Rendered};
 use crate::rules::Rules;
 pub use choice::former;
@@ -47,7 +48,7 @@ pub struct Undo {
 /// The config to go back to.
 #[derive(Debug, Clone, Copy)]
 pub struct Former<'a> {
-    pub config: &'a Entry,
+    pub config: &'a ParsedConfig,
     pub created: Option<Timestamp>,
     /// The name that parts get whose MachineConfig is gone.
     pub missing_source: &'a str,
@@ -81,11 +82,11 @@ pub fn undo(
 ) -> Result<Undo, UndoError> {
     let now = render(cluster, pool, identity);
     if let Ok(now) = &now
-        && now.name() == former.config.name
+        && now.name() == former.config.name()
     {
         return Err(UndoError::NothingToUndo {
             pool: pool.to_owned(),
-            config: former.config.name.clone(),
+            config: former.config.name().to_owned(),
         });
     }
     if let Err(error @ UndoError::NoSuchPool(_)) = now {
@@ -110,7 +111,7 @@ fn attempt(
     let without_newer = without(cluster, newer);
     let base = render(&without_newer, pool, identity)?;
     let mut drafts = Drafts::new(&without_newer, &base, pool, former.missing_source);
-    if base.name() != former.config.name {
+    if base.name() != former.config.name() {
         drafts.restore(&base, former.config, images)?;
     }
     let mut edits: Vec<SourceEdit> = newer
@@ -119,10 +120,10 @@ fn attempt(
         .collect();
     edits.extend(drafts.into_edits());
     let result = render(&edited(cluster, &edits), pool, identity)?;
-    let comparison = comparison::compare(former.config, &result.clone().into(), &Rules::default());
+    let comparison = comparison::compare(former.config, &result.config, &Rules::default());
     if !comparison.changes.is_empty() {
         return Err(UndoError::NotTheSame {
-            config: former.config.name.clone(),
+            config: former.config.name().to_owned(),
             left: draft::names_of(&comparison.changes),
         });
     }
@@ -138,7 +139,8 @@ fn render(cluster: &Cluster, pool: &str, identity: Identity<'_>) -> Result<Rende
         .into_iter()
         .find(|outcome| outcome.name() == pool);
     let outcome = outcome.ok_or_else(|| UndoError::NoSuchPool(pool.to_owned()))?;
-    outcome.result.map_err(|error| UndoError::CannotRender {
+    let rendered = outcome.result.map(|pool| pool.rendered);
+    rendered.map_err(|error| UndoError::CannotRender {
         pool: pool.to_owned(),
         why: error.to_string(),
     })

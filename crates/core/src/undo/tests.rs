@@ -48,8 +48,8 @@ fn cluster(configs: &[MachineConfig]) -> Cluster {
     cluster
 }
 
-fn rendered(configs: &[MachineConfig]) -> Entry {
-    render(&cluster(configs), "worker", IDENTITY).unwrap().into()
+fn rendered(configs: &[MachineConfig]) -> ParsedConfig {
+    render(&cluster(configs), "worker", IDENTITY).unwrap().config
 }
 
 fn undone(before: &[MachineConfig], after: &[MachineConfig]) -> Result<Undo, UndoError> {
@@ -165,7 +165,7 @@ fn former_configs_come_back_with_the_fewest_changes() {
     for (name, after, expected) in cases {
         let undo = undone(&before, &after).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(described(&undo), expected, "{name}");
-        assert_eq!(undo.result, former.name, "{name}");
+        assert_eq!(undo.result, former.name(), "{name}");
     }
 }
 
@@ -230,10 +230,10 @@ proptest! {
         match undone(&before, &after) {
             Ok(undo) => {
                 let result = render(&edited(&cluster(&after), &undo.edits), "worker", IDENTITY).unwrap();
-                let changes = comparison::compare(&former, &result.into(), &Rules::default()).changes;
+                let changes = comparison::compare(&former, &result.config, &Rules::default()).changes;
                 prop_assert!(changes.is_empty(), "{changes:?}");
             }
-            Err(UndoError::NothingToUndo { .. }) => prop_assert_eq!(&rendered(&after).name, &former.name),
+            Err(UndoError::NothingToUndo { .. }) => prop_assert_eq!(rendered(&after).name().to_owned(), former.name().to_owned()),
             Err(error) => prop_assert!(false, "{}", error),
         }
     }

@@ -23,7 +23,7 @@ fn a_directory_without_a_base_is_rendered_alone_and_with_one_in_full() {
         release_version: "",
     };
     for outcome in full.render(identity) {
-        let rendered = outcome.result.unwrap();
+        let rendered = outcome.result.unwrap().rendered;
         let kubelet = mco_ignition::Item::Unit("kubelet.service".to_owned());
         let by = rendered.provenance.contributors(&kubelet);
         assert_eq!(by.len(), 1, "{}", outcome.pool.metadata.name.unwrap());
@@ -77,7 +77,7 @@ fn pools_that_come_twice_and_pre_built_images() {
         .iter()
         .find(|outcome| outcome.name() == "worker")
         .unwrap();
-    assert_eq!(worker.result.as_ref().unwrap().config.spec.os_image_url, good);
+    assert_eq!(worker.rendered().unwrap().config.spec().os_image_url, good);
     for image in [
         "q.io/os:latest".to_owned(),
         "q.io/os@sha256:abc".to_owned(),
@@ -127,10 +127,10 @@ fn a_release_beside_an_installers_streams_says_which_images_they_have() {
         });
         let mut images = std::collections::BTreeMap::new();
         for outcome in outcomes {
-            let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
+            let rendered = outcome.rendered().map_err(ToString::to_string)?;
             images.insert(
                 outcome.name().to_owned(),
-                rendered.config.spec.os_image_url.clone(),
+                rendered.config.spec().os_image_url.clone(),
             );
         }
         let config = cluster.controller_config.unwrap_or_default().spec;

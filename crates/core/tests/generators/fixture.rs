@@ -81,6 +81,7 @@ pub fn assemble(objects: &[Value], templates: Option<&TemplateTree>) -> Result<C
         pull_secret: None,
         controller_version: "test",
         payload_version: None,
+        stage: None,
     };
     bootstrap::assemble(manifests(&all), &settings).map_err(|errors| {
         errors

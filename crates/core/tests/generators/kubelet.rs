@@ -303,7 +303,7 @@ fn a_pool_does_not_follow_the_workers_while_the_selector_of_its_own_object_canno
         own["spec"]["machineConfigPoolSelector"] =
             json!({"matchExpressions": [{"key": "a", "operator": "Is"}]});
         let own: KubeletConfig = serde_json::from_value(own).unwrap();
-        !kubelet::inheriting([&asking], &[own]).is_empty()
+        !kubelet::inheriting([&asking], &[&own]).is_empty()
     };
     assert!(!follows(json!(["99-infra-generated-kubelet"])));
     assert!(!follows(json!([

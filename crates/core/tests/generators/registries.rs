@@ -61,12 +61,23 @@ fn registries_follow_mirrors_blocked_and_insecure_lists() {
             vec!["q.io >m(d)", "q.io/x# >m/x(d)"],
         ),
         (
-            "also inside a mirrored wildcard",
+            "of two mirrored sources around it, from the one that sorts first",
+            vec![
+                digest(json!([
+                    {"source": "q.io/x", "mirrors": ["n"]},
+                    {"source": "q.io", "mirrors": ["m"]},
+                ])),
+                image(&json!({"blockedRegistries": ["q.io/x/y"]})),
+            ],
+            vec!["q.io >m(d)", "q.io/x >n(d)", "q.io/x/y# >m/x/y(d)"],
+        ),
+        (
+            "a mirrored wildcard and an entry beside it",
             vec![
                 digest(json!([{"source": "*.q.io", "mirrors": ["m"]}])),
-                image(&json!({"blockedRegistries": ["a.q.io/x"]})),
+                image(&json!({"blockedRegistries": ["q.io"]})),
             ],
-            vec!["*.q.io >m(d)", "a.q.io/x# >m/x(d)"],
+            vec!["*.q.io >m(d)", "q.io#"],
         ),
         (
             "the order of lists",
@@ -325,5 +336,151 @@ fn image_policies_ask_for_signatures() {
             "clusterimagePolicy configured for the scope q.io/p is nested inside blockedRegistries"
         ),
         "{error}"
+    );
+}
+
+fn policy(kind: &str, scopes: &[&str], policy: &Value) -> Value {
+    json!({
+        "apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"scopes": scopes, "policy": policy},
+    })
+}
+
+fn public_key(identity: &Value) -> Value {
+    json!({"rootOfTrust": {"policyType": "PublicKey", "publicKey": {"keyData": "a2V5"}}, "signedIdentity": identity})
+}
+
+#[test]
+fn the_keys_of_requirements_were_sorted_and_ampersands_not_escaped() {
+    let fulcio = json!({
+        "rootOfTrust": {"policyType": "FulcioCAWithRekor", "fulcioCAWithRekor": {
+            "fulcioCAData": "Y2E=", "rekorKeyData": "cmVrb3I=",
+            "fulcioSubject": {"oidcIssuer": "https://x.example/?a&b", "signedEmail": "<a@x.example>"},
+        }},
+        "signedIdentity": {"matchPolicy": "RemapIdentity", "remapIdentity": {"prefix": "q.io", "signedPrefix": "r.io/x"}},
+    });
+    let objects = [
+        gates(&["SigstoreImageVerification"]),
+        policy("ClusterImagePolicy", &["q.io"], &fulcio),
+        policy(
+            "ImagePolicy",
+            &["a.io"],
+            &public_key(&json!({"matchPolicy": "MatchRepository"})),
+        ),
+    ];
+    let cluster = assemble(&objects, None).unwrap();
+    let found: BTreeMap<String, String> = files(&cluster, REGISTRIES).into_iter().collect();
+    let compact = |path: &str| found[path].split_whitespace().collect::<String>();
+    let remapped = r#""q.io":[{"type":"sigstoreSigned","fulcio":{"caData":"Y2E=","oidcIssuer":"https://x.example/?a\u0026b","subjectEmail":"\u003ca@x.example\u003e"},"rekorPublicKeyData":"cmVrb3I=","signedIdentity":{"type":"remapIdentity","prefix":"q.io","signedPrefix":"r.io/x"}}]"#;
+    let wide = compact("/etc/containers/policy.json");
+    assert!(wide.contains(&format!(r#""docker":{{{remapped}}}"#)), "{wide}");
+    let namespace = compact("/etc/crio/policies/n.json");
+    let own =
+        r#""a.io":[{"type":"sigstoreSigned","keyData":"a2V5","signedIdentity":{"type":"matchRepository"}}]"#;
+    assert!(
+        namespace.contains(&format!(r#""docker":{{{own},{remapped}}}"#)),
+        "{namespace}"
+    );
+}
+
+#[test]
+fn what_the_container_tools_cannot_use_is_refused() {
+    let gate = gates(&["SigstoreImageVerification"]);
+    let with_identity =
+        |identity: Value| vec![policy("ClusterImagePolicy", &["q.io"], &public_key(&identity))];
+    let remap = |prefix: &str, signed: &str| {
+        with_identity(
+            json!({"matchPolicy": "RemapIdentity", "remapIdentity": {"prefix": prefix, "signedPrefix": signed}}),
+        )
+    };
+    let mirror = |source: &str, mirror: &str| {
+        mirrors(
+            "ImageDigestMirrorSet",
+            "idms",
+            &json!([{"source": source, "mirrors": [mirror]}]),
+        )
+    };
+    let signed = |scope: &str| {
+        policy(
+            "ClusterImagePolicy",
+            &[scope],
+            &public_key(&json!({"matchPolicy": "MatchRepository"})),
+        )
+    };
+    let cases: Vec<(&str, Vec<Value>, &str)> = vec![
+        (
+            "a prefix with a tag",
+            remap("q.io/a:tag", "q.io"),
+            "ClusterImagePolicy \"p\": signedIdentity: remapIdentity.prefix \"q.io/a:tag\" is not a registry or repository",
+        ),
+        (
+            "a signed prefix with a digest",
+            remap("q.io", "q.io/a@sha256:00"),
+            "remapIdentity.signedPrefix",
+        ),
+        (
+            "an exact repository that is none",
+            with_identity(
+                json!({"matchPolicy": "ExactRepository", "exactRepository": {"repository": "q.io/A"}}),
+            ),
+            "exactRepository \"q.io/A\" is not a repository",
+        ),
+        (
+            "an unknown match policy",
+            with_identity(json!({"matchPolicy": ""})),
+            "matchPolicy \"\" is not supported",
+        ),
+        (
+            "a mirror that is a whole host, for a scope that is a repository",
+            vec![mirror("q.io/a", "m.io:5000"), signed("q.io/a")],
+            "image policy scope \"q.io/a\": its images cannot be looked up in registries.conf",
+        ),
+        (
+            "the same inside a wildcard scope",
+            vec![mirror("b.q.io/a", "m.io"), signed("*.q.io")],
+            "image policy scope \"*.q.io\"",
+        ),
+        (
+            "a mirror without a full host name",
+            vec![mirror("q.io", "short"), signed("q.io/a/b")],
+            "which is not a full image reference",
+        ),
+        (
+            "a blocked entry inside a mirrored wildcard",
+            vec![
+                mirror("*.q.io", "m.io"),
+                image(&json!({"blockedRegistries": ["a.q.io/x"]})),
+            ],
+            "ImageDigestMirrorSet \"idms\": the mirrors of \"*.q.io\" cannot be used for \"a.q.io/x\"",
+        ),
+    ];
+    for (name, mut objects, expected) in cases {
+        objects.push(gate.clone());
+        let error = assemble(&objects, None).expect_err(name);
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_release_that_is_pulled_by_tag_has_no_mirrors_by_digest() {
+    let mirror = mirrors(
+        "ImageDigestMirrorSet",
+        "idms",
+        &json!([{"source": "rel.io/ocp", "mirrors": ["m.io/ocp"]}]),
+    );
+    let objects = [
+        mirror,
+        image(&json!({"blockedRegistries": ["rel.io"]})),
+        controller_config("rel.io/ocp/release:v1"),
+    ];
+    let cluster = assemble(&objects, None).unwrap();
+    assert_eq!(entries(&cluster), ["rel.io/ocp >m.io/ocp(d)"]);
+    assert!(
+        cluster
+            .warnings
+            .iter()
+            .any(|w| w.contains("cannot block the repository")),
+        "{:?}",
+        cluster.warnings
     );
 }

@@ -1,7 +1,9 @@
 //! What a MachineConfigNode shows of an update.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use mco_core::node_progress::{Applied, Phase, config_version, observed_generation, report, report_all};
+use mco_core::node_progress::{
+    Applied, Phase, complete, config_version, observed_generation, report, report_all, report_while_degraded,
+};
 
 use crate::fixtures::*;
 
@@ -188,6 +190,69 @@ fn a_new_update_forgets_the_failure_of_the_old_and_nothing_of_others() {
         message(&after, "NodeDegraded"),
         "Action during update to rendered-1: Node n upgrade failure. x"
     );
+}
+
+#[test]
+fn a_retry_does_not_clear_node_degraded_while_the_node_is_degraded() {
+    let failed = Phase::Failed {
+        error: "disk full".to_owned(),
+    };
+    let mut conditions = step(&step(&[], &Phase::NeedsUpdate, 0), &failed, 1);
+    let retry = [
+        Phase::NeedsUpdate,
+        Phase::Prepared {
+            post_actions: vec![],
+            drain_required: true,
+        },
+        Phase::Applying(Applied::Files),
+    ];
+    for (second, phase) in (2..).zip(retry) {
+        let now = time(second);
+        let after = report_while_degraded(&conditions, &phase, "disk full", "n", "rendered-1", &now);
+        conditions = after.unwrap_or(conditions);
+        let degraded = conditions
+            .iter()
+            .find(|condition| condition.type_ == "NodeDegraded")
+            .unwrap();
+        assert_eq!(degraded.status, "True", "{phase:?}");
+        assert_eq!(degraded.message, "Node n upgrade failure. disk full", "{phase:?}");
+        assert_eq!(degraded.last_transition_time, time(1), "{phase:?}");
+    }
+    let again = report_while_degraded(
+        &conditions,
+        &Phase::Applying(Applied::Files),
+        "disk full",
+        "n",
+        "rendered-1",
+        &time(9),
+    );
+    assert_eq!(again, None, "nothing has changed");
+    let empty = report_while_degraded(&[], &Phase::NeedsUpdate, "disk full", "n", "rendered-1", &time(9));
+    assert_eq!(shown(&empty.unwrap()), "NodeDegraded=True:NodeDegraded");
+}
+
+#[test]
+fn steps_that_an_object_misses_do_not_hide_what_another_writer_has_reported() {
+    let drain = [Phase::Cordoned, Phase::Draining];
+    let mut by_controller = report_all(&[], &drain, "n", "rendered-1", &time(5)).unwrap();
+    let mut beside = by_controller[0].clone();
+    beside.type_ = "PinnedImageSetsDegraded".to_owned();
+    by_controller.push(beside.clone());
+    let prepared = Phase::Prepared {
+        post_actions: vec![],
+        drain_required: true,
+    };
+    let by_daemon = step(&step(&[], &Phase::NeedsUpdate, 9), &prepared, 9);
+    let after = complete(&by_controller, by_daemon.clone());
+    assert_eq!(
+        shown(&after),
+        "UpdatePrepared=True:UpdatePrepared UpdateExecuted=Unknown:Drained Cordoned=True:UpdateExecutedCordoned \
+         Drained=Unknown:UpdateExecutedDrained"
+    );
+    assert_eq!(message(&after, "Updated"), "Node n needs an update");
+    assert_eq!(after.last(), Some(&beside));
+    assert_eq!(complete(&after, by_daemon.clone()), after, "also the times stay");
+    assert_eq!(complete(&[], by_daemon.clone()), by_daemon);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, PartialObjectMeta, Patch, PatchParams};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
@@ -34,6 +34,10 @@ impl Cluster {
     }
 
     pub fn controller_configs(&self) -> Api<ControllerConfig> {
+        Api::all(self.client.clone())
+    }
+
+    pub fn machine_config_node_metadata(&self) -> Api<PartialObjectMeta<MachineConfigNode>> {
         Api::all(self.client.clone())
     }
 

@@ -137,6 +137,22 @@ impl AgentError {
         )
     }
 
+    /// Whether a change is half undone: its journal is still there.
+    pub(super) fn is_stuck(&self) -> bool {
+        let transaction = match self {
+            Self::Apply(error) => match &**error {
+                ApplyError::Transaction(error) => Some(error),
+                _ => None,
+            },
+            Self::Once(error) => match &**error {
+                OnceError::Recovery(error) | OnceError::Apply(ApplyError::Transaction(error)) => Some(error),
+                _ => None,
+            },
+            _ => None,
+        };
+        matches!(transaction, Some(TransactionError::Stuck { .. }))
+    }
+
     /// How many times in a row this may happen before the node calls itself degraded for it. With the delays between
     /// the attempts, five last half a minute and seven two.
     pub fn patience(&self) -> u32 {

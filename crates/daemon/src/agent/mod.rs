@@ -1,9 +1,9 @@
 //! The agent of one node of a cluster: what the Node object says, what the disk says, and what to do next.
 //!
 //! Decisions are pure functions over what can be observed, so that a daemon that was restarted goes on exactly where
-//! the one before it stopped. [`run`] is the thin shell around them: it watches its own Node and the one
-//! ControllerConfig, fetches single objects by name when it needs them, and makes no choices. Beside it, `images` keeps
-//! what PinnedImageSets ask for, and `kubelet` counts how often the kubelet is not well.
+//! the one before it stopped. [`run`] is the thin shell around them: it watches its own Node, the metadata of its
+//! MachineConfigNode and the one ControllerConfig, fetches single objects by name when it needs them, and makes no choices.
+//! Beside it, `images` keeps what PinnedImageSets ask for, and `kubelet` counts how often the kubelet is not well.
 
 mod activity;
 mod cluster;

@@ -1,12 +1,16 @@
-//! Telling people how far the node is, through its `MachineConfigNode`. What each step says is decided in
+//! Reports how far the node is in its `MachineConfigNode`. Which conditions a step sets is decided in
 //! `mco_core::node_progress`. The wire protocol are the annotations, so a failure here stops nothing.
 
+use std::mem::discriminant;
+use std::slice;
+
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams};
 use mco_api::MachineConfigNode;
-use mco_api::machine_config_node::{IrreconcilableChange, MachineConfigNodeStatus};
+use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
+use mco_api::vocabulary::reasons::machine_config_node as reason;
 use mco_core::node_progress::{self, Phase};
 use serde_json::{Value, json};
 
@@ -20,6 +24,16 @@ pub(super) struct Progress {
     node: String,
     /// As it was when we last wrote or read it.
     known: Option<MachineConfigNode>,
+    /// The object of the watch; none while there is none.
+    uid: Option<String>,
+    /// The object of the watch was created, or first seen, and its conditions were not read yet.
+    is_new: bool,
+    /// The steps since the update began or the last one was over, for an object that is created later.
+    steps: Vec<Phase>,
+    /// The target whose update the steps belong to.
+    begun: Option<String>,
+    /// Whether the object shows that this update has begun.
+    shows_begin: bool,
 }
 
 impl Progress {
@@ -28,12 +42,97 @@ impl Progress {
             all: Api::all(client),
             node,
             known: None,
+            uid: None,
+            is_new: false,
+            steps: Vec::new(),
+            begun: None,
+            shows_begin: false,
         }
     }
 
+    /// Reports a step. A retry of an update that has begun is no new update.
     pub async fn tell(&mut self, phase: &Phase, view: &NodeView) {
+        let begins = *phase == Phase::NeedsUpdate;
+        let desired = view.desired_config.as_deref().unwrap_or_default();
+        self.record(phase, desired);
+        if begins && self.shows_begin {
+            return;
+        }
+        let (node, steps) = (self.node.clone(), self.steps.clone());
+        let is_written = self
+            .write(|known| {
+                if begins && is_under_way(known, desired) {
+                    return None;
+                }
+                let steps = if shows_progress(known) {
+                    slice::from_ref(phase)
+                } else {
+                    &steps
+                };
+                after_steps(known, &node, steps, view)
+            })
+            .await;
+        self.shows_begin |= begins && is_written;
+    }
+
+    /// Takes note of the object as the watch has seen it. Returns whether it is another one than before.
+    pub fn observe(&mut self, seen: Option<&ObjectMeta>) -> bool {
+        let uid = seen.and_then(|metadata| metadata.uid.clone());
+        let known = self.known.as_ref().map(|known| &known.metadata);
+        if seen.and_then(revision) > known.and_then(revision) {
+            // Written by another client: what is cached would hide what it has changed.
+            self.known = None;
+        }
+        if uid == self.uid {
+            return false;
+        }
+        self.known = None;
+        self.shows_begin = false;
+        self.is_new = uid.is_some();
+        self.uid = uid;
+        self.is_new
+    }
+
+    /// Writes the conditions of an object that was created after the steps they come from.
+    pub async fn restore(&mut self, view: &NodeView) {
+        if !self.is_new {
+            return;
+        }
+        let mut steps = self.steps.clone();
+        if steps.is_empty() && view.current_config != view.desired_config {
+            steps.push(Phase::NeedsUpdate);
+        }
         let node = self.node.clone();
-        self.write(|known| after_phase(known, &node, phase, view)).await;
+        let is_written = self
+            .write(|known| {
+                if steps.is_empty() || shows_progress(known) {
+                    return None;
+                }
+                after_steps(known, &node, &steps, view)
+            })
+            .await;
+        self.is_new = !is_written;
+    }
+
+    /// Remembers the latest step of each kind.
+    fn record(&mut self, phase: &Phase, target: &str) {
+        match phase {
+            Phase::NeedsUpdate if self.begun.as_deref() == Some(target) => return,
+            Phase::NeedsUpdate => {
+                self.steps.clear();
+                self.begun = Some(target.to_owned());
+                self.shows_begin = false;
+            }
+            Phase::Updated => {
+                self.steps.clear();
+                self.begun = None;
+                self.shows_begin = false;
+            }
+            _ => self
+                .steps
+                .retain(|known| discriminant(known) != discriminant(phase)),
+        }
+        self.steps.push(phase.clone());
     }
 
     /// Tells what of its config the machine would have only if it were installed anew, and gives whether that is known now.
@@ -83,17 +182,31 @@ impl Progress {
     }
 }
 
-/// What a step makes of the status; none if that says it already.
-fn after_phase(known: &MachineConfigNode, node: &str, phase: &Phase, view: &NodeView) -> Option<Value> {
+/// What steps make of the status; none if that shows them already.
+fn after_steps(known: &MachineConfigNode, node: &str, phases: &[Phase], view: &NodeView) -> Option<Value> {
     let before = known.status.clone().unwrap_or_default();
     let current = view.current_config.as_deref().unwrap_or_default();
     let desired = view.desired_config.as_deref().unwrap_or_default();
-    if *phase == Phase::NeedsUpdate && is_under_way(&before, desired) {
-        return None;
-    }
     let now = Time(Timestamp::now());
-    let conditions = node_progress::report(&before.conditions, phase, node, desired, &now)
-        .unwrap_or_else(|| before.conditions.clone());
+    let is_complete = shows_progress(known);
+    let mut conditions = if is_complete {
+        before.conditions.clone()
+    } else {
+        Vec::new()
+    };
+    for phase in phases {
+        let reports_health = matches!(phase, Phase::Failed { .. } | Phase::Succeeded | Phase::Updated);
+        let after = if view.is_failing() && !reports_health {
+            let error = &view.reason;
+            node_progress::report_while_degraded(&conditions, phase, error, node, desired, &now)
+        } else {
+            node_progress::report(&conditions, phase, node, desired, &now)
+        };
+        conditions = after.unwrap_or(conditions);
+    }
+    if !is_complete {
+        conditions = node_progress::complete(&before.conditions, conditions);
+    }
     let version = node_progress::config_version(current, desired, &conditions);
     if conditions == before.conditions && before.config_version.as_ref() == Some(&version) {
         return None;
@@ -126,42 +239,86 @@ fn after_comparison(known: &MachineConfigNode, changes: &[IrreconcilableChange])
 }
 
 /// An update that was begun before is not begun anew: what the controller has reported about it meanwhile would be lost.
-fn is_under_way(status: &MachineConfigNodeStatus, desired: &str) -> bool {
-    let begun = status
-        .conditions
+fn is_under_way(known: &MachineConfigNode, desired: &str) -> bool {
+    let Some(status) = &known.status else {
+        return false;
+    };
+    let begun = updated(known).is_some_and(|condition| condition.status == status::FALSE);
+    let version = status.config_version.as_ref();
+    begun && version.is_some_and(|version| version.desired == desired)
+}
+
+/// Whether the daemon has ever reported a step. The controller that drains writes all conditions as well, but only the
+/// daemon reports whether the node is updated.
+fn shows_progress(known: &MachineConfigNode) -> bool {
+    updated(known).is_some_and(|condition| condition.reason != reason::NOT_YET_OCCURRED)
+}
+
+fn updated(known: &MachineConfigNode) -> Option<&Condition> {
+    let conditions = &known.status.as_ref()?.conditions;
+    conditions
         .iter()
-        .any(|condition| condition.type_ == type_::UPDATED && condition.status == status::FALSE);
-    let known = status.config_version.as_ref();
-    begun && known.is_some_and(|version| version.desired == desired)
+        .find(|condition| condition.type_ == type_::UPDATED)
+}
+
+/// Revisions of one object can be compared. What has none is older than everything.
+fn revision(metadata: &ObjectMeta) -> Option<u128> {
+    metadata.resource_version.as_deref()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use mco_api::machine_config_node::ConfigVersionStatus;
+    use mco_api::machine_config_node::{ConfigVersionStatus, MachineConfigNodeSpec, MachineConfigNodeStatus};
 
     use super::*;
 
-    #[test]
-    fn an_update_is_begun_once_per_target() {
-        let now = Time(Timestamp::UNIX_EPOCH);
-        let begun = node_progress::report(&[], &Phase::NeedsUpdate, "n", "b", &now).unwrap_or_default();
-        let status = |desired: &str| MachineConfigNodeStatus {
-            conditions: begun.clone(),
+    fn object(conditions: Vec<Condition>, desired: &str) -> MachineConfigNode {
+        let mut object = MachineConfigNode::new("n", MachineConfigNodeSpec::default());
+        object.status = Some(MachineConfigNodeStatus {
+            conditions,
             config_version: Some(ConfigVersionStatus {
                 current: "a".to_owned(),
                 desired: desired.to_owned(),
             }),
             ..MachineConfigNodeStatus::default()
-        };
-        assert!(is_under_way(&status("b"), "b"));
+        });
+        object
+    }
+
+    #[test]
+    fn an_update_is_begun_once_per_target() {
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let begun = node_progress::report(&[], &Phase::NeedsUpdate, "n", "b", &now).unwrap_or_default();
+        let object = |desired: &str| object(begun.clone(), desired);
+        assert!(is_under_way(&object("b"), "b"));
         assert!(
-            !is_under_way(&status("b"), "c"),
+            !is_under_way(&object("b"), "c"),
             "another target is another update"
         );
         assert!(
-            !is_under_way(&status("not-yet-set"), "b"),
+            !is_under_way(&object("not-yet-set"), "b"),
             "nothing was reported about it yet"
         );
-        assert!(!is_under_way(&MachineConfigNodeStatus::default(), "b"));
+        let empty = MachineConfigNode::new("n", MachineConfigNodeSpec::default());
+        assert!(!is_under_way(&empty, "b"));
+    }
+
+    #[test]
+    fn a_retry_of_a_degraded_node_changes_nothing() {
+        let view = NodeView {
+            current_config: Some("a".to_owned()),
+            desired_config: Some("b".to_owned()),
+            state: "Degraded".to_owned(),
+            reason: "disk full".to_owned(),
+            ..NodeView::default()
+        };
+        let failed = Phase::Failed {
+            error: "disk full".to_owned(),
+        };
+        let empty = MachineConfigNode::new("n", MachineConfigNodeSpec::default());
+        let status = after_steps(&empty, "n", &[Phase::NeedsUpdate, failed], &view).unwrap();
+        let conditions: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).unwrap();
+        let known = object(conditions, "not-yet-set");
+        assert_eq!(after_steps(&known, "n", &[Phase::NeedsUpdate], &view), None);
     }
 }

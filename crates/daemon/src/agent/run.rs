@@ -73,6 +73,7 @@ pub async fn run(
     let news = newsfeed(&agent.cluster);
     let ended = agent.follow(news, &options, &stop).await;
     agent.teller.stopping();
+    agent.stop_watching();
     helpers.cancel();
     keeper.await?;
     if let Some(endpoints) = endpoints {
@@ -248,6 +249,17 @@ impl Agent {
                 self.facts.send_replace(None);
                 return Ok(Pause::UntilNews);
             }
+            Wake::News(News::MachineConfigNode(seen)) => {
+                if !self.progress.observe(seen.as_deref()) {
+                    return Ok(pause);
+                }
+                self.compared_with_installation = None;
+                self.restore_progress().await;
+                // A failing node has a time for its next attempt, which this does not change.
+                if self.view().is_some_and(NodeView::is_failing) {
+                    return Ok(pause);
+                }
+            }
             Wake::News(News::ControllerConfig(config)) => self.controller_config = Some(Arc::new(*config)),
             Wake::Found(Ok(Watch::Drifted(mismatches))) => {
                 return Ok(self.react_to_drift(&mismatches).await?.unwrap_or(pause));
@@ -267,6 +279,7 @@ impl Agent {
         if self.node.is_none() {
             return Ok(Pause::UntilNews);
         }
+        self.restore_progress().await;
         loop {
             let after = self.step().await?;
             if !self.health.ready.swap(true, Ordering::Relaxed) {
@@ -355,6 +368,13 @@ impl Agent {
         }
     }
 
+    /// Writes the conditions of a MachineConfigNode that was created after this daemon had started.
+    async fn restore_progress(&mut self) {
+        if let Some(node) = &self.node {
+            self.progress.restore(&node.view).await;
+        }
+    }
+
     /// Runs work on the machine away from the event loop.
     pub async fn blocking<T: Send + 'static>(
         &self,
@@ -389,13 +409,17 @@ impl Agent {
         let text = error.to_string();
         tracing::warn!(
             node = self.cluster.node(),
-            error = text,
+            error = %text,
             "the node could not be brought further"
         );
         self.failures += 1;
         self.teller.failed(&self.machine.root, &text);
         if !matches!(error, AgentError::Api { .. }) {
             self.verified = None;
+        }
+        if error.is_stuck() {
+            // Before anything else is done or reported, what is half undone has to be undone.
+            self.recovered = false;
         }
         if self.failures > error.patience() {
             self.say_degraded(error, &text).await;
@@ -406,8 +430,12 @@ impl Agent {
 
     async fn say_degraded(&mut self, error: &AgentError, text: &str) {
         let report = report::degraded(error.failure(), text);
+        let failed = Phase::Failed {
+            error: report::shortened(text),
+        };
         if self.view().is_some_and(|view| view.says(&report)) {
-            return;
+            // The MachineConfigNode may be a new one, or have missed it.
+            return self.tell(&failed).await;
         }
         if let Some(reason) = error.event() {
             self.events.warning(reason, text);
@@ -422,10 +450,7 @@ impl Agent {
         if let Err(unreported) = self.write(&report).await {
             tracing::warn!(error = %unreported, "the failure could not be reported");
         }
-        self.tell(&Phase::Failed {
-            error: text.to_owned(),
-        })
-        .await;
+        self.tell(&failed).await;
     }
 }
 

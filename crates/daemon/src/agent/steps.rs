@@ -325,7 +325,7 @@ impl Agent {
         match self.drift_policy().await {
             DriftPolicy::Degrade => Err(AgentError::UnexpectedState(message)),
             DriftPolicy::Heal | DriftPolicy::Ignore => {
-                tracing::warn!(cause = message, "drift is overwritten");
+                tracing::warn!(cause = %message, "drift is overwritten");
                 Ok(())
             }
         }
@@ -393,6 +393,7 @@ impl Agent {
 
     pub(super) fn stop_watching(&mut self) {
         if self.monitor.take().is_some() {
+            tracing::info!(node = self.cluster.node(), "Config Drift Monitor has shut down");
             self.events.normal(
                 event::CONFIG_DRIFT_MONITOR_STOPPED,
                 "Config Drift Monitor stopped",
@@ -425,6 +426,7 @@ impl Agent {
                     "Config Drift Monitor started, watching against {}",
                     monitor.config().name()
                 );
+                tracing::info!(node = self.cluster.node(), "{text}");
                 self.events.normal(event::CONFIG_DRIFT_MONITOR_STARTED, text);
                 self.monitor = Some(monitor);
             }
@@ -448,11 +450,11 @@ impl Agent {
             return Ok(None);
         };
         for mismatch in mismatches {
+            // In the message, because fields of text are quoted once more and could not be searched for.
             tracing::warn!(
-                cause = mismatch.cause,
-                expected = ?mismatch.expected,
-                found = ?mismatch.found,
-                "drift"
+                node = self.cluster.node(),
+                "Config drift detected: {}",
+                mismatch.with_sizes()
             );
         }
         self.note_difference(&first.subject).await;
@@ -514,7 +516,7 @@ impl Agent {
             self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);
             self.write(&report::degraded(Failure::Degraded, cause)).await?;
             self.tell(&Phase::Failed {
-                error: cause.to_owned(),
+                error: report::shortened(cause),
             })
             .await;
         }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use mco_api::ControllerConfig;
@@ -18,11 +19,13 @@ pub(super) enum News {
     /// The node is gone; nothing is done for it until it comes back.
     NodeGone,
     ControllerConfig(Box<ControllerConfig>),
+    /// The node's MachineConfigNode; none if it is gone.
+    MachineConfigNode(Option<Box<ObjectMeta>>),
 }
 
 pub(super) type Newsfeed = Pin<Box<dyn Stream<Item = News> + Send>>;
 
-/// Two watches of one object each. Interruptions are bridged and only logged.
+/// Three watches of one object each. Interruptions are bridged and only logged.
 pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
     let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let node = watch(cluster.nodes(), only(cluster.node()))
@@ -48,5 +51,20 @@ pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
                 None
             }
         });
-    Box::pin(futures::stream::select(node, config))
+    // Which object it is and whether it has changed is enough, so its conditions are not sent along.
+    let progress = watch(cluster.machine_config_node_metadata(), only(cluster.node()))
+        .default_backoff()
+        .filter_map(async |event| match event {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                Some(News::MachineConfigNode(Some(Box::new(object.metadata))))
+            }
+            Ok(Event::Delete(_)) => Some(News::MachineConfigNode(None)),
+            Ok(Event::Init | Event::InitDone) => None,
+            Err(error) => {
+                tracing::debug!(%error, "the watch of the MachineConfigNode was interrupted");
+                None
+            }
+        });
+    let objects = futures::stream::select(config, progress);
+    Box::pin(futures::stream::select(node, objects))
 }

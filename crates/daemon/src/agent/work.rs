@@ -1,5 +1,7 @@
 //! What the agent does on its machine. Everything here blocks and is called away from the event loop.
 
+use std::sync::Arc;
+
 use mco_api::MachineConfig;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_core::disruption::{Action, Cost, Drain, Policy};
@@ -82,7 +84,7 @@ pub(super) fn on_disk(machine: &Machine, name: &str) -> Result<Option<MachineCon
     let config = disk::current_config(&machine.root)?;
     Ok(config
         .filter(|config| config.name() == name)
-        .map(|config| config.object))
+        .map(|config| Arc::unwrap_or_clone(config.parsed.object)))
 }
 
 /// What of its config the machine would have only if it were installed anew. None where nobody remembers how it was.

@@ -23,7 +23,7 @@ pub(super) fn plan(
         old: &old.ignition,
         new: &new.ignition,
     };
-    let difference = diff::diff(old.side(), new.side());
+    let difference = diff::diff(old, new);
     let changed: BTreeSet<&str> = difference.units.iter().map(|unit| unit.name.as_str()).collect();
     for unit in new
         .ignition

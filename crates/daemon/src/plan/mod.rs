@@ -333,8 +333,8 @@ impl<'m, 'a> Builder<'m, 'a> {
         let stored = crate::disk::machine_config(self.root(), paths::CURRENT_CONFIG)
             .ok()
             .flatten();
-        if stored.as_ref() != Some(&new.object) {
-            let bytes = serde_json::to_vec(&new.object).map_err(PlanError::Encode)?;
+        if stored.as_ref() != Some(new.object.as_ref()) {
+            let bytes = serde_json::to_vec(&*new.object).map_err(PlanError::Encode)?;
             let action = Action::Write {
                 contents: NewContents::Bytes(bytes),
                 attributes: STATE_ATTRIBUTES,

@@ -25,17 +25,14 @@ pub fn key_file(
     new: &NodeConfig,
     accounts: Accounts<'_>,
 ) -> Result<Option<KeyFile>, TargetError> {
-    let users = |config: &NodeConfig| config.ignition.passwd.users.clone();
-    if users(old).is_empty() && users(new).is_empty() {
+    let has_users = |config: &NodeConfig| !config.ignition.passwd.users.is_empty();
+    if !has_users(old) && !has_users(new) {
         return Ok(None);
     }
     let Some(core) = accounts.user(CORE_USER)? else {
         return Ok(None);
     };
-    let keys: Vec<String> = users(new)
-        .into_iter()
-        .flat_map(|user| user.ssh_authorized_keys)
-        .collect();
+    let keys = keys(new);
     let contents = if keys.is_empty() {
         String::new()
     } else {
@@ -53,22 +50,47 @@ pub fn key_file(
     }))
 }
 
+/// The user for whom a change sets keys or a password, if the machine does not have that user.
+///
+/// Only what the change itself sets counts: a node that already runs with keys for a missing user still gets every
+/// other update.
+pub fn missing_user(
+    old: &NodeConfig,
+    new: &NodeConfig,
+    accounts: Accounts<'_>,
+) -> Result<Option<&'static str>, TargetError> {
+    let sets_keys = !keys(new).is_empty() && keys(new) != keys(old);
+    let sets_password =
+        password_hash(new).is_some_and(|hash| !hash.is_empty()) && password_hash(new) != password_hash(old);
+    if !sets_keys && !sets_password {
+        return Ok(None);
+    }
+    let is_missing = accounts.user(CORE_USER)?.is_none();
+    Ok(is_missing.then_some(CORE_USER))
+}
+
 /// The password hash to set; none if neither config says anything about it.
 ///
 /// A hash that a config takes back leaves the account without any password, never with an empty one.
 pub fn password(old: &NodeConfig, new: &NodeConfig) -> Option<String> {
-    let hash = |config: &NodeConfig| {
-        let core = config
-            .ignition
-            .passwd
-            .users
-            .iter()
-            .rfind(|user| user.name == CORE_USER);
-        core.and_then(|user| user.password_hash.clone())
-    };
-    match (hash(old), hash(new)) {
+    match (password_hash(old), password_hash(new)) {
         (None, None) => None,
-        (_, Some(new)) if !new.is_empty() => Some(new),
+        (_, Some(new)) if !new.is_empty() => Some(new.to_owned()),
         _ => Some(NO_PASSWORD.to_owned()),
     }
+}
+
+/// The keys of all users in one list.
+fn keys(config: &NodeConfig) -> Vec<&str> {
+    let users = config.ignition.passwd.users.iter();
+    users
+        .flat_map(|user| &user.ssh_authorized_keys)
+        .map(String::as_str)
+        .collect()
+}
+
+fn password_hash(config: &NodeConfig) -> Option<&str> {
+    let mut users = config.ignition.passwd.users.iter();
+    let core = users.rfind(|user| user.name == CORE_USER);
+    core.and_then(|user| user.password_hash.as_deref())
 }

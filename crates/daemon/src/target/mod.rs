@@ -10,7 +10,7 @@ use mco_ignition::resource::{self, DecodeError};
 use thiserror::Error;
 
 use crate::config::NodeConfig;
-pub use keys::{KeyFile, key_file, password};
+pub use keys::{KeyFile, key_file, missing_user, password};
 pub use units::{dropin_path, is_masked, unit_path};
 
 /// Larger files belong into an image. A bound is needed because a few bytes of gzip can stand for any size.

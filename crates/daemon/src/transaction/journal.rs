@@ -39,6 +39,9 @@ pub struct Journal {
     /// Whether undoing began after renaming had begun.
     #[serde(default)]
     swapping_began: bool,
+    /// Whether staging of the operating system may have begun. Not written: after a stop it has to be assumed.
+    #[serde(skip, default = "assumed")]
+    pub(super) os_touched: bool,
     pub(super) steps: Vec<Entry>,
 }
 
@@ -135,6 +138,7 @@ impl Journal {
             aftermath: subject.aftermath,
             owed: subject.reboot_owed,
             swapping_began: false,
+            os_touched: false,
             steps,
         })
     }
@@ -162,6 +166,19 @@ impl Journal {
             reboot: Some(because),
         };
         self.enter(machine, Phase::AwaitingBoot, checkpoints)
+    }
+
+    /// After the files were brought back and the operating system was not: only the latter is left to be undone. A file
+    /// that appears meanwhile at a path of this change is not its file.
+    pub(super) fn keep_system_only(
+        &mut self,
+        machine: &Machine,
+        because: &str,
+        checkpoints: &dyn Checkpoints,
+    ) -> Result<(), JournalError> {
+        self.steps.clear();
+        self.because.get_or_insert_with(|| because.to_owned());
+        self.enter(machine, Phase::RollingBack, checkpoints)
     }
 
     /// How many paths change.
@@ -260,6 +277,10 @@ impl Journal {
         root.sync_parent(&path)?;
         Ok(remove_empty_directory(root)?)
     }
+}
+
+fn assumed() -> bool {
+    true
 }
 
 /// The part of a journal that every version can read.

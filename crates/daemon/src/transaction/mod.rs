@@ -94,6 +94,7 @@ fn forward(
     stage::stage(&machine.root, plan, journal, checkpoints)?;
     if let Some(change) = &journal.os {
         checkpoints.reach("stage operating system")?;
+        journal.os_touched = true;
         machine.os.stage(&machine.root, change)?;
     }
     journal.prepare_undoing(&machine.root, checkpoints)?;

@@ -1,6 +1,7 @@
 //! After a stop: back to the old state or on to the new one, completely.
 
-use mco_host::{FsError, Machine, Root, RootedPath};
+use mco_host::os::OsError;
+use mco_host::{CommandError, FsError, Machine, Root, RootedPath};
 
 use super::journal::{self, Journal, Phase};
 use super::swap::{swap, swap_back};
@@ -78,20 +79,45 @@ fn go_on(machine: &Machine, journal: &mut Journal, checkpoints: &dyn Checkpoints
     Ok(journal.enter(machine, Phase::Swapped, checkpoints)?)
 }
 
-/// Undoes a change from wherever it stands.
+/// Undoes a change from wherever it stands. Files are brought back even if the operating system cannot be; the journal then
+/// stays for the next attempt to undo the rest.
 pub fn roll_back(
     machine: &Machine,
     journal: &mut Journal,
     because: &str,
     checkpoints: &dyn Checkpoints,
 ) -> Result<(), Failure> {
+    let phase = journal.phase;
     journal.begin_undoing(machine, because, checkpoints)?;
-    if let Some(change) = &journal.os {
-        checkpoints.reach("discard operating system")?;
-        machine.os.discard(&machine.root, change)?;
-    }
+    let discarded = discard_system(machine, journal, phase, checkpoints);
     swap_back(machine, journal, checkpoints)?;
+    if let Err(error) = discarded {
+        journal.keep_system_only(machine, because, checkpoints)?;
+        return Err(error);
+    }
     Ok(journal.close_undone(machine, checkpoints)?)
+}
+
+/// Discards what the operating system may have staged.
+fn discard_system(
+    machine: &Machine,
+    journal: &Journal,
+    phase: Phase,
+    checkpoints: &dyn Checkpoints,
+) -> Result<(), Failure> {
+    let Some(change) = journal.os.as_ref().filter(|_| journal.os_touched) else {
+        return Ok(());
+    };
+    checkpoints.reach("discard operating system")?;
+    match machine.os.discard(&machine.root, change) {
+        // Staging cannot have done anything either without the tool.
+        Err(OsError::Command(CommandError::Missing { .. }) | OsError::Unsupported { .. })
+            if phase == Phase::Staging =>
+        {
+            Ok(())
+        }
+        other => Ok(other?),
+    }
 }
 
 /// Files that were being written as a whole when the machine stopped.

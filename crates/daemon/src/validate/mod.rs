@@ -64,6 +64,17 @@ impl Mismatch {
             found: None,
         }
     }
+
+    /// The cause with the sizes of what differs, for the log. Hashes of short secrets can be guessed, so they are left out.
+    pub fn with_sizes(&self) -> String {
+        let size = |shape: &Option<Shape>| shape.as_ref().and_then(|shape| shape.size);
+        match (size(&self.expected), size(&self.found)) {
+            (Some(expected), Some(found)) => {
+                format!("{} (expected {expected} bytes, found {found} bytes)", self.cause)
+            }
+            _ => self.cause.clone(),
+        }
+    }
 }
 
 /// Everything: the system, then files, units and keys.

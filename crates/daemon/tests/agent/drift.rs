@@ -1,5 +1,7 @@
 //! What happens to a node whose files somebody changes.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
@@ -10,6 +12,7 @@ use mco_daemon::drift::DriftPolicy;
 use mco_daemon::paths;
 use serde_json::json;
 
+use crate::log;
 use crate::support::{config, file, files};
 use crate::world::{World, has};
 
@@ -155,4 +158,60 @@ async fn a_pool_that_ignores_drift_overwrites_it_with_the_next_update() {
     world.until_done(&second).await;
     assert_eq!(world.read("/etc/a"), "2\n");
     world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drift_at_run_time_and_the_monitor_are_in_the_log_and_not_only_events() {
+    log::start();
+    let mut secret = file("/etc/logged-secret", "old-s3cret\n");
+    secret["mode"] = json!(0o600);
+    let mut body = files(&[secret, file("/etc/logged-mode", "1\n")]);
+    body["systemd"] =
+        json!({"units": [{"name": "logged.service", "contents": "[Service]\nExecStart=/bin/true\n"}]});
+    let first = config("rendered-worker-logged", &body);
+    let mut world = World::installed(&first).await;
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.until_idle().await;
+    assert!(log::count("Config Drift Monitor started, watching against rendered-worker-logged") > 0);
+
+    let unit = "/etc/systemd/system/logged.service";
+    for (path, drift, repair, cause) in [
+        (
+            "/etc/logged-secret",
+            Box::new(|world: &World| world.write("/etc/logged-secret", "new-s3cret")) as Box<dyn Fn(&World)>,
+            Box::new(|world: &World| world.write("/etc/logged-secret", "old-s3cret\n"))
+                as Box<dyn Fn(&World)>,
+            "content mismatch for file \"/etc/logged-secret\" (expected 11 bytes, found 10 bytes)",
+        ),
+        (
+            "/etc/logged-mode",
+            Box::new(|world: &World| set_mode(world, "/etc/logged-mode", 0o600)),
+            Box::new(|world: &World| set_mode(world, "/etc/logged-mode", 0o644)),
+            "mode mismatch for file: \"/etc/logged-mode\"; expected: -rw-r--r--/420/0644; received: -rw-------/384/0600",
+        ),
+        (
+            unit,
+            Box::new(move |world: &World| world.write(unit, "[Service]\n")),
+            Box::new(move |world: &World| world.write(unit, "[Service]\nExecStart=/bin/true\n")),
+            "content mismatch for file \"/etc/systemd/system/logged.service\" (expected 30 bytes, found 10 bytes)",
+        ),
+    ] {
+        world.until_idle().await;
+        drift(&world);
+        world.until_failing("Degraded", path).await;
+        let logged = format!("Config drift detected: {cause}");
+        world
+            .eventually(&logged, async |_: &World| log::count(&logged) > 0)
+            .await;
+        repair(&world);
+        world.until_done(&first).await;
+    }
+    world.stop_daemon().await;
+    assert!(log::count("Config Drift Monitor has shut down") > 0);
+    assert!(!log::text().contains("s3cret"), "contents are not logged");
+}
+
+fn set_mode(world: &World, path: &str, mode: u32) {
+    fs::set_permissions(world.path(path), fs::Permissions::from_mode(mode)).unwrap();
 }

@@ -32,7 +32,7 @@ async fn a_new_node_introduces_itself_and_is_not_disturbed() {
     // What the first boot had noted was incomplete; now it is the whole config.
     let stored = mco_daemon::disk::current_config(&world.machine().root).unwrap();
     assert_eq!(
-        stored.map(|config| config.object.spec),
+        stored.map(|config| config.object.spec.clone()),
         Some(first.object.spec.clone())
     );
     let state = SimulatedOs.state(&world.machine().root).unwrap();
@@ -91,7 +91,7 @@ async fn a_node_of_the_other_implementation_is_taken_over_without_a_boot() {
     world.write("/etc/a", "1\n");
     world.write(
         paths::CURRENT_CONFIG,
-        &serde_json::to_string(&first.object).unwrap(),
+        &serde_json::to_string(&*first.object).unwrap(),
     );
     world.write(paths::CURRENT_IMAGE, "");
     world.write(paths::NODE_ANNOTATIONS_DONE, "{}");
@@ -122,7 +122,7 @@ async fn a_boot_that_the_other_implementation_asked_for_is_acknowledged() {
     world.write("/etc/a", "1\n");
     world.write(
         paths::CURRENT_CONFIG,
-        &serde_json::to_string(&first.object).unwrap(),
+        &serde_json::to_string(&*first.object).unwrap(),
     );
     for (key, value) in [
         (annotation::CURRENT_CONFIG, "rendered-worker-0"),

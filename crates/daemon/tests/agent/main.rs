@@ -1,6 +1,8 @@
 //! A real daemon on a directory node against the embedded API server: the annotations on the wire are the test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../support/log.rs"]
+mod log;
 #[path = "../support/runtime.rs"]
 mod runtime;
 #[path = "../support/mod.rs"]
@@ -15,4 +17,7 @@ mod images;
 mod kubelet;
 mod lifecycle;
 mod observability;
+mod progress;
 mod revert;
+mod rollback;
+mod users;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node as KubeNode};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
@@ -45,6 +45,8 @@ pub struct World {
     pub runtime: Option<Arc<dyn ContainerRuntime>>,
     /// The machine's system comes from an image, with consequences for files.
     pub image_based: bool,
+    /// The machine's system fails when the test says so.
+    pub broken_os: Option<support::BrokenOs>,
     daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
 }
 
@@ -62,6 +64,7 @@ impl World {
             services: Arc::default(),
             runtime: None,
             image_based: false,
+            broken_os: None,
             daemon: None,
         };
         for definition in mco_api::crds() {
@@ -82,13 +85,21 @@ impl World {
                 "spec": {"configuration": {"name": first.name()}},
             }))
             .await;
+        world.create_machine_config_node(first).await;
         world
-            .create_value::<MachineConfigNode>(json!({
-                "metadata": {"name": NODE},
-                "spec": {"node": {"name": NODE}, "pool": {"name": "worker"}, "configVersion": {"desired": first.name()}},
-            }))
-            .await;
-        world
+    }
+
+    pub async fn create_machine_config_node(&self, desired: &NodeConfig) {
+        self.create_value::<MachineConfigNode>(json!({
+            "metadata": {"name": NODE},
+            "spec": {"node": {"name": NODE}, "pool": {"name": "worker"}, "configVersion": {"desired": desired.name()}},
+        }))
+        .await;
+    }
+
+    pub async fn delete_machine_config_node(&self) {
+        let all = self.all::<MachineConfigNode>();
+        all.delete(NODE, &DeleteParams::default()).await.unwrap();
     }
 
     /// The same with a machine that was installed with that config.
@@ -142,6 +153,9 @@ impl World {
         }
         if self.image_based {
             machine.os = Box::new(support::ImageBased);
+        }
+        if let Some(os) = &self.broken_os {
+            machine.os = Box::new(os.clone());
         }
         machine
     }
@@ -256,7 +270,8 @@ impl World {
     pub async fn until_idle(&self) {
         self.eventually("idle", async |world: &Self| {
             let activity = agent::read_activity(&world.machine().root).unwrap();
-            activity.is_some_and(|activity| activity.doing.starts_with("nothing"))
+            activity
+                .is_some_and(|activity| activity.doing.starts_with("nothing") && activity.failure.is_none())
         })
         .await;
     }
@@ -333,6 +348,15 @@ impl World {
             .collect();
         texts.sort();
         texts
+    }
+
+    /// Waits until a condition of the node's progress has this status.
+    pub async fn until_condition(&self, type_: &str, status: &str) {
+        self.eventually(&format!("{type_}={status}"), async |world: &Self| {
+            let progress = world.progress().await;
+            progress.get(type_).is_some_and(|(found, _)| found == status)
+        })
+        .await;
     }
 
     /// Type, status and message of each condition of the node's progress.

@@ -90,7 +90,7 @@ fn keys_cost_nothing_and_the_system_costs_a_boot() {
 fn an_empty_change_costs_nothing() {
     let same = config("a", &files(&[file("/etc/a", "1")]));
     let mut renamed = same.clone();
-    renamed.object.metadata.name = Some("b".to_owned());
+    renamed.object_mut().metadata.name = Some("b".to_owned());
     assert_eq!(
         cost(&same, &renamed, &Policy::default()),
         (vec!["nothing".to_owned()], false)

@@ -33,7 +33,7 @@ fn an_unknown_compression_is_refused_and_named_and_nothing_is_written() {
     let entry = json!({"path": "/etc/a", "mode": 0o644, "contents": gzip("long ago\n")});
     let mut unknown = config("x", &files(&[entry, file("/etc/b", "1\n")]));
     // Documents like this are refused when they are read; what got past that must not get further either.
-    unknown.ignition.storage.files[0].contents.compression = Some("xz".to_owned());
+    unknown.parsed.ignition.storage.files[0].contents.compression = Some("xz".to_owned());
     let error = node.apply(&unknown).unwrap_err();
     assert_eq!(
         error.to_string(),

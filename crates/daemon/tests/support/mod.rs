@@ -6,14 +6,14 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mco_daemon::config::NodeConfig;
 use mco_daemon::once::{self, OnceError, Outcome, RebootPolicy};
 use mco_daemon::transaction::Uninterrupted;
 use mco_host::os::{Backend, OperatingSystem, OsChange, OsError, OsState, SimulatedOs};
 use mco_host::systemd::SimulatedServices;
-use mco_host::{Machine, Ownership, Root};
+use mco_host::{CommandError, Machine, Ownership, Root};
 use serde_json::{Value, json};
 
 pub const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000:CoreOS:/home/core:/bin/bash\n";
@@ -199,4 +199,75 @@ impl OperatingSystem for ImageBased {
     fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
         SimulatedOs.discard(root, change)
     }
+}
+
+/// A simulated system whose tool can fail. All clones are the same system.
+#[derive(Debug, Clone, Default)]
+pub struct BrokenOs(Arc<Mutex<Breakage>>);
+
+#[derive(Debug, Clone, Default)]
+pub struct Breakage {
+    /// Neither staging nor discarding finds the tool.
+    pub missing: bool,
+    pub stage_fails: bool,
+    pub discard_fails: bool,
+    /// Staging works and puts a directory here, so that what comes after it fails.
+    pub obstacle: Option<PathBuf>,
+}
+
+impl BrokenOs {
+    pub fn set(&self, breakage: Breakage) {
+        *self.0.lock().unwrap() = breakage;
+    }
+
+    fn run(&self, fails: impl Fn(&Breakage) -> bool) -> Result<(), OsError> {
+        let breakage = self.0.lock().unwrap();
+        let error = if breakage.missing {
+            CommandError::Missing {
+                program: "grubby".to_owned(),
+            }
+        } else if fails(&breakage) {
+            CommandError::Failed {
+                command: "grubby".to_owned(),
+                code: Some(1),
+                complaint: "no boot loader".to_owned(),
+            }
+        } else {
+            return Ok(());
+        };
+        Err(error.into())
+    }
+}
+
+impl OperatingSystem for BrokenOs {
+    fn backend(&self) -> Backend {
+        Backend::Simulated
+    }
+
+    fn state(&self, root: &Root) -> Result<OsState, OsError> {
+        SimulatedOs.state(root)
+    }
+
+    fn check(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        SimulatedOs.check(root, change)
+    }
+
+    fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        self.run(|breakage| breakage.stage_fails)?;
+        if let Some(obstacle) = &self.0.lock().unwrap().obstacle {
+            fs::create_dir_all(obstacle).unwrap();
+        }
+        SimulatedOs.stage(root, change)
+    }
+
+    fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
+        self.run(|breakage| breakage.discard_fails)?;
+        SimulatedOs.discard(root, change)
+    }
+}
+
+/// What transactions have put beside their destinations and not removed.
+pub fn leftovers(root: &Path) -> Vec<String> {
+    let staged = |path: &String| path.contains("/.mco-");
+    snapshot(root).into_keys().filter(staged).collect()
 }

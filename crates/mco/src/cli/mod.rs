@@ -97,6 +97,26 @@ pub struct Base {
     /// Release whose feature gates count; by default the ControllerConfig's, or the only one there is.
     #[arg(long, value_name = "VERSION")]
     pub payload_version: Option<String>,
+    /// Generate as an installation does (one KubeletConfig and one ContainerRuntimeConfig per pool, every object must be
+    /// usable) or as a running cluster's controllers do; by default decided by whether the manifests have a metadata.uid.
+    #[arg(long, value_name = "STAGE", value_enum)]
+    pub stage: Option<Stage>,
+}
+
+/// When a render takes place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Stage {
+    Installation,
+    Cluster,
+}
+
+impl From<Stage> for mco_core::pipeline::Stage {
+    fn from(stage: Stage) -> Self {
+        match stage {
+            Stage::Installation => Self::Installation,
+            Stage::Cluster => Self::Cluster,
+        }
+    }
 }
 
 /// Render each pool's configuration from a directory of manifests, without a cluster.

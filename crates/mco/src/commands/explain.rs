@@ -59,9 +59,8 @@ fn rendered_pool(cluster: &Cluster, pool: &str) -> anyhow::Result<Rendered> {
         .into_iter()
         .find(|outcome| outcome.name() == pool)
         .ok_or_else(|| anyhow!("there is no pool {pool:?}; there are {}", names.join(", ")))?;
-    outcome
-        .result
-        .map_err(|error| anyhow!("Failed to render configuration for pool {pool}:\n{error}"))
+    let rendered = outcome.result.map(|pool| pool.rendered);
+    rendered.map_err(|error| anyhow!("Failed to render configuration for pool {pool}:\n{error}"))
 }
 
 fn nothing_called(name: &str, pool: &str, rendered: &Rendered) -> String {

@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::bootstrap::Cluster;
+use mco_core::bootstrap::PoolOutcome;
 use mco_core::goyaml;
-use mco_core::offline::PoolOutcome;
-use mco_core::render::{Identity, Size, check_size};
+use mco_core::render::{Identity, Size};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -63,22 +63,19 @@ struct Finished {
 }
 
 fn finished(cluster: &Cluster, outcome: &PoolOutcome) -> Result<Finished, String> {
-    let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
+    let pool = outcome.result.as_ref().map_err(ToString::to_string)?;
+    let rendered = &pool.rendered;
     for warning in &rendered.warnings {
-        output::warning(format!(
-            "MachineConfig {:?}: {}",
-            warning.sources.join(", "),
-            warning.problem
-        ));
+        output::warning(warning.to_string());
     }
-    if let Size::NearLimit { bytes } = check_size(rendered).map_err(|error| error.to_string())? {
+    if let Size::NearLimit { bytes } = pool.size {
         output::warning(format!(
             "{} has {bytes} bytes, which is close to what the API server accepts",
             rendered.name()
         ));
     }
     Ok(Finished {
-        config: rendered.config.clone(),
+        config: MachineConfig::clone(&rendered.config.object),
         pool: cluster.with_target(&outcome.pool, rendered),
     })
 }

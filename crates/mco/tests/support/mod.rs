@@ -104,6 +104,20 @@ impl Up {
         created.map(|_| ()).map_err(|error| error.to_string())
     }
 
+    /// Applies any object, server-side.
+    pub fn apply(&self, object: &Value) -> Result<(), String> {
+        let (runtime, client) = self.client();
+        let types: kube::core::TypeMeta = serde_json::from_value(object.clone()).unwrap();
+        let kind = kube::core::GroupVersionKind::try_from(&types).unwrap();
+        let resource = kube::core::ApiResource::from_gvk(&kind);
+        let api: kube::Api<kube::core::DynamicObject> = kube::Api::all_with(client, &resource);
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let parameters = kube::api::PatchParams::apply("test").force();
+        let patch = kube::api::Patch::Apply(object);
+        let applied = runtime.block_on(api.patch(name, &parameters, &patch));
+        applied.map(|_| ()).map_err(|error| error.to_string())
+    }
+
     pub fn delete(&self, name: &str) -> Result<(), String> {
         let (runtime, client) = self.client();
         let configs: kube::Api<mco_api::MachineConfig> = kube::Api::all(client);

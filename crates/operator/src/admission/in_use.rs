@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
-use mco_api::MachineConfigPool;
-use mco_api::vocabulary::annotations::node as annotation;
+use mco_api::{MachineConfigPool, MachineOSBuild};
 use mco_core::admission::{InUse as Answer, Request, Users, review};
 use mco_core::problem::Problem;
+use mco_core::rendered_configs::{used_by_build, used_by_node, used_by_pool};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -22,6 +22,7 @@ use tracing::debug;
 pub struct InUse {
     nodes: RwLock<Configs>,
     pools: RwLock<Configs>,
+    builds: RwLock<Configs>,
 }
 
 /// The configs that each object uses; `known` once all of them were seen.
@@ -36,13 +37,14 @@ struct Configs {
 impl InUse {
     /// Who uses this config.
     pub fn of(&self, config: &str) -> Answer {
-        let (nodes, pools) = (read(&self.nodes), read(&self.pools));
-        if !(nodes.known && pools.known) {
+        let (nodes, pools, builds) = (read(&self.nodes), read(&self.pools), read(&self.builds));
+        if !(nodes.known && pools.known && builds.known) {
             return Answer::Unknown;
         }
         Answer::By(Users {
             nodes: nodes.users(config),
             pools: pools.users(config),
+            builds: builds.users(config),
         })
     }
 
@@ -54,11 +56,13 @@ impl InUse {
     /// Keeps up with the cluster until `stop`.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
-        let pools: Api<MachineConfigPool> = Api::all(client);
+        let pools: Api<MachineConfigPool> = Api::all(client.clone());
+        let builds: Api<MachineOSBuild> = Api::all(client);
         tokio::select! {
             () = stop.cancelled() => {}
-            () = follow(nodes, &self.nodes, configs_of_node) => {}
-            () = follow(pools, &self.pools, configs_of_pool) => {}
+            () = follow(nodes, &self.nodes, |node| owned(used_by_node(&node.metadata))) => {}
+            () = follow(pools, &self.pools, |pool| owned(used_by_pool(pool))) => {}
+            () = follow(builds, &self.builds, |build| owned(used_by_build(build))) => {}
         }
     }
 }
@@ -101,20 +105,8 @@ where
     }
 }
 
-fn configs_of_node(node: &PartialObjectMeta<Node>) -> BTreeSet<String> {
-    let annotations = node.metadata.annotations.iter().flatten();
-    let names = [annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG];
-    annotations
-        .filter(|(key, _)| names.contains(&key.as_str()))
-        .map(|(_, config)| config.clone())
-        .collect()
-}
-
-fn configs_of_pool(pool: &MachineConfigPool) -> BTreeSet<String> {
-    let target = Some(&pool.spec.configuration);
-    let reached = pool.status.as_ref().map(|status| &status.configuration);
-    let both = target.into_iter().chain(reached);
-    both.filter_map(|one| one.reference.name.clone()).collect()
+fn owned<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<String> {
+    names.map(str::to_owned).collect()
 }
 
 fn read(configs: &RwLock<Configs>) -> RwLockReadGuard<'_, Configs> {

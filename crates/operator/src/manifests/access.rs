@@ -217,7 +217,11 @@ fn operator_writes() -> Vec<Value> {
 fn operator_reads() -> Vec<Value> {
     vec![
         rule("", &["nodes"], &[READ]),
-        rule(OWN_GROUP, &["kubeletconfigs", "containerruntimeconfigs"], &[READ]),
+        rule(
+            OWN_GROUP,
+            &["kubeletconfigs", "containerruntimeconfigs", "machineosbuilds"],
+            &[READ],
+        ),
         // Which release the pools have arrived at is written on their rendered configs and on what those are made from.
         rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list"]]),
         rule(OWN_GROUP, &["osimagestreams"], &[&["get"]]),
@@ -414,11 +418,16 @@ fn controller_at_home() -> Vec<Value> {
 fn daemon_everywhere() -> Vec<Value> {
     let mut rules = vec![
         rule("", &["nodes"], &[READ, &["patch"]]),
-        rule(OWN_GROUP, &["machineconfigs", "machineconfignodes"], &[&["get"]]),
+        rule(OWN_GROUP, &["machineconfigs"], &[&["get"]]),
         rule(OWN_GROUP, &["machineconfignodes/status"], &[&["patch"]]),
         rule(
             OWN_GROUP,
-            &["controllerconfigs", "machineconfigpools", "pinnedimagesets"],
+            &[
+                "controllerconfigs",
+                "machineconfignodes",
+                "machineconfigpools",
+                "pinnedimagesets",
+            ],
             &[READ],
         ),
         rule(OPERATOR_GROUP, &["machineconfigurations"], &[READ]),

@@ -211,6 +211,20 @@ pub fn webhook_configuration(endpoint: &Endpoint<'_>, authorities: &str) -> Valu
                     "resources": ["machineconfigurations"],
                     "scope": "Cluster",
                 },
+                {
+                    "apiGroups": ["config.openshift.io"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["imagedigestmirrorsets", "imagetagmirrorsets", "clusterimagepolicies", "imagepolicies"],
+                    "scope": "*",
+                },
+                {
+                    "apiGroups": ["operator.openshift.io"],
+                    "apiVersions": ["v1alpha1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["imagecontentsourcepolicies"],
+                    "scope": "Cluster",
+                },
             ],
         }],
     })

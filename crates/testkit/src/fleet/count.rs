@@ -30,6 +30,10 @@ impl Counts {
         matching.map(|(_, count)| count).sum()
     }
 
+    pub fn total(&self) -> u64 {
+        self.0.lock().values().sum()
+    }
+
     fn note<B>(&self, request: &Request<B>) {
         let method = request.method();
         if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use mco_core::comparison::{self, Comparison, Entry};
+use mco_core::comparison::{self, Comparison};
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::render::Identity;
 use mco_core::rules::Rules;
 use serde::Serialize;
@@ -35,7 +36,7 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
     );
     let single = !(arguments.old.is_dir() || arguments.new.is_dir());
     let pools: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let nothing = Entry::default();
+    let nothing = ParsedConfig::default();
     let mut comparisons = Vec::new();
     for pool in pools {
         let (old, new) = (
@@ -69,7 +70,7 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
 }
 
 /// The configs on one side, by pool; a single config has the empty name.
-fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, Entry>> {
+fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, ParsedConfig>> {
     if !path.is_dir() {
         return Ok(BTreeMap::from([(String::new(), single(path)?)]));
     }
@@ -86,12 +87,12 @@ fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, Entry>> 
                 path.display()
             )
         })?;
-        entries.insert(pool, rendered.into());
+        entries.insert(pool, rendered.rendered.config);
     }
     Ok(entries)
 }
 
-fn single(path: &Path) -> anyhow::Result<Entry> {
+fn single(path: &Path) -> anyhow::Result<ParsedConfig> {
     let mut configs = input::cluster(path, &Base::default())?.inventory.configs;
     let (Some(config), true) = (configs.pop(), configs.is_empty()) else {
         bail!(
@@ -99,5 +100,5 @@ fn single(path: &Path) -> anyhow::Result<Entry> {
             path.display()
         );
     };
-    Ok(Entry::new(config)?)
+    Ok(ParsedConfig::applicable(config)?)
 }

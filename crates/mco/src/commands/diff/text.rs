@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use mco_core::change_list;
-use mco_core::comparison::{Comparison, Entry};
+use mco_core::comparison::Comparison;
 use mco_core::diff::ConfigDiff;
 use mco_core::disruption::Drain;
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::redaction;
 use similar::TextDiff;
 
@@ -14,7 +15,7 @@ use crate::output;
 
 /// Unified diffs of the text files and units that change, by path or name, with whatever looks like a secret removed.
 /// Files that not everybody on a machine may read are not shown at all.
-pub fn unified(comparison: &Comparison, old: &Entry, new: &Entry) -> BTreeMap<String, String> {
+pub fn unified(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig) -> BTreeMap<String, String> {
     let difference = |before: &str, after: &str| {
         let diff = TextDiff::from_lines(before, after);
         redaction::text(&diff.unified_diff().context_radius(3).to_string())

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
-use mco_core::comparison::Entry;
 use mco_core::drift::{self, Drift, Report};
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::rollout::{NodeView, View};
 
 use super::plan;
@@ -75,7 +75,7 @@ async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<Report> {
 async fn configs_of_degraded<'n>(
     client: &Client,
     nodes: impl Iterator<Item = NodeView<'n>>,
-) -> anyhow::Result<BTreeMap<String, Entry>> {
+) -> anyhow::Result<BTreeMap<String, ParsedConfig>> {
     let names: BTreeSet<&str> = nodes
         .filter(|node| node.is_degraded() && !node.current_config.is_empty())
         .map(|node| node.current_config)
@@ -84,7 +84,7 @@ async fn configs_of_degraded<'n>(
     let mut found = BTreeMap::new();
     for name in names {
         let config = explained(configs.get_opt(name).await, &format!("read MachineConfig {name}"))?;
-        if let Some(entry) = config.and_then(|config| Entry::new(config).ok()) {
+        if let Some(entry) = config.and_then(|config| ParsedConfig::applicable(config).ok()) {
             found.insert(name.to_owned(), entry);
         }
     }

@@ -13,7 +13,7 @@ use kube::Client;
 use mco_console::plan::{PlanError, Report, known};
 use mco_core::bootstrap::{self, BootstrapError, Cluster};
 use mco_core::explain::{self, Explanation};
-use mco_core::forecast::{self, Edit, Situation};
+use mco_core::forecast::{self, Edit, ObjectForecast, Situation};
 use mco_core::manifest::Manifest;
 use mco_core::overview::PoolOverview;
 use mco_core::render::Identity;
@@ -35,12 +35,26 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
     output::show(arguments.output, &report, || {
         text::describe(&report, arguments.show_contents)
     })?;
-    let failed = !report.refused.is_empty() || report.pools.iter().any(|pool| pool.error.is_some());
+    let failed = !report.refused.is_empty()
+        || report.pools.iter().any(|pool| pool.error.is_some())
+        || report
+            .objects
+            .iter()
+            .any(|object| is_unusable_edit(object, &edits));
     Ok(match report.is_change() {
         _ if failed => Outcome::Refused,
         true => Outcome::Changes,
         false => Outcome::Done,
     })
+}
+
+/// Whether an edit would be stored, but no config would be generated from it.
+fn is_unusable_edit(object: &ObjectForecast, edits: &[Edit]) -> bool {
+    let is_same = |edit: &Edit| match edit {
+        Edit::Apply(manifest) => manifest.kind == object.kind && manifest.name == object.name,
+        Edit::Delete(_) => false,
+    };
+    !object.accepted && edits.iter().any(is_same)
 }
 
 /// Whether the pool's target has everything that its MachineConfigs say now. Right after a change it has not.
@@ -49,7 +63,7 @@ pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
     let outcome = outcomes.into_iter().find(|outcome| outcome.name() == pool.name);
     Ok(match outcome.map(|outcome| outcome.result) {
-        Some(Ok(rendered)) => rendered.name() == pool.target,
+        Some(Ok(pool_now)) => pool_now.rendered.name() == pool.target,
         _ => false,
     })
 }
@@ -60,7 +74,7 @@ pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String,
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
     let explained = outcomes.into_iter().filter_map(|outcome| {
         let name = outcome.name().to_owned();
-        Some((name, explain::explain(&outcome.result.ok()?)))
+        Some((name, explain::explain(&outcome.result.ok()?.rendered)))
     });
     Ok(explained.collect())
 }
@@ -109,10 +123,13 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
     let rules = forecast::rules(&after, Rules::default())?;
     let before = assembled(bootstrap::assemble(objects, &settings))?;
     let after = assembled(bootstrap::assemble(after, &settings))?;
+    for warning in &after.warnings {
+        output::warning(warning);
+    }
     let current = before
         .render(IDENTITY)
         .into_iter()
-        .filter_map(|outcome| Some((outcome.name().to_owned(), outcome.result.ok()?.into())))
+        .filter_map(|outcome| Some((outcome.name().to_owned(), outcome.result.ok()?.rendered.config)))
         .collect();
     let situation = Situation {
         current,
@@ -123,6 +140,7 @@ fn offline(objects: Vec<Manifest>, edits: &[Edit], arguments: &Plan) -> anyhow::
     };
     Ok(Report {
         refused,
+        objects: forecast::objects(&after),
         pools: forecast::forecast(&after, IDENTITY, &situation),
         current: situation.current,
     })

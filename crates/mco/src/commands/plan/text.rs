@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use mco_console::plan::Report;
-use mco_core::comparison::Entry;
 use mco_core::forecast::PoolForecast;
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::rollout::PoolWaves;
 
 use crate::commands::diff::text as diff;
@@ -28,7 +28,16 @@ pub fn describe(report: &Report, show_contents: bool) -> String {
     if !report.refused.is_empty() {
         text.push_str("The rest of the plan leaves out what is refused.\n\n");
     }
-    let nothing = Entry::default();
+    for object in report.objects.iter().filter(|object| !object.accepted) {
+        let _ = writeln!(
+            text,
+            "{} {:?} cannot be used, so pools keep what they have from it: {}",
+            object.kind,
+            object.name,
+            harmless(&object.message)
+        );
+    }
+    let nothing = ParsedConfig::default();
     let pools = report.pools.iter().map(|pool| {
         let old = report.current.get(&pool.pool).unwrap_or(&nothing);
         describe_pool(pool, old, show_contents)
@@ -36,7 +45,7 @@ pub fn describe(report: &Report, show_contents: bool) -> String {
     text + &pools.collect::<Vec<_>>().join("\n")
 }
 
-fn describe_pool(pool: &PoolForecast, old: &Entry, show_contents: bool) -> String {
+fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -> String {
     if let Some(error) = &pool.error {
         return format!(
             "pool {}: cannot be rendered, so its machines stay as they are\n  {}\n",

@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::retention;
+use mco_core::rendered_configs;
 use serde::Serialize;
 use serde_json::json;
 
@@ -111,6 +111,6 @@ async fn rendered_for(client: &Client, pool: &str) -> anyhow::Result<Vec<Partial
         "list the MachineConfigs",
     )?;
     let belongs =
-        |config: &PartialObjectMeta<MachineConfig>| retention::pool_of(&config.metadata) == Some(pool);
+        |config: &PartialObjectMeta<MachineConfig>| rendered_configs::pool_of(&config.metadata) == Some(pool);
     Ok(all.items.into_iter().filter(belongs).collect())
 }

@@ -8,10 +8,10 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::bootstrap;
-use mco_core::comparison::Entry;
 use mco_core::forecast::Edit;
 use mco_core::manifest::{Manifest, Origin};
-use mco_core::retention;
+use mco_core::parsed_config::ParsedConfig;
+use mco_core::rendered_configs;
 use mco_core::undo::{self, Former, SourceEdit};
 use serde::Serialize;
 use serde_json::json;
@@ -37,8 +37,8 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
     let rendered = rendered_of(&client, &arguments.pool).await?;
     let former = former(&client, arguments, &pool, &rendered, renders).await?;
     let created = former.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let entry = Entry::new(former.clone())?;
-    let missing_source = missing_source(&pool, &entry.name, &objects);
+    let entry = ParsedConfig::applicable(former.clone())?;
+    let missing_source = missing_source(&pool, entry.name(), &objects);
     let former = Former {
         config: &entry,
         created,
@@ -48,7 +48,7 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
     let report = Report {
         pool: &arguments.pool,
         from: pool.target_name(),
-        to: &entry.name,
+        to: entry.name(),
         result: &undo.result,
         edits: undo.edits.iter().map(ReportedEdit::of).collect(),
         plan: plan::foretell(&client, &plan_edits(&undo.edits)?, &Base::default()).await?,
@@ -141,7 +141,7 @@ async fn rendered_of(client: &Client, pool: &str) -> anyhow::Result<Vec<MachineC
         configs.list(&ListParams::default()).await,
         "list the MachineConfigs",
     )?;
-    let belongs = |config: &MachineConfig| retention::pool_of(&config.metadata) == Some(pool);
+    let belongs = |config: &MachineConfig| rendered_configs::pool_of(&config.metadata) == Some(pool);
     Ok(all.items.into_iter().filter(belongs).collect())
 }
 

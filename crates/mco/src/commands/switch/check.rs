@@ -7,11 +7,11 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
-use mco_api::vocabulary::{annotations, names};
-use mco_core::bootstrap;
-use mco_core::comparison::{self, Comparison, Entry};
+use mco_api::vocabulary::names;
+use mco_core::bootstrap::{self, PoolOutcome};
+use mco_core::comparison::{self, Comparison};
 use mco_core::manifest::Manifest;
-use mco_core::offline::PoolOutcome;
+use mco_core::parsed_config::ParsedConfig;
 use mco_core::rules::Rules;
 use mco_core::switch::{self, UnsettledNode};
 use serde::Serialize;
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::cluster::Cluster;
 use super::steps;
-use crate::cli::{Base, SwitchCheck};
+use crate::cli::{Base, Stage, SwitchCheck};
 use crate::commands::diff::text;
 use crate::commands::plan;
 use crate::connection::{explained, worded};
@@ -98,27 +98,22 @@ fn rendered(
         templates: Some(arguments.templates.clone()),
         pull_secret: arguments.pull_secret.clone(),
         payload_version: arguments.payload_version.clone(),
+        stage: Some(Stage::Cluster),
     })?;
     let mut settings = inputs.settings();
     settings.pull_secret = settings.pull_secret.or(pull_secret);
-    let written = objects.into_iter().filter(|object| !is_generated(object));
-    let cluster = plan::assembled(bootstrap::assemble(written.collect(), &settings))?;
+    let cluster = plan::assembled(bootstrap::assemble(objects, &settings))?;
     for warning in &cluster.warnings {
         output::warning(warning);
     }
     Ok(cluster.render(plan::IDENTITY))
 }
 
-fn is_generated(object: &Manifest) -> bool {
-    let annotations = object.value.pointer("/metadata/annotations");
-    let version = annotations.and_then(|all| all.get(annotations::GENERATED_BY_CONTROLLER_VERSION));
-    object.kind == "MachineConfig"
-        && version
-            .and_then(Value::as_str)
-            .is_some_and(|version| !version.is_empty())
-}
-
-fn checked(outcome: PoolOutcome, current: &BTreeMap<String, Entry>, show_contents: bool) -> CheckedPool {
+fn checked(
+    outcome: PoolOutcome,
+    current: &BTreeMap<String, ParsedConfig>,
+    show_contents: bool,
+) -> CheckedPool {
     let pool = outcome.name().to_owned();
     let config = outcome.pool.target_name().to_owned();
     let mut checked = CheckedPool {
@@ -131,12 +126,12 @@ fn checked(outcome: PoolOutcome, current: &BTreeMap<String, Entry>, show_content
     };
     match outcome.result {
         Err(error) => checked.error = Some(error.to_string()),
-        Ok(rendered) => {
-            checked.rendered = Some(rendered.name().to_owned());
+        Ok(pool) => {
+            let new = pool.rendered.config;
+            checked.rendered = Some(new.name().to_owned());
             if !checked.is_same() {
-                let nothing = Entry::default();
+                let nothing = ParsedConfig::default();
                 let old = current.get(&checked.pool).unwrap_or(&nothing);
-                let new = Entry::from(rendered);
                 let difference = comparison::compare(old, &new, &Rules::default());
                 if show_contents {
                     checked.texts = text::unified(&difference, old, &new);

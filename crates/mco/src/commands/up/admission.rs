@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mco_apiserver::admission::{Admission, AdmissionRequest, Operation, Rejection};
 use mco_apiserver::meta::Object;
-use mco_core::admission::{self as core, OPERATOR_GROUP, OWN_GROUP};
+use mco_core::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP};
 use mco_operator::admission::InUse;
 use serde_json::Value;
 
@@ -23,7 +23,10 @@ impl Guard {
 impl Admission for Guard {
     fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection> {
         let definition = request.definition;
-        let ours = matches!(definition.group.as_str(), OWN_GROUP | OPERATOR_GROUP);
+        let ours = matches!(
+            definition.group.as_str(),
+            OWN_GROUP | OPERATOR_GROUP | CONFIG_GROUP
+        );
         if !ours || !request.subresource.is_empty() {
             return Ok(None);
         }

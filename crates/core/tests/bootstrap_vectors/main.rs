@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod digests;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,14 +40,23 @@ fn template_tree(root: &Path) -> TemplateTree {
     tree
 }
 
-fn manifests(case: &Path) -> Vec<Manifest> {
-    sorted_entries(&case.join("manifests"))
-        .iter()
-        .flat_map(|path| {
-            let name = path.file_name().unwrap().to_str().unwrap();
-            manifest::read(name, &fs::read(path).unwrap()).unwrap()
-        })
-        .collect()
+fn manifests(case: &Path) -> Result<Vec<Manifest>, String> {
+    let mut manifests = Vec::new();
+    for path in sorted_entries(&case.join("manifests")) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let read = manifest::read(name, &fs::read(&path).unwrap());
+        manifests.extend(read.map_err(|error| format!("{name}: {error}"))?);
+    }
+    Ok(manifests)
+}
+
+/// What a case comes to: the assembled cluster, or everything that is wrong with its manifests.
+fn assemble(case: &Path, settings: &Settings<'_>) -> Result<Cluster, String> {
+    let lines = |errors: Vec<BootstrapError>| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        lines.join("\n")
+    };
+    bootstrap::assemble(manifests(case)?, settings).map_err(lines)
 }
 
 fn read_yaml(path: &Path) -> Value {
@@ -70,8 +81,8 @@ fn check_rendered(case: &Path, cluster: &Cluster) -> Result<(), String> {
     let mut configs = objects_in(&case.join("expected/machine-configs"));
     let mut pools = objects_in(&case.join("expected/machine-pools"));
     for outcome in &outcomes {
-        let rendered = outcome.result.as_ref().map_err(ToString::to_string)?;
-        let spec = serde_json::to_value(&rendered.config.spec).unwrap();
+        let rendered = outcome.rendered().map_err(ToString::to_string)?;
+        let spec = serde_json::to_value(rendered.config.spec()).unwrap();
         let Some(expected) = configs.remove(rendered.name()) else {
             return Err(format!(
                 "unexpected {}\n{}",
@@ -147,23 +158,18 @@ fn decoded(file: &Value) -> String {
     format!("{file}\n{}", String::from_utf8_lossy(&contents))
 }
 
-fn check_error(case: &Path, outcome: Result<Cluster, Vec<BootstrapError>>) -> Result<(), String> {
+fn check_error(case: &Path, outcome: Result<Cluster, String>) -> Result<(), String> {
     let expected = fs::read_to_string(case.join("error.txt")).unwrap();
     let expected = expected
         .trim()
         .trim_start_matches("error running MCC[BOOTSTRAP]: ");
-    let errors = match outcome {
-        Ok(_) => return Err(format!("should have failed with {expected}")),
-        Err(errors) => errors
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join("\n"),
+    let Err(errors) = outcome else {
+        return Err(format!("should have failed with {expected}"));
     };
     if !errors.contains(expected) {
         return Err(format!("expected {expected}\nfound {errors}"));
     }
-    let names_an_object = manifests(case)
+    let names_an_object = manifests(case)?
         .iter()
         .any(|object| errors.contains(&format!("{:?}", object.name)));
     if names_an_object {
@@ -173,8 +179,8 @@ fn check_error(case: &Path, outcome: Result<Cluster, Vec<BootstrapError>>) -> Re
     }
 }
 
-#[test]
-fn recorded_results_are_reproduced() {
+/// Checks every case of a folder of the recorded results, and reports all that fail.
+fn check_folder(folder: &str, check: impl Fn(&Path, &Settings<'_>) -> Result<(), String>) {
     let Some(root) = mco_testkit::reference_data("vectors") else {
         return;
     };
@@ -189,25 +195,13 @@ fn recorded_results_are_reproduced() {
         pull_secret: Some(&secret),
         controller_version: "was-not-built-properly",
         payload_version: None,
+        stage: None,
     };
-    let cases = sorted_entries(&root.join("bootstrap"));
-    assert!(!cases.is_empty(), "there are no cases");
+    let cases = sorted_entries(&root.join(folder));
+    assert!(!cases.is_empty(), "there are no cases in {folder}");
     let mut failures = Vec::new();
     for case in &cases {
-        let outcome = bootstrap::assemble(manifests(case), &settings);
-        let checked = if case.join("error.txt").exists() {
-            check_error(case, outcome)
-        } else {
-            match outcome {
-                Ok(cluster) => check_rendered(case, &cluster),
-                Err(errors) => Err(errors
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join("\n")),
-            }
-        };
-        if let Err(failure) = checked {
+        if let Err(failure) = check(case, &settings) {
             failures.push(format!("{}: {failure}", case.file_name().unwrap().display()));
         }
     }
@@ -218,4 +212,16 @@ fn recorded_results_are_reproduced() {
         cases.len(),
         failures.join("\n")
     );
+}
+
+#[test]
+fn recorded_results_are_reproduced() {
+    check_folder("bootstrap", |case, settings| {
+        let outcome = assemble(case, settings);
+        if case.join("error.txt").exists() {
+            check_error(case, outcome)
+        } else {
+            check_rendered(case, &outcome?)
+        }
+    });
 }

@@ -18,19 +18,20 @@ pub enum Generator {
 }
 
 impl Generator {
+    /// All of them, in the order in which they run.
     pub const ALL: [Self; 5] = [
         Self::Templates,
-        Self::Kubelet,
-        Self::ContainerRuntime,
         Self::Registries,
+        Self::ContainerRuntime,
+        Self::Kubelet,
         Self::CredentialProvider,
     ];
 }
 
-/// The generator that may delete a MachineConfig when nothing asks for it any more. Only what carries a controller's
-/// version is a generator's, whatever its name; the base of a role is never deleted, because nobody can say that its
-/// role is gone for good.
-pub fn keeper(metadata: &ObjectMeta) -> Option<Generator> {
+/// Returns the generator that owns a MachineConfig and deletes it when nothing asks for it any more. Only a config that
+/// carries a controller's version is a generator's, whatever its name; the base of a role is never deleted, because its
+/// role may come back.
+pub fn generator_of(metadata: &ObjectMeta) -> Option<Generator> {
     let version = metadata
         .annotations
         .as_ref()
@@ -38,7 +39,12 @@ pub fn keeper(metadata: &ObjectMeta) -> Option<Generator> {
     if version.is_none_or(String::is_empty) {
         return None;
     }
-    let (prefix, rest) = metadata.name.as_deref()?.split_once('-')?;
+    generator_of_name(metadata.name.as_deref()?)
+}
+
+/// Returns the generator whose MachineConfigs have names like this one.
+pub fn generator_of_name(name: &str) -> Option<Generator> {
+    let (prefix, rest) = name.split_once('-')?;
     // A pool may be called anything, so what follows its name decides, from the end.
     let unnumbered = match rest.rsplit_once('-') {
         Some((name, number)) if number.len() == 1 && number.parse::<u8>().is_ok() => name,
@@ -145,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generated_configs_have_one_keeper_and_everything_else_has_none() {
+    fn generated_configs_have_one_generator_and_all_others_have_none() {
         let cases = [
             ("97-worker-generated-kubelet", Some(Generator::Kubelet)),
             ("98-my-pool-generated-kubelet", Some(Generator::Kubelet)),
@@ -174,13 +180,13 @@ mod tests {
                 name: Some(name.to_owned()),
                 ..ObjectMeta::default()
             };
-            assert_eq!(keeper(&metadata), None, "{name} of a user");
+            assert_eq!(generator_of(&metadata), None, "{name} of a user");
             let version = (
                 annotations::GENERATED_BY_CONTROLLER_VERSION.to_owned(),
                 "v".to_owned(),
             );
             metadata.annotations = Some([version].into());
-            assert_eq!(keeper(&metadata), expected, "{name}");
+            assert_eq!(generator_of(&metadata), expected, "{name}");
         }
     }
 

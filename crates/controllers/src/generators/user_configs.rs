@@ -1,0 +1,262 @@
+//! Records on KubeletConfigs and ContainerRuntimeConfigs which MachineConfigs are generated from them, and reports in
+//! their status what became of them.
+
+use std::fmt::Debug;
+
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource};
+use mco_api::kubelet_config::NodeConfigCondition;
+use mco_api::vocabulary::annotations;
+use mco_api::{ContainerRuntimeConfig, KubeletConfig};
+use mco_core::generated::assign::Assigned;
+use mco_core::generated::condition::{self, Outcome};
+use mco_core::generated::{Generator, generator_of_name};
+use mco_core::pipeline::{ExistingConfigs as _, GeneratedConfig, GenerationResult};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use crate::cluster::Cluster;
+use crate::error::{Class, Error, is_not_found};
+use crate::mirror::Mirror;
+use crate::name_of;
+use crate::owned::Published;
+
+/// A kind by which users change what is generated for pools.
+pub(super) trait UserConfig:
+    Resource<Scope = ClusterResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    const GENERATOR: Generator;
+
+    fn conditions(&self) -> (&[NodeConfigCondition], i64);
+    fn conditions_after(
+        existing: &[NodeConfigCondition],
+        outcome: &Outcome,
+        now: &Time,
+    ) -> Vec<NodeConfigCondition>;
+}
+
+impl UserConfig for KubeletConfig {
+    const GENERATOR: Generator = Generator::Kubelet;
+
+    fn conditions(&self) -> (&[NodeConfigCondition], i64) {
+        let status = self.status.as_ref();
+        status.map_or((&[], 0), |status| {
+            (&status.conditions, status.observed_generation)
+        })
+    }
+
+    fn conditions_after(
+        existing: &[NodeConfigCondition],
+        outcome: &Outcome,
+        now: &Time,
+    ) -> Vec<NodeConfigCondition> {
+        condition::of_kubelet_config(existing, outcome, now)
+    }
+}
+
+impl UserConfig for ContainerRuntimeConfig {
+    const GENERATOR: Generator = Generator::ContainerRuntime;
+
+    fn conditions(&self) -> (&[NodeConfigCondition], i64) {
+        let status = self.status.as_ref();
+        status.map_or((&[], 0), |status| {
+            (&status.conditions, status.observed_generation)
+        })
+    }
+
+    fn conditions_after(
+        existing: &[NodeConfigCondition],
+        outcome: &Outcome,
+        now: &Time,
+    ) -> Vec<NodeConfigCondition> {
+        condition::of_container_runtime_config(existing, outcome, now)
+    }
+}
+
+/// Records the names of generated configs on the objects, before any config of those names is written. An object that
+/// cannot be written keeps the configs that it has, and no other waits for it.
+pub(super) async fn record_names<K: UserConfig>(
+    cluster: &Cluster,
+    result: &mut GenerationResult,
+    objects: &Mirror<K>,
+) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    for report in std::mem::take(&mut result.reports) {
+        let Some(object) = objects.get(&report.name) else {
+            continue;
+        };
+        match mark(cluster, object.as_ref(), &report.assigned, objects).await {
+            Ok(()) => result.reports.push(report),
+            Err(problem) => {
+                let recorded = object.meta().finalizers.as_deref().unwrap_or_default();
+                let names = report
+                    .assigned
+                    .configs
+                    .iter()
+                    .filter_map(|(_, name)| name.as_ref().ok());
+                for name in names.filter(|name| !recorded.contains(name)) {
+                    result.configs.retain(|config| config.name() != name);
+                    let present = cluster.in_force(name);
+                    let present = present.map(|object| GeneratedConfig { object, origin: None });
+                    result.configs.extend(present);
+                }
+                outcome = Err(problem);
+            }
+        }
+    }
+    outcome
+}
+
+async fn mark<K: UserConfig>(
+    cluster: &Cluster,
+    object: &K,
+    assigned: &Assigned,
+    objects: &Mirror<K>,
+) -> Result<(), Error> {
+    let mut metadata = serde_json::Map::new();
+    if let Some(suffix) = &assigned.suffix {
+        metadata.insert(
+            "annotations".to_owned(),
+            json!({annotations::MC_NAME_SUFFIX: suffix}),
+        );
+    }
+    if let Some(finalizers) = &assigned.finalizers {
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+        metadata.insert(
+            "resourceVersion".to_owned(),
+            json!(object.meta().resource_version),
+        );
+    }
+    if !metadata.is_empty() {
+        patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
+    }
+    Ok(())
+}
+
+/// Removes our finalizers from objects that are being deleted, and writes the status of the others. An object whose
+/// configs could not be written reports that, and one whose configs could not be deleted stays.
+pub(super) async fn report<K: UserConfig>(
+    cluster: &Cluster,
+    result: &GenerationResult,
+    published: &Published,
+    objects: &Mirror<K>,
+) -> Result<(), Error> {
+    let mut reported = Ok(());
+    for (_, name) in &result.deleted {
+        if let Some(object) = objects.get(name) {
+            reported = reported.and(remove_finalizers(cluster, object.as_ref(), published, objects).await);
+        }
+    }
+    for report in &result.reports {
+        let Some(object) = objects.get(&report.name) else {
+            continue;
+        };
+        let configs = &report.assigned.configs;
+        let mut names = configs.iter().filter_map(|(_, name)| name.as_ref().ok());
+        let refused = names.find_map(|name| published.refused.get(name));
+        let outcome = match (&report.outcome, refused) {
+            // Another writer was faster, which is no failure; the next reconcile is soon.
+            (Outcome::Success, Some(problem)) if problem.class() == Class::Conflict => continue,
+            (Outcome::Success, Some(problem)) => &Outcome::error(problem.to_string()),
+            (outcome, _) => outcome,
+        };
+        reported = reported.and(report_one(cluster, object.as_ref(), outcome, objects).await);
+    }
+    reported
+}
+
+async fn remove_finalizers<K: UserConfig>(
+    cluster: &Cluster,
+    object: &K,
+    published: &Published,
+    objects: &Mirror<K>,
+) -> Result<(), Error> {
+    let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
+    let kept: Vec<&String> = finalizers
+        .iter()
+        .filter(|name| generator_of_name(name) != Some(K::GENERATOR) || published.refused.contains_key(*name))
+        .collect();
+    if kept.len() == finalizers.len() {
+        return Ok(());
+    }
+    let metadata = json!({"finalizers": kept, "resourceVersion": object.meta().resource_version});
+    patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
+    info!(object = %described::<K>(object.meta()), "being deleted, and so are the configs generated from it");
+    Ok(())
+}
+
+async fn report_one<K: UserConfig>(
+    cluster: &Cluster,
+    object: &K,
+    outcome: &Outcome,
+    objects: &Mirror<K>,
+) -> Result<(), Error> {
+    let (existing, observed) = object.conditions();
+    let generation = object.meta().generation.unwrap_or_default();
+    let conditions = K::conditions_after(existing, outcome, &cluster.time());
+    let same = |a: &NodeConfigCondition, b: &NodeConfigCondition| {
+        (&a.type_, &a.status, &a.message) == (&b.type_, &b.status, &b.message)
+    };
+    let unchanged = observed == generation
+        && conditions.len() == existing.len()
+        && conditions.iter().zip(existing).all(|(a, b)| same(a, b));
+    if unchanged {
+        return Ok(());
+    }
+    match outcome {
+        Outcome::Success => info!(object = %described::<K>(object.meta()), "in force"),
+        Outcome::Failure { message } => warn!(object = %described::<K>(object.meta()), "{message}"),
+    }
+    let name = name_of(object.meta());
+    let status = json!({"status": {"observedGeneration": generation, "conditions": conditions}});
+    let written = cluster
+        .api::<K>()
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+        .await;
+    match written {
+        Ok(written) => objects.learn(written),
+        Err(problem) if is_not_found(&problem) => {}
+        Err(problem) => {
+            let attempt = format!("writing the status of {}", described::<K>(object.meta()));
+            return Err(Error::api(attempt)(problem));
+        }
+    }
+    Ok(())
+}
+
+async fn patch<K: UserConfig>(
+    cluster: &Cluster,
+    objects: &Mirror<K>,
+    object: &K,
+    patch: &Value,
+) -> Result<(), Error> {
+    let api: Api<K> = cluster.api();
+    let name = name_of(object.meta());
+    match api
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
+        Ok(written) => objects.learn(written),
+        Err(problem) if is_not_found(&problem) => {}
+        Err(problem) => {
+            let attempt = format!("marking {}", described::<K>(object.meta()));
+            return Err(Error::api(attempt)(problem));
+        }
+    }
+    Ok(())
+}
+
+fn described<K: UserConfig>(metadata: &ObjectMeta) -> String {
+    format!("{} {:?}", K::kind(&()), name_of(metadata))
+}

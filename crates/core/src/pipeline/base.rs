@@ -1,0 +1,162 @@
+//! The base configuration of all roles, which the other generators build on.
+
+use std::sync::Arc;
+
+use mco_api::controller_config::ControllerConfigSpec;
+use mco_api::foreign::api_server::APIServer;
+use mco_api::vocabulary::annotations;
+use mco_api::{ControllerConfig, MachineConfig};
+use thiserror::Error;
+
+use super::ClusterObjects;
+use crate::feature_gates::{FeatureGateError, FeatureGates};
+use crate::generated;
+use crate::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
+use crate::tls_profile;
+
+const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
+/// Where the base configuration puts the registry credentials.
+const PULL_SECRET_FILE: &str = "/var/lib/kubelet/config.json";
+
+/// What the base is rendered with beside the cluster's objects.
+#[derive(Debug, Clone, Copy)]
+pub struct BaseSettings<'a> {
+    pub templates: &'a TemplateTree,
+    /// The registry credentials as compact JSON; empty if there are none.
+    pub pull_secret: &'a str,
+    /// The source revision of the generating controller.
+    pub version: &'a str,
+    /// The release whose feature gates count; none takes the ControllerConfig's, or the only one there is.
+    pub payload_version: Option<&'a str>,
+}
+
+/// The base configuration of all roles.
+#[derive(Debug, Clone, Default)]
+pub struct Base {
+    pub controller_config: Arc<ControllerConfig>,
+    pub templates: Vec<TemplateConfig>,
+    pub feature_gates: FeatureGates,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BaseError {
+    #[error(transparent)]
+    FeatureGates(#[from] FeatureGateError),
+    #[error(transparent)]
+    Templates(#[from] TemplateError),
+}
+
+impl Base {
+    /// Renders the base from its templates.
+    pub fn render(
+        objects: &ClusterObjects,
+        controller_config: &Arc<ControllerConfig>,
+        settings: &BaseSettings<'_>,
+    ) -> Result<Self, BaseError> {
+        let feature_gates = FeatureGates::in_force(
+            objects.feature_gate.as_ref(),
+            controller_config,
+            settings.payload_version,
+        )?;
+        let profile = objects
+            .api_server
+            .as_ref()
+            .and_then(|server| server.spec.tls_security_profile.as_ref());
+        let inputs = TemplateInputs {
+            spec: &controller_config.spec,
+            pull_secret: settings.pull_secret,
+            tls: tls_profile::settings(profile),
+            version: settings.version,
+            owner: Some(generated::owner(
+                OWN_GROUP,
+                "ControllerConfig",
+                &controller_config.metadata,
+            )),
+        };
+        Ok(Self {
+            templates: templates::render(settings.templates, &inputs)?,
+            controller_config: Arc::clone(controller_config),
+            feature_gates,
+        })
+    }
+
+    /// Reads the base back from the MachineConfigs that a running cluster's template controller has written, so that
+    /// neither its templates nor its registry credentials are needed.
+    pub fn of_cluster<'c>(
+        objects: &ClusterObjects,
+        controller_config: &Arc<ControllerConfig>,
+        configs: impl IntoIterator<Item = &'c MachineConfig>,
+        payload_version: Option<&str>,
+    ) -> Result<Self, BaseError> {
+        let feature_gates =
+            FeatureGates::in_force(objects.feature_gate.as_ref(), controller_config, payload_version)?;
+        Ok(Self {
+            templates: configs
+                .into_iter()
+                .filter_map(TemplateConfig::of_cluster)
+                .collect(),
+            controller_config: Arc::clone(controller_config),
+            feature_gates,
+        })
+    }
+
+    /// The registry credentials that the base carries; empty if it carries none.
+    pub fn pull_secret(&self) -> &str {
+        let mut found = self
+            .templates
+            .iter()
+            .filter_map(|config| config.file(PULL_SECRET_FILE));
+        found.next().unwrap_or_default().trim_end()
+    }
+
+    /// Whether configs generated from this base can stay when the other takes its place.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let generation = |base: &Self| base.controller_config.metadata.generation;
+        generation(self) == generation(other)
+            && Self::inputs(&self.controller_config) == Self::inputs(&other.controller_config)
+            && self.feature_gates == other.feature_gates
+            && self.templates == other.templates
+    }
+
+    /// Whether both write the same files onto machines.
+    pub fn has_same_files(&self, other: &Self) -> bool {
+        let specs = |base: &Self| -> Vec<_> {
+            let mut all: Vec<_> = base
+                .templates
+                .iter()
+                .map(|config| {
+                    (
+                        config.generated.name().to_owned(),
+                        config.generated.config.spec.clone(),
+                    )
+                })
+                .collect();
+            all.sort_by(|a, b| a.0.cmp(&b.0));
+            all
+        };
+        specs(self) == specs(other)
+    }
+
+    /// What of a ControllerConfig the base depends on: its spec, the version that wrote it, and the release.
+    pub fn inputs(config: &ControllerConfig) -> (&ControllerConfigSpec, [Option<&String>; 2]) {
+        let all = config.metadata.annotations.as_ref();
+        let versions = [
+            annotations::GENERATED_BY_VERSION,
+            annotations::RELEASE_IMAGE_VERSION,
+        ];
+        (&config.spec, versions.map(|key| all.and_then(|all| all.get(key))))
+    }
+
+    /// Whether the base of a cluster with these objects differs from that of a cluster with the others.
+    pub fn depends_on_change(before: &ClusterObjects, after: &ClusterObjects) -> bool {
+        let spec = |objects: &ClusterObjects| {
+            let config = objects.controller_config.as_deref();
+            config.map(|config| config.spec.clone())
+        };
+        let profile = |objects: &ClusterObjects| {
+            let server: Option<&APIServer> = objects.api_server.as_ref();
+            tls_profile::settings(server.and_then(|server| server.spec.tls_security_profile.as_ref()))
+        };
+        spec(before) != spec(after) || profile(before) != profile(after)
+    }
+}

@@ -1,0 +1,29 @@
+//! The render pipeline: from a cluster's objects to the rendered config of every pool.
+//!
+//! ```text
+//! ClusterObjects --base--> Base --generate--> generated MachineConfigs + reports
+//! user MachineConfigs + generated ones --render_pool--> rendered-<pool>-<hash>, or one RenderFailure
+//! ```
+//!
+//! This is the only composition of those steps. The controllers, `mco plan`, `diff`, `rollout undo`, `render`, the
+//! console and the operator's bootstrap gather the inputs, call these functions, and write or print the results. A
+//! generator or a check is added here, once.
+
+mod base;
+mod credential_provider;
+mod existing;
+mod generate;
+mod kubelet;
+mod objects;
+mod registries;
+mod render;
+mod user_configs;
+
+pub use base::{Base, BaseError, BaseSettings};
+pub use existing::ExistingConfigs;
+pub use generate::{
+    GeneratedConfig, GenerationError, GenerationFailure, GenerationResult, GeneratorInputs, ObjectReport,
+    SkippedObject, Stage, generate, run_generator,
+};
+pub use objects::{ClusterObjects, SOURCE_KINDS, SourceKind};
+pub use render::{PoolInputs, RenderFailure, RenderedPool, is_user_source, render_pool};

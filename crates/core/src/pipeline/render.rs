@@ -1,0 +1,167 @@
+//! Renders one pool: select, check version skew, validate, resolve the OS image stream, merge, check the container
+//! runtime, the size and the transition from the current config.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use mco_api::vocabulary::annotations;
+use mco_api::{ControllerConfig, MachineConfigPool, OSImageStream};
+use thiserror::Error;
+
+use crate::generated::generator_of;
+use crate::merge::DefaultImages;
+use crate::os_images::{self, StreamError};
+use crate::os_streams::Streams;
+use crate::parsed_config::{ParsedConfig, SourceConfig};
+use crate::pools::{self, SelectError};
+use crate::problem::InvalidObject;
+use crate::reconcilable::Overrides;
+use crate::render::{self, Identity, RenderError, Rendered, Size};
+use crate::rendered_configs;
+use crate::runtime_check::{self, RuntimeError};
+use crate::skew::{self, SkewError, Versions};
+use crate::transition::{self, TransitionError};
+
+/// Everything that a render of one pool depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolInputs<'a> {
+    pub pool: &'a MachineConfigPool,
+    /// The worker pool, whose OS image stream custom pools follow.
+    pub worker: Option<&'a MachineConfigPool>,
+    /// None if the pool is rendered from MachineConfigs alone.
+    pub controller_config: Option<&'a ControllerConfig>,
+    /// All MachineConfigs that are sources of renders, generated and others; the pool selects among them.
+    pub sources: &'a [Arc<SourceConfig>],
+    pub streams: &'a Streams,
+    pub os_image_stream: Option<&'a OSImageStream>,
+    /// The config that the pool's machines go to now; none before the first render.
+    pub current: Option<&'a ParsedConfig>,
+    /// Sections whose changes the administrator accepts although running machines cannot apply them.
+    pub overrides: Overrides,
+    /// Who renders. The release is the ControllerConfig's, if that names one.
+    pub identity: Identity<'a>,
+    /// The versions whose objects the renderer may use; none uses those of any.
+    pub versions: Option<Versions<'a>>,
+}
+
+/// The rendered config of a pool.
+#[derive(Debug, Clone)]
+pub struct RenderedPool {
+    pub rendered: Rendered,
+    /// The OS image stream that the pool follows, if the cluster has any.
+    pub stream: Option<String>,
+    pub size: Size,
+}
+
+/// Why a pool cannot be rendered. Its machines stay on the config that they have.
+#[derive(Debug, Error)]
+pub enum RenderFailure {
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// Another version of the controllers is at work; its objects are not ours to render.
+    #[error(transparent)]
+    Skew(#[from] SkewError),
+    #[error("could not generate rendered MachineConfig: {}", join(.0))]
+    Invalid(Vec<InvalidObject>),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error("could not generate rendered MachineConfig: {0}")]
+    Merge(RenderError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error("size validation failed: {0}")]
+    Size(RenderError),
+    #[error(transparent)]
+    Transition(#[from] TransitionError),
+}
+
+fn join(invalid: &[InvalidObject]) -> String {
+    let lines: Vec<String> = invalid.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// Renders a pool. The same inputs give the same name and bytes, in whatever order the sources come.
+pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailure> {
+    let pool = inputs.pool;
+    let selected = select(pool, inputs.sources)?;
+    check_skew(inputs, &selected)?;
+    let parsed = validate(&selected)?;
+    let stream = inputs.streams.of_pool(pool, inputs.worker)?;
+    let images = match (stream, inputs.controller_config) {
+        (Some(stream), _) => stream.images,
+        (None, Some(config)) => os_images::from_controller_config(config),
+        (None, None) => DefaultImages::default(),
+    };
+    let identity = Identity {
+        release_version: release_version(inputs.controller_config).unwrap_or(inputs.identity.release_version),
+        ..inputs.identity
+    };
+    let rendered = render::render(pool, &parsed, images, identity).map_err(RenderFailure::Merge)?;
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    runtime_check::check(name, &rendered.config.ignition, stream.map(|stream| stream.name))?;
+    let size = render::check_size(&rendered).map_err(RenderFailure::Size)?;
+    if let Some(current) = inputs.current.filter(|current| current.name() != rendered.name()) {
+        transition::check(current, &rendered, &parsed, inputs.overrides)?;
+    }
+    Ok(RenderedPool {
+        rendered,
+        stream: stream.map(|stream| stream.name.to_owned()),
+        size,
+    })
+}
+
+/// Whether a MachineConfig is a source of renders that no generator makes. A rendered config is no source, nor is one of a
+/// generator that no longer makes it, or has not made it yet, even while the API server shows it.
+pub fn is_user_source(metadata: &ObjectMeta) -> bool {
+    rendered_configs::pool_of(metadata).is_none() && generator_of(metadata).is_none()
+}
+
+fn select<'s>(
+    pool: &MachineConfigPool,
+    sources: &'s [Arc<SourceConfig>],
+) -> Result<Vec<&'s SourceConfig>, SelectError> {
+    let selector = pools::config_selector(pool)?;
+    let matching = sources
+        .iter()
+        .filter(|source| selector.matches(source.object.metadata.labels.as_ref()));
+    let selected: Vec<&SourceConfig> = matching.map(Arc::as_ref).collect();
+    if selected.is_empty() {
+        let pool = pool.metadata.name.clone().unwrap_or_default();
+        return Err(SelectError::SelectsNothing { pool });
+    }
+    Ok(selected)
+}
+
+fn check_skew(inputs: &PoolInputs<'_>, selected: &[&SourceConfig]) -> Result<(), SkewError> {
+    let Some(versions) = inputs.versions else {
+        return Ok(());
+    };
+    if let Some(config) = inputs.controller_config {
+        skew::check_controller_config(config, versions)?;
+    }
+    for source in selected {
+        skew::check_machine_config(&source.object, versions)?;
+    }
+    match inputs.os_image_stream.filter(|_| inputs.streams.are_published()) {
+        Some(stream) => skew::check_os_image_stream(stream, versions),
+        None => Ok(()),
+    }
+}
+
+fn validate<'s>(selected: &[&'s SourceConfig]) -> Result<Vec<&'s ParsedConfig>, RenderFailure> {
+    let mut invalid: Vec<InvalidObject> = selected
+        .iter()
+        .filter_map(|source| source.parsed.as_ref().err().cloned())
+        .collect();
+    if invalid.is_empty() {
+        let parsed = selected.iter().filter_map(|source| source.parsed.as_deref().ok());
+        return Ok(parsed.collect());
+    }
+    invalid.sort_by(|a, b| a.name.cmp(&b.name));
+    Err(RenderFailure::Invalid(invalid))
+}
+
+fn release_version(config: Option<&ControllerConfig>) -> Option<&str> {
+    let all = config.and_then(|config| config.metadata.annotations.as_ref())?;
+    all.get(annotations::RELEASE_IMAGE_VERSION).map(String::as_str)
+}

@@ -1,0 +1,368 @@
+//! KubeletConfigs and ContainerRuntimeConfigs: objects by which users change what is generated for the pools that they
+//! select. Their MachineConfigs are named together, so that two of them never write the same one.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use mco_api::vocabulary::names;
+use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfigPool};
+
+use super::generate::name_of;
+use super::{ExistingConfigs, GenerationError, GenerationResult, GeneratorInputs, ObjectReport, Stage};
+use crate::container_runtime::{self, ContainerRuntimeError, STORAGE_CONF};
+use crate::generated::assign::{Assigned, Claim, assign};
+use crate::generated::condition::Outcome;
+use crate::generated::suffix::{Family, has_written_for};
+use crate::generated::{self, Generated, Generator, generator_of_name};
+use crate::kubelet::{self, UserKubelet};
+use crate::pools;
+use crate::templates::base_file;
+
+const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
+
+/// A kind by which users change what is generated for pools.
+pub(super) trait UserConfig {
+    const KIND: &'static str;
+    const FAMILY: Family;
+    const GENERATOR: Generator;
+    /// What messages call the name of the MachineConfig.
+    const KEY: &'static str;
+    /// What messages call several of them.
+    const SEVERAL: (&'static str, &'static str);
+    /// A valid object.
+    type Validated;
+    /// What its generator has settled for all objects.
+    type Context<'c>: Copy;
+
+    fn metadata(&self) -> &ObjectMeta;
+    fn selector(&self) -> Option<&LabelSelector>;
+    fn validate(&self) -> Result<Self::Validated, GenerationError>;
+    fn generate(
+        &self,
+        validated: &Self::Validated,
+        pool: &MachineConfigPool,
+        context: Self::Context<'_>,
+        inputs: &GeneratorInputs<'_>,
+        name: String,
+        owner: OwnerReference,
+    ) -> Result<Generated, GenerationError>;
+    /// Pools that follow although the selector does not match them.
+    fn followers<'p>(
+        _all: &[&Self],
+        _chosen: &[&'p MachineConfigPool],
+        _pools: &'p [MachineConfigPool],
+    ) -> Vec<&'p MachineConfigPool> {
+        Vec::new()
+    }
+    fn no_pool(&self) -> String;
+}
+
+/// Generates the configs of all objects of a kind, in the order of their creation.
+pub(super) fn run<K: UserConfig>(
+    objects: &[K],
+    context: K::Context<'_>,
+    inputs: &GeneratorInputs<'_>,
+    existing: &impl ExistingConfigs,
+    result: &mut GenerationResult,
+) {
+    let (deleted, objects) = in_order(objects, inputs.stage);
+    let deleted = deleted
+        .iter()
+        .map(|object| (K::KIND, name_of(object.metadata()).to_owned()));
+    result.deleted.extend(deleted);
+    let selections: Vec<_> = objects
+        .iter()
+        .map(|object| select(*object, &objects, &inputs.objects.pools))
+        .collect();
+    let assigned = match inputs.stage {
+        Stage::Cluster => assign_names(&objects, &selections, existing),
+        Stage::Installation => plain_names(&objects, &selections, result),
+    };
+    for ((object, selection), assigned) in objects.iter().zip(selections).zip(assigned) {
+        let outcome = generate_one(*object, selection, &assigned, context, inputs, existing, result);
+        result.reports.push(ObjectReport {
+            kind: K::KIND,
+            name: name_of(object.metadata()).to_owned(),
+            assigned,
+            outcome,
+        });
+    }
+}
+
+/// Splits off objects that are being deleted. The others come in the order of their creation; one that no API server has
+/// seen yet is created after those.
+fn in_order<K: UserConfig>(objects: &[K], stage: Stage) -> (Vec<&K>, Vec<&K>) {
+    let (deleted, mut objects): (Vec<&K>, Vec<&K>) = objects
+        .iter()
+        .partition(|object| object.metadata().deletion_timestamp.is_some());
+    if stage == Stage::Cluster {
+        objects.sort_by_key(|object| {
+            let created = object.metadata().creation_timestamp.as_ref().map(|time| time.0);
+            (created.is_none(), created, object.metadata().name.clone())
+        });
+    }
+    (deleted, objects)
+}
+
+/// Why an object is for no pool.
+struct Unusable<'p> {
+    error: GenerationError,
+    /// Pools that keep the config that they have from it.
+    keeping: Vec<&'p MachineConfigPool>,
+}
+
+type Selection<'p> = Result<Vec<&'p MachineConfigPool>, Unusable<'p>>;
+
+fn select<'p, K: UserConfig>(object: &K, all: &[&K], pools: &'p [MachineConfigPool]) -> Selection<'p> {
+    let mut selected = pools::selected(pools, object.selector()).map_err(|error| Unusable {
+        error: GenerationError::Selector(error),
+        // Whether it still means the pools that it meant is unknown.
+        keeping: pools
+            .iter()
+            .filter(|pool| has_written_for(K::FAMILY, name_of(&pool.metadata), object.metadata()))
+            .collect(),
+    })?;
+    if selected.is_empty() {
+        return Err(Unusable {
+            error: GenerationError::NoPool(object.no_pool()),
+            keeping: Vec::new(),
+        });
+    }
+    selected.extend(K::followers(all, &selected, pools));
+    Ok(selected)
+}
+
+fn pool_names<'p>(selection: &Selection<'p>) -> Vec<&'p str> {
+    let (Ok(pools) | Err(Unusable { keeping: pools, .. })) = selection;
+    pools.iter().map(|pool| name_of(&pool.metadata)).collect()
+}
+
+fn assign_names<K: UserConfig>(
+    objects: &[&K],
+    selections: &[Selection<'_>],
+    existing: &impl ExistingConfigs,
+) -> Vec<Assigned> {
+    let claims: Vec<Claim<'_>> = objects
+        .iter()
+        .zip(selections)
+        .map(|(object, selection)| Claim {
+            object: object.metadata(),
+            pools: pool_names(selection),
+        })
+        .collect();
+    let is_own = |name: &str| generator_of_name(name) == Some(K::GENERATOR);
+    assign(K::FAMILY, &claims, |name| existing.exists(name), is_own)
+}
+
+/// The names at installation, when a pool may be selected by one object only.
+fn plain_names<K: UserConfig>(
+    objects: &[&K],
+    selections: &[Selection<'_>],
+    result: &mut GenerationResult,
+) -> Vec<Assigned> {
+    let mut taken: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut all = Vec::new();
+    for (object, selection) in objects.iter().zip(selections) {
+        let own = name_of(object.metadata());
+        let mut configs = Vec::new();
+        for pool in pool_names(selection) {
+            if let Some(first) = taken.insert(pool, own) {
+                let (several, kind) = K::SEVERAL;
+                let error = GenerationError::Multiple {
+                    several,
+                    kind,
+                    pool: pool.to_owned(),
+                    first: first.to_owned(),
+                    second: own.to_owned(),
+                };
+                result.fail(&described::<K>(object.metadata()), error);
+            } else {
+                configs.push((pool.to_owned(), Ok(K::FAMILY.name(pool, None))));
+            }
+        }
+        all.push(Assigned {
+            configs,
+            suffix: None,
+            finalizers: None,
+        });
+    }
+    all
+}
+
+fn generate_one<K: UserConfig>(
+    object: &K,
+    selection: Selection<'_>,
+    assigned: &Assigned,
+    context: K::Context<'_>,
+    inputs: &GeneratorInputs<'_>,
+    existing: &impl ExistingConfigs,
+    result: &mut GenerationResult,
+) -> Outcome {
+    let mut errors = Vec::new();
+    if inputs.stage == Stage::Installation && selection.is_err() {
+        // An installation refuses an invalid object also if it is for no pool.
+        errors.extend(object.validate().err());
+    }
+    let usable = selection
+        .map_err(|unusable| unusable.error)
+        .and_then(|pools| object.validate().map(|validated| (pools, validated)))
+        .map_err(|error| errors.push(error))
+        .ok();
+    for (pool_name, config) in &assigned.configs {
+        let name = match config {
+            Ok(name) => name,
+            Err(source) => {
+                errors.push(GenerationError::Name {
+                    key: K::KEY,
+                    source: source.clone(),
+                });
+                continue;
+            }
+        };
+        let pool = usable.as_ref().and_then(|(pools, validated)| {
+            let mut pools = pools.iter();
+            let pool = pools.find(|pool| name_of(&pool.metadata) == pool_name)?;
+            Some((pool, validated))
+        });
+        let generated = pool.map(|(pool, validated)| {
+            let owner = generated::owner(OWN_GROUP, K::KIND, object.metadata());
+            object.generate(validated, pool, context, inputs, name.clone(), owner)
+        });
+        match generated {
+            Some(Ok(generated)) => result.push(generated),
+            // A pool keeps what it has until the object can be used again.
+            None => result.keep(existing.in_force(name)),
+            Some(Err(error)) => {
+                errors.push(error);
+                result.keep(existing.in_force(name));
+            }
+        }
+    }
+    let outcome = errors.first().map_or(Outcome::Success, outcome_of);
+    for error in errors {
+        result.fail(&described::<K>(object.metadata()), error);
+    }
+    outcome
+}
+
+fn outcome_of(error: &GenerationError) -> Outcome {
+    match error {
+        GenerationError::Name { .. } => Outcome::Failure {
+            message: error.to_string(),
+        },
+        _ => Outcome::error(error),
+    }
+}
+
+fn described<K: UserConfig>(metadata: &ObjectMeta) -> String {
+    format!("{} {:?}", K::KIND, name_of(metadata))
+}
+
+impl UserConfig for KubeletConfig {
+    const KIND: &'static str = "KubeletConfig";
+    const FAMILY: Family = Family::Kubelet;
+    const GENERATOR: Generator = Generator::Kubelet;
+    const KEY: &'static str = "kubelet config";
+    const SEVERAL: (&'static str, &'static str) = ("KubeletConfigs", "KubeletConfig");
+    type Validated = UserKubelet;
+    type Context<'c> = super::kubelet::NodeSettings<'c>;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        self.spec.machine_config_pool_selector.as_ref()
+    }
+
+    fn validate(&self) -> Result<UserKubelet, GenerationError> {
+        Ok(kubelet::validate(self)?)
+    }
+
+    fn generate(
+        &self,
+        validated: &UserKubelet,
+        pool: &MachineConfigPool,
+        settings: Self::Context<'_>,
+        inputs: &GeneratorInputs<'_>,
+        name: String,
+        owner: OwnerReference,
+    ) -> Result<Generated, GenerationError> {
+        kubelet::check_for_pool(validated, pool)?;
+        let base = super::kubelet::base_of(pool, settings, inputs)?;
+        Ok(kubelet::for_kubelet_config(
+            base,
+            self,
+            validated,
+            name,
+            Some(owner),
+        )?)
+    }
+
+    fn followers<'p>(
+        all: &[&Self],
+        chosen: &[&'p MachineConfigPool],
+        pools: &'p [MachineConfigPool],
+    ) -> Vec<&'p MachineConfigPool> {
+        let for_workers = chosen
+            .iter()
+            .any(|pool| name_of(&pool.metadata) == names::pool::WORKER);
+        if for_workers {
+            kubelet::inheriting(pools, all)
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn no_pool(&self) -> String {
+        "could not find any MachineConfigPool set for KubeletConfig".to_owned()
+    }
+}
+
+impl UserConfig for ContainerRuntimeConfig {
+    const KIND: &'static str = "ContainerRuntimeConfig";
+    const FAMILY: Family = Family::ContainerRuntime;
+    const GENERATOR: Generator = Generator::ContainerRuntime;
+    const KEY: &'static str = "ctrcfg";
+    const SEVERAL: (&'static str, &'static str) = ("ContainerConfig", "ContainerConfig");
+    type Validated = ();
+    type Context<'c> = ();
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        self.spec.machine_config_pool_selector.as_ref()
+    }
+
+    fn validate(&self) -> Result<(), GenerationError> {
+        Ok(container_runtime::validate(self).map_err(ContainerRuntimeError::Invalid)?)
+    }
+
+    fn generate(
+        &self,
+        (): &(),
+        pool: &MachineConfigPool,
+        (): (),
+        inputs: &GeneratorInputs<'_>,
+        name: String,
+        owner: OwnerReference,
+    ) -> Result<Generated, GenerationError> {
+        let role = name_of(&pool.metadata);
+        let base = container_runtime::Base {
+            role,
+            storage_conf: base_file(&inputs.base.templates, role, STORAGE_CONF),
+            feature_gates: &inputs.base.feature_gates,
+            version: inputs.version,
+        };
+        Ok(container_runtime::generate(base, self, name, Some(owner))?)
+    }
+
+    fn no_pool(&self) -> String {
+        format!(
+            "could not find any MachineConfigPool set for ContainerRuntimeConfig {}",
+            name_of(&self.metadata)
+        )
+    }
+}

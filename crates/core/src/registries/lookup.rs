@@ -1,0 +1,148 @@
+//! A registries.conf as the container tools look into it: which entry decides about an image, and where the image is
+//! pulled from by that entry.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::conf::{Endpoint, RegistriesConf, Registry};
+use super::reference::Reference;
+use super::scope;
+
+const DIGEST_ONLY: &str = "digest-only";
+const TAG_ONLY: &str = "tag-only";
+
+/// The entries of a registries.conf after the tools have read it.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    entries: Vec<Registry>,
+}
+
+/// A place that an image is pulled from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PullSource {
+    /// The repository there.
+    pub name: String,
+    /// Whether it is the place that an entry for a whole domain leaves open, which is the image's own.
+    pub is_own_place: bool,
+}
+
+impl Lookup {
+    /// Reads the entries, or says why the tools would reject the file.
+    pub fn of(conf: &RegistriesConf) -> Result<Self, String> {
+        let mut entries = Vec::new();
+        let mut flags: BTreeMap<String, (bool, bool)> = BTreeMap::new();
+        for registry in &conf.registries {
+            let entry = read(registry)?;
+            let place = if entry.endpoint.location.is_empty() {
+                &entry.prefix
+            } else {
+                &entry.endpoint.location
+            };
+            let given = (entry.endpoint.insecure, entry.blocked);
+            if *flags.entry(place.clone()).or_insert(given) != given {
+                return Err(format!(
+                    "registry {place:?} is defined several times with different settings"
+                ));
+            }
+            entries.push(entry);
+        }
+        let mut known = BTreeSet::new();
+        entries.retain(|entry| known.insert(entry.prefix.clone()));
+        Ok(Self { entries })
+    }
+
+    /// The entry with the longest prefix that matches.
+    pub fn find(&self, image: &str) -> Option<&Registry> {
+        let matching = self
+            .entries
+            .iter()
+            .filter(|entry| matched(image, &entry.prefix).is_some());
+        // Of two that are equally long the alphabetically first one counts.
+        matching.min_by_key(|entry| (Reverse(entry.prefix.len()), &entry.prefix))
+    }
+}
+
+impl Registry {
+    /// Where an image is pulled from by this entry, in order; an error if a place cannot be written as a reference.
+    pub fn pull_sources(&self, image: Reference<'_>) -> Result<Vec<PullSource>, String> {
+        let mirrors = self
+            .mirrors
+            .iter()
+            .filter(|mirror| match mirror.pull_from_mirror.as_str() {
+                _ if self.mirror_by_digest_only => image.has_digest(),
+                DIGEST_ONLY => image.has_digest(),
+                TAG_ONLY => !image.has_digest(),
+                _ => true,
+            });
+        mirrors
+            .chain([&self.endpoint])
+            .map(|endpoint| self.rewritten(endpoint, image))
+            .collect()
+    }
+
+    fn rewritten(&self, endpoint: &Endpoint, image: Reference<'_>) -> Result<PullSource, String> {
+        let Some(length) = matched(image.text(), &self.prefix) else {
+            return Err(format!("{:?} is not within {:?}", image.text(), self.prefix));
+        };
+        if endpoint.location.is_empty() {
+            return Ok(PullSource {
+                name: image.name.to_owned(),
+                is_own_place: true,
+            });
+        }
+        let place = format!("{}{}", endpoint.location, &image.text()[length..]);
+        let rewritten = Reference::qualified(&place).ok_or_else(|| {
+            format!(
+                "{:?} through {:?} would be {place:?}, which is not a full image reference",
+                image.name, endpoint.location
+            )
+        })?;
+        Ok(PullSource {
+            name: rewritten.name.to_owned(),
+            is_own_place: false,
+        })
+    }
+}
+
+fn read(registry: &Registry) -> Result<Registry, String> {
+    let mut entry = registry.clone();
+    entry.endpoint.location = place(&entry.endpoint.location)?;
+    entry.prefix = place(&entry.prefix)?;
+    if entry.prefix.is_empty() {
+        entry.prefix.clone_from(&entry.endpoint.location);
+    }
+    if entry.endpoint.location.is_empty() && !scope::is_wildcard(&entry.prefix) {
+        return Err(format!("registry {:?} has no location", entry.prefix));
+    }
+    for mirror in &mut entry.mirrors {
+        mirror.location = place(&mirror.location)?;
+    }
+    Ok(entry)
+}
+
+fn place(given: &str) -> Result<String, String> {
+    let trimmed = given.trim_end_matches('/');
+    if trimmed.starts_with("http://") || trimmed.starts_with("https://") {
+        return Err(format!(
+            "invalid location {given:?}: URI schemes are not supported"
+        ));
+    }
+    Ok(trimmed.to_owned())
+}
+
+/// How much of an image's text a prefix stands for, if it matches.
+fn matched(image: &str, prefix: &str) -> Option<usize> {
+    let end = if scope::is_wildcard(prefix) {
+        let domain = &prefix[1..];
+        let at = image.find(domain)?;
+        if image[..at].contains('/') {
+            return None;
+        }
+        at + domain.len()
+    } else if image.starts_with(prefix) {
+        prefix.len()
+    } else {
+        return None;
+    };
+    (end == image.len() || image[end..].starts_with([':', '/', '@'])).then_some(end)
+}

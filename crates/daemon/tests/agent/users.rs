@@ -1,0 +1,80 @@
+//! Keys and passwords of users that the machine may not have.
+
+use std::fs;
+
+use mco_api::vocabulary::annotations::node as annotation;
+use mco_daemon::config::NodeConfig;
+use mco_daemon::paths;
+use serde_json::json;
+
+use crate::support::{PASSWD, config, file, files};
+use crate::world::World;
+
+/// A config whose file needs a drain and a boot, with a key or without.
+fn rendered(number: u32, key: Option<&str>) -> NodeConfig {
+    let mut body = files(&[file("/etc/a", &format!("{number}\n"))]);
+    if let Some(key) = key {
+        body["passwd"] = json!({"users": [{"name": "core", "sshAuthorizedKeys": [key]}]});
+    }
+    config(&format!("rendered-worker-{number}"), &body)
+}
+
+fn remove_core(world: &World) {
+    world.write("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_for_a_missing_user_are_not_skipped_but_refused_before_the_drain() {
+    let first = rendered(1, None);
+    let second = rendered(2, Some("ssh-ed25519 A"));
+    let mut world = World::installed(&first).await;
+    remove_core(&world);
+    world.start_daemon();
+    world.until_done(&first).await;
+    let boot = world.boot();
+    world.publish_and_target(&second).await;
+    world
+        .until_failing(
+            "Degraded",
+            "user \"core\": this machine has no such user. Create it",
+        )
+        .await;
+    let annotations = world.annotations().await;
+    let request = annotations.get(annotation::DESIRED_DRAIN);
+    assert!(
+        !request.is_some_and(|request| request.starts_with("drain-")),
+        "no drain was requested: {request:?}"
+    );
+    assert_eq!(world.read("/etc/a"), "1\n", "nothing was changed");
+    assert_eq!(world.boot(), boot);
+
+    world.write("/etc/passwd", PASSWD);
+    world.until_done(&second).await;
+    assert_eq!(world.read(paths::AUTHORIZED_KEYS), "ssh-ed25519 A\n");
+    world.stop_daemon().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_already_has_keys_for_a_missing_user_still_gets_other_updates() {
+    let first = rendered(1, Some("ssh-ed25519 A"));
+    let second = rendered(2, Some("ssh-ed25519 A"));
+    let third = rendered(3, Some("ssh-ed25519 B"));
+    let mut world = World::new(&first).await;
+    remove_core(&world);
+    fs::remove_dir(world.path("/home/core")).unwrap();
+    mco_daemon::install::install_config(&world.machine(), &first.object).unwrap();
+    world.start_daemon();
+    world.until_done(&first).await;
+    world.stop_daemon().await;
+    world.start_daemon();
+    world.until_idle().await;
+    world.publish_and_target(&second).await;
+    world.until_done(&second).await;
+    world.publish_and_target(&third).await;
+    world
+        .until_failing("Degraded", "this machine has no such user")
+        .await;
+    world.target(&second).await;
+    world.until_done(&second).await;
+    world.stop_daemon().await;
+}

@@ -1,0 +1,17 @@
+//! Any text: reading YAML never panics and stays within its limits, and neither does writing what was read.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mco_core::{goyaml, manifest};
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = manifest::read_with_warnings("fuzzed", bytes);
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Ok(value) = manifest::value(text) {
+        // Not all of it is read back alike: go-yaml writes the key `<<` without quotes.
+        let _ = manifest::value(&goyaml::to_string(&value));
+    }
+});
