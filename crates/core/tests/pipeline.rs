@@ -133,38 +133,28 @@ fn a_kubelet_config_that_becomes_invalid_leaves_its_pool_what_it_has() {
 }
 
 #[test]
-fn a_custom_pool_gets_no_second_copy_of_the_workers_kernel_arguments() {
+fn a_custom_pool_keeps_the_kernel_arguments_that_it_has_or_lacks() {
     let mut objects = objects();
     let infra: MachineConfigPool = object(json!({"metadata": {"name": "infra"}, "spec": {}}));
     objects.pools.push(infra);
     let name = "97-infra-generated-kubelet";
-    let arguments = |result: &GenerationResult| {
-        let config = result
-            .configs
-            .iter()
-            .find(|config| config.name() == name)
-            .unwrap();
-        config.object.spec.kernel_arguments.clone()
+    let config = |result: &GenerationResult| {
+        let mut configs = result.configs.iter();
+        let found = configs.find(|config| config.name() == name).unwrap();
+        MachineConfig::clone(&found.object)
     };
-    let installed = generated(&objects, Stage::Installation, &BTreeMap::new());
+    let new = config(&generated(&objects, Stage::Cluster, &BTreeMap::new()));
     assert!(
-        !arguments(&installed).is_empty(),
-        "an installation gives them to every pool"
+        !new.spec.kernel_arguments.is_empty(),
+        "as an installation gives it"
     );
-    let new = generated(&objects, Stage::Cluster, &BTreeMap::new());
-    assert_eq!(arguments(&new), Vec::<String>::new(), "it has the worker's");
-    let present = installed
-        .configs
-        .iter()
-        .find(|config| config.name() == name)
-        .unwrap();
-    let existing = BTreeMap::from([(name.to_owned(), Arc::clone(&present.object))]);
-    let later = generated(&objects, Stage::Cluster, &existing);
-    assert_eq!(
-        arguments(&later),
-        arguments(&installed),
-        "its machines do not reboot"
-    );
+    let mut of_reference = new.clone();
+    of_reference.spec.kernel_arguments.clear();
+    for present in [new, of_reference] {
+        let existing = BTreeMap::from([(name.to_owned(), Arc::new(present.clone()))]);
+        let later = config(&generated(&objects, Stage::Cluster, &existing));
+        assert_eq!(later.spec, present.spec, "no machine reboots");
+    }
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn nothing_in_a_config_reaches_the_terminal_as_a_command() {
     );
     // Large contents are counted, not shown.
     let large = path("large.json");
-    std::fs::write(&large, config("3", "x".repeat(2 << 20).as_str())).unwrap();
+    std::fs::write(&large, config("3", "x".repeat(1 << 20).as_str())).unwrap();
     let large = large.to_str().unwrap();
     for (arguments, shown_word) in [
         (vec!["validate", file], "1 object valid"),
@@ -121,7 +121,7 @@ fn nothing_in_a_config_reaches_the_terminal_as_a_command() {
             "owned",
         ),
         (vec!["plan", "--manifests", old, "--delete", escape], "owned"),
-        (vec!["plan", "--manifests", old, "-f", large], "2097152 bytes"),
+        (vec!["plan", "--manifests", old, "-f", large], "1048576 bytes"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_mco"))
             .args(&arguments)

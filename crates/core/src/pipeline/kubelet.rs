@@ -8,7 +8,7 @@ use mco_api::foreign::node::Node;
 use mco_api::vocabulary::{labels, names};
 
 use super::generate::name_of;
-use super::{ExistingConfigs, GenerationResult, GeneratorInputs, Stage, user_configs};
+use super::{ExistingConfigs, GenerationResult, GeneratorInputs, user_configs};
 use crate::generated::Generated;
 use crate::kubelet::profile::{self, Settled};
 use crate::kubelet::{self, Base, KubeletError};
@@ -70,11 +70,10 @@ fn for_node(
 ) -> Result<Generated, KubeletError> {
     let mut arguments = kubelet::kernel_arguments(settings.0, &[])?;
     let is_custom = names::pool::is_custom(name_of(&pool.metadata));
-    if is_custom && inputs.stage == Stage::Cluster {
-        // It has the worker's kernel arguments already. Those that an installation gave it must stay: without them its
-        // machines would reboot.
-        let before = existing.in_force(name);
-        arguments = before.map_or_else(Vec::new, |config| config.spec.kernel_arguments.clone());
+    // The reference gives them to a custom pool at its installation only. Another pool of its clusters has the worker's
+    // alone, and must keep it so: one argument more is a reboot.
+    if let Some(before) = existing.in_force(name).filter(|_| is_custom) {
+        arguments.clone_from(&before.spec.kernel_arguments);
     }
     kubelet::for_node(base_of(pool, settings, inputs)?, arguments)
 }
