@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kube::api::Patch;
 use mco_api::MachineConfiguration;
-use mco_api::machine_configuration::{MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicyStatus};
+use mco_api::machine_configuration::{
+    MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicies, NodeDisruptionPolicyStatus,
+};
 use mco_core::rules::Rules;
 use serde_json::json;
 use tracing::info;
@@ -27,9 +29,13 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let before = settings.status.clone().unwrap_or_default();
     let mut after = before.clone();
     after.observed_generation = settings.metadata.generation.unwrap_or_default();
-    after.node_disruption_policy_status = Some(NodeDisruptionPolicyStatus {
-        cluster_policies: policy.to_cluster_policies(),
-    });
+    let wanted = policy.to_cluster_policies();
+    let published = before.node_disruption_policy_status.as_ref();
+    if !published.is_some_and(|published| are_same(&published.cluster_policies, &wanted)) {
+        after.node_disruption_policy_status = Some(NodeDisruptionPolicyStatus {
+            cluster_policies: wanted,
+        });
+    }
     if after == before {
         return Ok(Again::OnChange);
     }
@@ -51,4 +57,31 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
         }
     }
     Ok(Again::OnChange)
+}
+
+/// Whether two sets of rules say the same. Their order does not count: the longest path decides, and a unit has one rule.
+fn are_same(published: &NodeDisruptionPolicies, wanted: &NodeDisruptionPolicies) -> bool {
+    let sorted = |policies: &NodeDisruptionPolicies| {
+        let mut sorted = policies.clone();
+        sorted.files.sort_by(|a, b| a.path.cmp(&b.path));
+        sorted.units.sort_by(|a, b| a.name.cmp(&b.name));
+        sorted
+    };
+    sorted(published) == sorted(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_in_another_order_were_written_again() {
+        let wanted = Policy::default().to_cluster_policies();
+        let mut published = wanted.clone();
+        published.files.reverse();
+        assert!(wanted.files.len() > 1 && published.files != wanted.files);
+        assert!(are_same(&published, &wanted));
+        published.files.pop();
+        assert!(!are_same(&published, &wanted));
+    }
 }

@@ -27,6 +27,7 @@ mod pinned_images;
 mod queue;
 mod render;
 mod renders;
+mod restore;
 mod rollout;
 mod run;
 mod target;

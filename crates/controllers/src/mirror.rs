@@ -126,7 +126,6 @@ where
     }
 
     fn trimmed(&self, mut object: K) -> K {
-        object.meta_mut().managed_fields = None;
         (self.trim)(&mut object);
         object
     }

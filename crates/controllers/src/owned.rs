@@ -18,6 +18,7 @@ use crate::contents;
 use crate::error::{Error, is_already_there, is_not_found};
 use crate::foundation::Foundation;
 use crate::queue::Again;
+use crate::restore::restore;
 
 pub(crate) type Share = BTreeMap<String, Arc<SourceConfig>>;
 
@@ -281,14 +282,12 @@ async fn write(cluster: &Cluster, config: &MachineConfig, reason: Reason) -> Res
             None => return Ok(()),
         },
     };
-    if actual.metadata.deletion_timestamp.is_some() || generated::is_intact(&actual, config) {
+    if actual.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let restored = generated::restored(&actual, config);
-    let written = configs
-        .replace(name, &PostParams::default(), &restored)
-        .await
-        .map_err(Error::api(attempt()))?;
+    let Some(written) = restore(&configs, &actual, config).await? else {
+        return Ok(());
+    };
     contents::learn(cluster, written);
     match reason {
         Reason::Generated => info!(config = name, "updated"),

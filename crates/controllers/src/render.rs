@@ -362,18 +362,14 @@ async fn store(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendered)
 async fn restore(cluster: &Cluster, wanted: &MachineConfig) -> Result<(), Error> {
     let name = name_of(&wanted.metadata);
     let configs = cluster.api::<MachineConfig>();
-    let attempt = || format!("restoring MachineConfig {name}");
-    let actual = configs.get(name).await.map_err(Error::api(attempt()))?;
-    if mco_core::generated::is_intact(&actual, wanted) {
-        return Ok(());
-    }
+    let attempt = format!("restoring MachineConfig {name}");
+    let actual = configs.get(name).await.map_err(Error::api(attempt))?;
     let edited = actual.spec != wanted.spec;
-    let restored = mco_core::generated::restored(&actual, wanted);
-    configs
-        .replace(name, &PostParams::default(), &restored)
-        .await
-        .map_err(Error::api(attempt()))?;
-    if edited {
+    if crate::restore::restore(&configs, &actual, wanted)
+        .await?
+        .is_some()
+        && edited
+    {
         warn!(
             config = name,
             "somebody changed this rendered MachineConfig; it is as it was again"

@@ -1,17 +1,36 @@
-//! What is not kept of watched objects, because nobody here reads it and a cluster has thousands of them.
+//! What is not kept of watched objects, because no controller reads it and a cluster has thousands of them.
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use kube::Resource;
 use mco_api::MachineConfigNode;
 use mco_api::vocabulary::annotations;
 use mco_api::vocabulary::conditions::machine_config_node as condition;
+use mco_core::drain::cordon;
+use serde_json::json;
 
 /// The beginning of all annotations that we read.
 const OWN_ANNOTATIONS: &str = "machineconfiguration.openshift.io/";
 
-pub(crate) fn nothing<K>(_: &mut K) {}
+/// Drops the managed fields and keeps everything else.
+pub(crate) fn managed_fields<K: Resource>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+}
 
-/// The list of a node's images alone is larger than everything else about it.
+/// The list of a node's images alone is larger than everything else about it. Of the managed fields only the owner of the
+/// cordon is kept, see [`cordon::of_node`].
 pub(crate) fn node(node: &mut Node) {
+    let entries = node.metadata.managed_fields.take().unwrap_or_default();
+    let owners: Vec<ManagedFieldsEntry> = entries
+        .into_iter()
+        .filter(cordon::owns_unschedulable)
+        .map(|entry| ManagedFieldsEntry {
+            manager: entry.manager,
+            fields_v1: Some(FieldsV1(json!({"f:spec": {"f:unschedulable": {}}}))),
+            ..ManagedFieldsEntry::default()
+        })
+        .collect();
+    node.metadata.managed_fields = (!owners.is_empty()).then_some(owners);
     if let Some(annotations) = &mut node.metadata.annotations {
         annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS));
         annotations.remove(annotations::node::LAST_SYNCED_CONTROLLER_CONFIG);
@@ -31,6 +50,7 @@ pub(crate) fn node(node: &mut Node) {
 
 /// A pool's status shows failures and images; the steps are for people, who read the object itself.
 pub(crate) fn machine_config_node(node: &mut MachineConfigNode) {
+    managed_fields(node);
     if let Some(status) = &mut node.status {
         status
             .conditions

@@ -1,7 +1,7 @@
 //! Manifests from files, directories and standard input, within bounds.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -147,6 +147,21 @@ pub fn warn_about_skipped(inventory: &Inventory) {
             skipped.origin, skipped.kind, skipped.name, skipped.api_version
         ));
     }
+}
+
+/// Asks the person at the terminal whether to go on. Without a terminal that is an error, because silence is no consent.
+pub fn confirmed() -> anyhow::Result<bool> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        bail!("nobody is there to confirm this; use --yes to do it, or --dry-run only to see it");
+    }
+    output::print("\nDo this? [y/N] ")?;
+    let mut answer = String::new();
+    stdin
+        .lock()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {

@@ -50,6 +50,7 @@ fn a_running_cluster_answers_what_people_ask() {
     drift_is_found_and_forgotten(&up);
     a_bundle_holds_no_secret(&up, scratch.path());
     a_rollout_is_undone(&up);
+    a_cluster_can_change_hands(&up, scratch.path());
 }
 
 fn a_node_tells_its_story(up: &Up) {
@@ -201,6 +202,75 @@ fn plant_secrets(up: &Up) {
         .to_string(),
     )
     .unwrap();
+}
+
+/// A template tree that gives every worker another file.
+fn other_templates(scratch: &Path) -> String {
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            let target = to.join(path.file_name().unwrap());
+            if path.is_dir() {
+                copy(&path, &target);
+            } else {
+                fs::copy(&path, &target).unwrap();
+            }
+        }
+    }
+    let other = scratch.join("templates");
+    copy(&mco_testkit::repository_root().join("templates"), &other);
+    let file = "path: /etc/other\nmode: 0644\ncontents:\n  inline: other\n";
+    fs::write(other.join("worker/00-worker/_base/files/other.yaml"), file).unwrap();
+    other.to_str().unwrap().to_owned()
+}
+
+fn a_cluster_can_change_hands(up: &Up, scratch: &Path) {
+    up.wait("worker");
+    let ours = mco_testkit::repository_root().join("templates");
+    let ours = ours.to_str().unwrap();
+    let report = json_of(up, &["switch", "check", "--templates", ours, "-o", "json"], 0);
+    assert_eq!(report["safe"], true);
+    assert_eq!(report["pools"].as_array().map(Vec::len), Some(2), "{report}");
+    let other = up.mco(&["switch", "check", "--templates", &other_templates(scratch)]);
+    assert_eq!(other.status.code(), Some(3), "{}", text(&other));
+    for expected in ["differs", "file /etc/other", "Not safe to switch: 1 pool"] {
+        assert!(text(&other).contains(expected), "{expected}: {}", text(&other));
+    }
+
+    let paused = || {
+        let (runtime, client) = up.client();
+        let pools: kube::Api<mco_api::MachineConfigPool> = kube::Api::all(client);
+        ["master", "worker"].map(|pool| runtime.block_on(pools.get(pool)).unwrap().spec.paused)
+    };
+    assert!(up.mco(&["rollout", "pause", "master"]).status.success());
+    let file = scratch.join("original.yaml");
+    let prepare = ["switch", "prepare", "--save", file.to_str().unwrap()];
+    let shown = up.mco(&[&prepare[..], &["--dry-run"]].concat());
+    assert_eq!(shown.status.code(), Some(3), "{}", text(&shown));
+    assert!(
+        text(&shown).contains("- pause pool worker\n") && !text(&shown).contains("master"),
+        "{}",
+        text(&shown)
+    );
+    assert_eq!(paused(), [true, false], "a dry run changes nothing");
+    let unconfirmed = up.mco(&prepare);
+    assert_eq!(unconfirmed.status.code(), Some(1), "nobody confirmed it");
+    let done = up.mco(&[&prepare[..], &["--yes", "--timeout", "60s"]].concat());
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!(paused(), [true, true]);
+    let again = up.mco(&[&prepare[..], &["--yes"]].concat());
+    assert_eq!(text(&again), "nothing is left to do\n");
+
+    let back = up.mco(&["switch", "back", "--yes", "--no-wait"]);
+    assert!(back.status.success(), "{}", text(&back));
+    assert!(text(&back).contains("from our finalizer"), "{}", text(&back));
+    assert_eq!(
+        paused(),
+        [true, false],
+        "what an administrator paused stays paused"
+    );
+    assert!(up.mco(&["rollout", "resume", "master"]).status.success());
 }
 
 fn a_rollout_is_undone(up: &Up) {

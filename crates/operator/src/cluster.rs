@@ -7,6 +7,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch,
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use mco_api::vocabulary::names::FIELD_MANAGER;
+use mco_core::semantic::{self, Blank};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -92,13 +93,33 @@ impl Cluster {
         found.map_err(failed("reading", || format!("Secret {namespace}/{name}")))
     }
 
-    /// Makes the object what the manifest says, as far as the manifest says it. Others' fields stay as they are.
+    /// Makes the object what the manifest says, as far as the manifest says it. Others' fields stay as they are, and
+    /// nothing is written when the object says all of it already.
     pub async fn apply(&self, manifest: &impl Serialize) -> Result<DynamicObject, ClusterError> {
-        let manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
+        self.apply_meaning(manifest, Blank::Null).await
+    }
+
+    /// [`Self::apply`] for a kind in which more values than `null` mean the same as an absent field.
+    pub async fn apply_meaning(
+        &self,
+        manifest: &impl Serialize,
+        blank: Blank,
+    ) -> Result<DynamicObject, ClusterError> {
+        let mut manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
             object: "a manifest".to_owned(),
             source,
         })?;
         let place = Place::of(&manifest)?;
+        if let Some(found) = self.present(&manifest).await? {
+            let object = serde_json::to_value(&found).map_err(|source| ClusterError::Encode {
+                object: place.to_string(),
+                source,
+            })?;
+            manifest = semantic::keep_spelling(&object, &manifest, blank);
+            if is_applied(&object, &manifest, blank) {
+                return Ok(found);
+            }
+        }
         let answer = place
             .api(&self.client)
             .patch(
@@ -160,6 +181,22 @@ impl Cluster {
                 .map_err(failed("creating", || place.to_string())),
         }
     }
+}
+
+/// Whether applying the manifest would change nothing that the object means. What we applied before and the manifest no
+/// longer says has to go, so that is a change too.
+fn is_applied(found: &Value, manifest: &Value, blank: Blank) -> bool {
+    let gives_up = own_fields(found).is_some_and(|fields| semantic::gives_up(fields, manifest));
+    !gives_up && semantic::contains(found, manifest, blank)
+}
+
+/// Which fields of an object we have applied; none if another client wrote the object.
+pub(crate) fn own_fields(found: &Value) -> Option<&Value> {
+    let entries = found.pointer("/metadata/managedFields")?.as_array()?;
+    let ours = entries.iter().find(|entry| {
+        entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply" && entry["subresource"].is_null()
+    });
+    ours.map(|entry| &entry["fieldsV1"])
 }
 
 pub(crate) fn written_by_us() -> PostParams {
@@ -227,5 +264,43 @@ pub(crate) fn metadata(namespace: Option<&str>, name: &str) -> ObjectMeta {
         name: Some(name.to_owned()),
         namespace: namespace.map(str::to_owned),
         ..ObjectMeta::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_says_the_same_is_not_written_again() {
+        let object = |labels: Value, managed: Value| json!({"metadata": {"name": "x", "labels": labels, "managedFields": managed}});
+        let ours = |fields: Value| json!([{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": fields}}}]);
+        let wanted = json!({"metadata": {"name": "x", "labels": {"a": "1"}, "annotations": null}});
+        for (name, found, expected) in [
+            (
+                "another client wrote it",
+                object(json!({"a": "1", "b": "2"}), json!([])),
+                true,
+            ),
+            (
+                "another client says something else",
+                object(json!({"a": "2"}), json!([])),
+                false,
+            ),
+            (
+                "we applied just this",
+                object(json!({"a": "1"}), ours(json!({"f:a": {}}))),
+                true,
+            ),
+            (
+                "we applied more before",
+                object(json!({"a": "1", "b": "2"}), ours(json!({"f:a": {}, "f:b": {}}))),
+                false,
+            ),
+        ] {
+            assert_eq!(is_applied(&found, &wanted, Blank::Null), expected, "{name}");
+        }
     }
 }

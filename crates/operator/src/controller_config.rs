@@ -24,6 +24,8 @@ use crate::options::Options;
 /// Which address of the service network is the DNS service's.
 const DNS_HOST: u128 = 10;
 const DNS_HOST_V4: u32 = 10;
+/// Our own image among those that templates use.
+const OPERATOR_IMAGE: &str = "machineConfigOperator";
 
 /// The ControllerConfig that the facts ask for. `authorities` are what machines trust the config server by.
 pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) -> ControllerConfig {
@@ -50,19 +52,23 @@ pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) ->
         cluster_dns_ip: dns_address(&networks)
             .or_else(|| service.map(str::to_owned))
             .unwrap_or(defaults.cluster_dns_ip),
-        dns: facts.dns.as_ref().map(identity_of_dns).or(defaults.dns),
+        dns: match (&facts.dns, existing) {
+            (Some(found), _) => Some(identity_of_dns(found)),
+            (None, Some(existing)) => existing.dns.clone(),
+            (None, None) => defaults.dns,
+        },
         etcd_discovery_domain: status.etcd_discovery_domain.clone(),
         image_registry_bundle_data: bundles(&facts.registry_authorities),
         image_registry_bundle_user_data: bundles(&facts.user_registry_authorities),
         images: images(facts, existing, options),
         ip_families: families(&networks, service).unwrap_or(defaults.ip_families),
-        kube_api_server_serving_ca_data: client_authorities(facts),
+        kube_api_server_serving_ca_data: client_authorities(facts, existing),
         network: mtu_migration(facts.network.as_ref()),
         network_type: network_type(facts.network.as_ref()),
         os_image_url: known(&facts.os_images, "osImageURL", existing, |spec| {
             &spec.os_image_url
         }),
-        platform: status.platform.clone(),
+        platform: platform_name(&status, existing),
         proxy: facts
             .proxy
             .as_ref()
@@ -213,32 +219,50 @@ fn images(
         return facts.images.clone();
     }
     let mut images = existing.map(|spec| spec.images.clone()).unwrap_or_default();
-    if !options.image.is_empty() {
-        images.insert("machineConfigOperator".to_owned(), options.image.clone());
+    // An existing list that does without our image is another implementation's.
+    let is_named = images.is_empty() || images.contains_key(OPERATOR_IMAGE);
+    if is_named && !options.image.is_empty() {
+        images.insert(OPERATOR_IMAGE.to_owned(), options.image.clone());
     }
     images
 }
 
+/// The release that the cluster was installed with. What runs now is in the ClusterVersion, where readers look first.
 fn release_image(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> String {
     let status = facts
         .cluster_version
         .as_ref()
         .and_then(|version| version.status.as_ref());
     let desired = status.map(|status| status.desired.image.clone());
-    desired
-        .or_else(|| existing.map(|spec| spec.release_image.clone()))
+    existing
+        .map(|spec| spec.release_image.clone())
+        .or(desired)
         .unwrap_or_default()
 }
 
-/// The installer's certificate stays trusted beside those that came later.
-fn client_authorities(facts: &Facts) -> ByteString {
+/// The platform in the spelling of the existing ControllerConfig: other implementations write it in lower case.
+fn platform_name(status: &InfrastructureStatus, existing: Option<&ControllerConfigSpec>) -> String {
+    let wanted = platform(status);
+    let written = existing.map(|spec| &spec.platform);
+    written
+        .filter(|written| written.eq_ignore_ascii_case(wanted))
+        .map_or_else(|| status.platform.clone(), String::clone)
+}
+
+/// The installer's certificate stays trusted beside those that came later, unless the existing ControllerConfig has done
+/// without it already: the Go implementation drops it once the cluster is installed.
+fn client_authorities(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> ByteString {
     let (initial, current) = (&facts.initial_client_authorities, &facts.client_authorities);
     if current.is_empty() {
         return ByteString(initial.clone());
     }
     let current_text = String::from_utf8_lossy(current);
     let initial_text = String::from_utf8_lossy(initial);
-    if initial.is_empty() || current_text.contains(initial_text.trim()) {
+    let in_force = existing.map(|spec| &spec.kube_api_server_serving_ca_data.0);
+    let is_dropped = in_force.is_some_and(|in_force| {
+        !in_force.is_empty() && !String::from_utf8_lossy(in_force).contains(initial_text.trim())
+    });
+    if initial.is_empty() || is_dropped || current_text.contains(initial_text.trim()) {
         return ByteString(current.clone());
     }
     ByteString(format!("{}\n{}\n", initial_text.trim(), current_text.trim()).into_bytes())
@@ -457,6 +481,48 @@ mod tests {
             network_type(Some(&network(json!({"spec": {"networkType": "Old"}})))),
             "Old"
         );
+    }
+
+    #[test]
+    fn the_controller_config_of_another_implementation_was_rewritten_without_need() {
+        let infrastructure = json!({"metadata": {"name": "cluster"},
+            "status": {"platform": "None", "platformStatus": {"type": "None"}}});
+        let release = json!({"metadata": {"name": "version"}, "status": {"desired": {"version": "4.1", "image": "now"}}});
+        let existing = |platform: &str, authorities: &str| {
+            let spec = ControllerConfigSpec {
+                platform: platform.to_owned(),
+                release_image: "installed".to_owned(),
+                images: BTreeMap::from([("infraImageKey".to_owned(), "pod".to_owned())]),
+                kube_api_server_serving_ca_data: ByteString(authorities.as_bytes().to_vec()),
+                ..ControllerConfigSpec::default()
+            };
+            ControllerConfig::new("machine-config-controller", spec)
+        };
+        let options = Options {
+            image: "ours".to_owned(),
+            ..options()
+        };
+        let spec = |existing: ControllerConfig| {
+            let facts = Facts {
+                infrastructure: serde_json::from_value(infrastructure.clone()).unwrap(),
+                cluster_version: serde_json::from_value(release.clone()).unwrap(),
+                initial_client_authorities: b"first\n".to_vec(),
+                client_authorities: b"second\n".to_vec(),
+                existing: Some(existing),
+                ..Facts::default()
+            };
+            controller_config(&facts, "", &options).spec
+        };
+        let kept = spec(existing("none", "second\n"));
+        assert_eq!(
+            (kept.platform.as_str(), kept.release_image.as_str()),
+            ("none", "installed")
+        );
+        assert_eq!(kept.images.keys().collect::<Vec<_>>(), ["infraImageKey"]);
+        assert_eq!(kept.kube_api_server_serving_ca_data.0, b"second\n");
+        let changed = spec(existing("aws", "first\n"));
+        assert_eq!(changed.platform, "None");
+        assert_eq!(changed.kube_api_server_serving_ca_data.0, b"first\nsecond\n");
     }
 
     #[test]

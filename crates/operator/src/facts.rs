@@ -315,27 +315,29 @@ async fn has_arbiters(cluster: &Cluster) -> Result<bool, ClusterError> {
     Ok(!found.items.is_empty())
 }
 
-/// A release names some of its images differently than templates do.
+/// The images that templates use, by the names they have there and in a release's `images.json`. A template prints
+/// `<no value>` for an image that is missing, so each is there, empty if need be.
+const TEMPLATE_IMAGES: [(&str, &str); 9] = [
+    ("machineConfigOperator", "machineConfigOperator"),
+    ("apiServerWatcherKey", "machineConfigOperator"),
+    ("infraImageKey", "infraImage"),
+    ("keepalivedImage", "keepalivedImage"),
+    ("corednsImage", "corednsImage"),
+    ("haproxyImage", "haproxyImage"),
+    ("baremetalRuntimeCfgImage", "baremetalRuntimeCfgImage"),
+    ("kubeRbacProxyImage", "kubeRbacProxy"),
+    ("dockerRegistryImage", "dockerRegistryImage"),
+];
+
+/// The images of a release as templates name them; none if the release names none.
 pub(crate) fn release_images(entries: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let document = entries.get("images.json").map(String::as_str).unwrap_or_default();
     let named: BTreeMap<String, String> = serde_json::from_str(document).unwrap_or_default();
-    let mut images = BTreeMap::new();
-    for (name, image) in named {
-        match name.as_str() {
-            "releaseVersion" => {}
-            "infraImage" => {
-                images.insert("infraImageKey".to_owned(), image);
-            }
-            "machineConfigOperator" => {
-                images.insert("apiServerWatcherKey".to_owned(), image.clone());
-                images.insert(name, image);
-            }
-            _ => {
-                images.insert(name, image);
-            }
-        }
+    if named.is_empty() {
+        return BTreeMap::new();
     }
-    images
+    let image = |(key, name): (&str, &str)| (key.to_owned(), named.get(name).cloned().unwrap_or_default());
+    TEMPLATE_IMAGES.map(image).into()
 }
 
 /// One entry of a ConfigMap; empty if there is none.
@@ -371,14 +373,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_names_its_images_in_its_own_way() {
-        let document = r#"{"releaseVersion": "4.99.0", "machineConfigOperator": "mco", "infraImage": "pod", "corednsImage": "dns"}"#;
+    fn images_that_no_template_uses_were_added_to_the_controller_config() {
+        let document = r#"{"releaseVersion": "4.99.0", "machineConfigOperator": "mco", "infraImage": "pod", "corednsImage": "dns",
+            "kubeRbacProxy": "proxy", "oauthProxy": "unused"}"#;
         let entries = BTreeMap::from([("images.json".to_owned(), document.to_owned())]);
         let images = release_images(&entries);
         let expected = [
             ("apiServerWatcherKey", "mco"),
+            ("baremetalRuntimeCfgImage", ""),
             ("corednsImage", "dns"),
+            ("dockerRegistryImage", ""),
+            ("haproxyImage", ""),
             ("infraImageKey", "pod"),
+            ("keepalivedImage", ""),
+            ("kubeRbacProxyImage", "proxy"),
             ("machineConfigOperator", "mco"),
         ];
         let expected = expected.map(|(key, image)| (key.to_owned(), image.to_owned()));

@@ -9,7 +9,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use mco_api::MachineConfigPool;
 use mco_api::foreign::cluster_operator::{ClusterOperator, ClusterOperatorSpec, ClusterOperatorStatus};
 use mco_api::vocabulary::{events, names};
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::cluster::{Cluster, ClusterError, failed, written_by_us};
@@ -97,10 +97,18 @@ async fn write(
     object: &ClusterOperator,
     status: ClusterOperatorStatus,
 ) -> Result<(), ClusterError> {
-    let patch = json!({
+    let mut patch = json!({
         "metadata": {"resourceVersion": object.metadata.resource_version},
         "status": status,
     });
+    // A merge keeps what it does not name, and a problem that is solved must not stay.
+    let before = object
+        .status
+        .as_ref()
+        .and_then(|status| status.extension.as_ref());
+    for key in gone(before, status.extension.as_ref()) {
+        patch["status"]["extension"][key] = Value::Null;
+    }
     let manager = PatchParams {
         field_manager: written_by_us().field_manager,
         ..PatchParams::default()
@@ -110,6 +118,16 @@ async fn write(
         .patch_status(names::CLUSTER_OPERATOR, &manager, &Patch::Merge(patch))
         .await;
     answer.map(|_| ()).map_err(failed("updating", described))
+}
+
+/// The members of an extension that the next one does not have.
+fn gone<'a>(before: Option<&'a Value>, after: Option<&Value>) -> Vec<&'a str> {
+    let members = before.and_then(Value::as_object).into_iter().flatten();
+    let stays = |key: &str| after.is_some_and(|after| after.get(key).is_some());
+    members
+        .map(|(key, _)| key.as_str())
+        .filter(|key| !stays(key))
+        .collect()
 }
 
 fn described() -> String {
@@ -189,4 +207,18 @@ fn now() -> Time {
     // The API keeps whole seconds; what it would drop must not look like a change.
     let second = Timestamp::now().as_second();
     Time(Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_sync_error_stayed_after_everything_was_fine() {
+        let before = json!({"lastSyncError": "waiting", "worker": "3 nodes"});
+        let after = json!({"worker": "4 nodes"});
+        assert_eq!(gone(Some(&before), Some(&after)), ["lastSyncError"]);
+        assert_eq!(gone(Some(&before), None), ["lastSyncError", "worker"]);
+        assert!(gone(None, Some(&after)).is_empty());
+    }
 }

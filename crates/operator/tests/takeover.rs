@@ -5,9 +5,11 @@ mod common;
 
 use common::{Running, eventually};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Namespace, PodSpec, Service};
+use k8s_openapi::api::core::v1::{Namespace, PodSpec, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use mco_api::crd::{CustomResourceDefinition, own_crds};
 use mco_operator::{Options, Workloads};
 use serde_json::{Value, json};
 
@@ -176,5 +178,85 @@ async fn another_implementations_workloads_become_ours_and_nothing_of_theirs_is_
     .await;
     is_ours(&servers, "machine-config-server");
     the_services_are_ours_and_keep_their_addresses(&running.client()).await;
+    running.stop().await;
+}
+
+/// The definitions as a release has them: other descriptions, and one of them kept by the cluster version operator.
+fn their_definitions() -> Vec<CustomResourceDefinition> {
+    fn reworded(value: &mut Value) {
+        if let Some(Value::String(text)) = value.get_mut("description") {
+            text.insert_str(0, "In other words: ");
+        }
+        match value {
+            Value::Object(members) => members.values_mut().for_each(reworded),
+            Value::Array(items) => items.iter_mut().for_each(reworded),
+            _ => {}
+        }
+    }
+    let mut definitions = Vec::new();
+    for definition in own_crds() {
+        let mut value = serde_json::to_value(definition).unwrap();
+        reworded(&mut value);
+        if value["metadata"]["name"]
+            .as_str()
+            .unwrap()
+            .starts_with("controllerconfigs")
+        {
+            value["metadata"]["annotations"]["include.release.openshift.io/self-managed-high-availability"] =
+                json!("true");
+            let enums = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/description";
+            *value.pointer_mut(enums).unwrap() = json!("another release's");
+        }
+        definitions.push(serde_json::from_value(value).unwrap());
+    }
+    definitions
+}
+
+#[tokio::test]
+async fn definitions_and_accounts_of_another_implementation_were_rewritten_although_they_say_the_same() {
+    let names: Vec<String> = (their_definitions().into_iter())
+        .filter_map(|definition| definition.metadata.name)
+        .collect();
+    let running = Running::behind(Options::new("0.1.0"), async move |client| {
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in their_definitions() {
+            definitions
+                .create(&PostParams::default(), &definition)
+                .await
+                .unwrap();
+        }
+        let namespace = json!({"metadata": {"name": NAMESPACE}});
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+        let account = json!({"metadata": {"name": "machine-config-daemon"}});
+        let account: ServiceAccount = serde_json::from_value(account).unwrap();
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+        client
+    })
+    .await;
+    running.play_controllers().await;
+    let roles: Api<ClusterRole> = Api::all(running.client());
+    eventually("the steps after the definitions", || async {
+        roles.get_opt("machine-config-daemon").await.unwrap()
+    })
+    .await;
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(running.client());
+    for name in &names {
+        let found = definitions.get(name).await.unwrap();
+        let managers = found.metadata.managed_fields.unwrap_or_default();
+        let ours = managers
+            .iter()
+            .any(|entry| entry.operation.as_deref() == Some("Apply"));
+        assert!(!ours, "{name} was applied");
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(running.client(), NAMESPACE);
+    let account = accounts.get("machine-config-daemon").await.unwrap();
+    assert_eq!(account.metadata.labels, None);
     running.stop().await;
 }

@@ -48,6 +48,12 @@ pub const STUB_UPGRADED_AT: &str = "machineconfiguration.openshift.io/stub-ignit
 /// On a machine template: the labels its machines' Nodes will have, the architecture among them.
 pub const AUTOSCALER_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
 
+/// On a MachineConfigPool: "true" when `mco switch` has paused it, so that the pools that administrators paused stay so.
+pub const PAUSED_FOR_SWITCH: &str = "machineconfiguration.openshift.io/paused-for-switch";
+
+/// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
+pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
+
 /// On a Node. Controller and daemon talk to each other through these.
 pub mod node {
     /// The rendered config that is proven on disk. Written by the daemon.

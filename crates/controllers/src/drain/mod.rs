@@ -28,7 +28,7 @@ use crate::patches;
 use crate::queue::Again;
 use evict::Attempt;
 
-const MANAGER: &str = "machine-config-controller-drain";
+const MANAGER: &str = drain::cordon::DRAIN_MANAGER;
 
 /// Does what the node's daemon asks for, as far as it goes now.
 pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {

@@ -1,10 +1,11 @@
-//! Whose cordon it is. Nodes do not say who made them unschedulable, so the controller leaves a record when it does,
-//! and lifts only what the record says is its own. The record also carries the start of the drain, so that no clock
-//! starts again when the controller does.
+//! Whose cordon it is. The controller leaves a record when it cordons a node, and lifts only what is its own. The record
+//! also carries the start of the drain, so that no clock starts again when the controller does. Another implementation
+//! leaves no record; there the API server's managed fields name the client that cordoned the node.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::annotations::node as annotation;
 use serde::{Deserialize, Serialize};
@@ -72,26 +73,78 @@ impl DrainRecord {
     }
 }
 
-/// Whose cordon a node has.
+/// The field managers that cordon a node only to drain it for an update: the Go implementation's controller, its daemon
+/// (which did so in older releases), and our controller.
+pub const UPDATE_MANAGERS: [&str; 3] = [
+    "machine-config-controller",
+    "machine-config-daemon",
+    DRAIN_MANAGER,
+];
+
+/// The field manager of our drain controller's writes.
+pub const DRAIN_MANAGER: &str = "machine-config-controller-drain";
+
+/// Returns whose cordon a node has.
 ///
-/// Without a record, a finished drain that nobody has asked to undo is taken for the work of a predecessor that kept
-/// none: it cordoned the node. Everything else without a record is somebody else's. (Somebody who lifts our cordon and
-/// makes their own before the controller has looked cannot be told from us.)
+/// The API server notes which client set `spec.unschedulable` last. A client other than the update's makes the cordon
+/// foreign even with a record of ours, which is then left over from an earlier cordon. The update's own client is
+/// believed unless our record says that the node was cordoned before. This is what finishes a drain that another
+/// implementation began: it cordons only for a drain request and keeps no record.
+///
+/// Without managed fields, a finished drain that no request has undone is taken for the work of another implementation;
+/// every other cordon without a record is foreign.
 pub fn of_node(node: &Node) -> Cordon {
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
     if !unschedulable.unwrap_or(false) {
         return Cordon::None;
     }
-    let annotations = node.metadata.annotations.as_ref();
-    match DrainRecord::of_node(node).map(|record| record.cordon) {
-        Some(CordonOrigin::Made) => Cordon::Ours,
-        Some(CordonOrigin::Found) => Cordon::Foreign,
-        None => {
+    let record = DrainRecord::of_node(node).map(|record| record.cordon);
+    match (record, CordonClient::of_node(node)) {
+        (Some(CordonOrigin::Found), _) | (_, CordonClient::Other) => Cordon::Foreign,
+        (Some(CordonOrigin::Made), _) | (None, CordonClient::Update) => Cordon::Ours,
+        (None, CordonClient::Unknown) => {
+            let annotations = node.metadata.annotations.as_ref();
             let last = annotations.and_then(|all| all.get(annotation::LAST_APPLIED_DRAIN));
             match last.and_then(|request| Verb::of(request)) {
                 Some(Verb::Drain) => Cordon::Ours,
                 _ => Cordon::Foreign,
             }
+        }
+    }
+}
+
+/// Whether a managed fields entry owns `spec.unschedulable`.
+pub fn owns_unschedulable(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1.as_ref();
+    fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:unschedulable").is_some())
+}
+
+/// The kind of client that made a node unschedulable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CordonClient {
+    /// A controller that cordons only for updates.
+    Update,
+    /// Any other client.
+    Other,
+    /// The node has no managed fields for it.
+    Unknown,
+}
+
+impl CordonClient {
+    fn of_node(node: &Node) -> Self {
+        let entries = node.metadata.managed_fields.iter().flatten();
+        let mut owners = entries.filter(|entry| owns_unschedulable(entry)).peekable();
+        if owners.peek().is_none() {
+            return Self::Unknown;
+        }
+        let is_update = |entry: &ManagedFieldsEntry| {
+            let manager = entry.manager.as_deref().unwrap_or_default();
+            UPDATE_MANAGERS.contains(&manager)
+        };
+        if owners.all(is_update) {
+            Self::Update
+        } else {
+            Self::Other
         }
     }
 }

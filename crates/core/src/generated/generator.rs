@@ -1,8 +1,11 @@
 //! Which MachineConfigs are ours to keep as they were generated, and whether one still is.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
+use serde_json::{Map, Value, json};
 
 /// The generators, each of which keeps its own MachineConfigs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,30 +61,62 @@ pub fn generator_of_name(name: &str) -> Option<Generator> {
     }
 }
 
-/// Whether a MachineConfig is as it was generated. Labels, annotations and owners that others have added do not count.
+/// Whether a MachineConfig is as it was generated. Labels, annotations and owners that others have added do not count, nor
+/// does how an owner is referred to.
 pub fn is_intact(actual: &MachineConfig, generated: &MachineConfig) -> bool {
-    let contains = |has: &Option<std::collections::BTreeMap<String, String>>,
-                    wants: &Option<std::collections::BTreeMap<String, String>>| {
-        wants.iter().flatten().all(|(key, value)| {
-            has.as_ref()
-                .and_then(|has| has.get(key))
-                .is_some_and(|found| found == value)
-        })
-    };
-    let (has, wants) = (&actual.metadata, &generated.metadata);
-    actual.spec == generated.spec
-        && contains(&has.labels, &wants.labels)
-        && contains(&has.annotations, &wants.annotations)
-        && wants.owner_references.iter().flatten().all(|owner| {
-            has.owner_references
-                .iter()
-                .flatten()
-                .any(|found| found.uid == owner.uid && found.name == owner.name && found.kind == owner.kind)
-        })
+    restoration(actual, generated).is_none()
 }
 
-/// The MachineConfig to write in place of one that is not intact: what was generated, with what others have added.
-pub fn restored(actual: &MachineConfig, generated: &MachineConfig) -> MachineConfig {
+/// How to make a MachineConfig what was generated.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Restoration {
+    /// A merge patch of the metadata. What the spec says is right and stays as it is spelled: other implementations write
+    /// `null`, or nothing, for an empty list.
+    Metadata(Value),
+    /// The whole object, with what others have added to its metadata.
+    Whole(Box<MachineConfig>),
+}
+
+/// What has to be written so that a MachineConfig is what was generated; none if it is.
+pub fn restoration(actual: &MachineConfig, generated: &MachineConfig) -> Option<Restoration> {
+    let restored = restored(actual, generated);
+    let (has, wants) = (&actual.metadata, &restored.metadata);
+    if actual.spec != restored.spec {
+        return Some(Restoration::Whole(Box::new(restored)));
+    }
+    let mut patch = Map::new();
+    for (field, has, wants) in [
+        ("labels", &has.labels, &wants.labels),
+        ("annotations", &has.annotations, &wants.annotations),
+    ] {
+        let changed = changed(has.as_ref(), wants.as_ref());
+        if !changed.is_empty() {
+            patch.insert(field.to_owned(), json!(changed));
+        }
+    }
+    if has.owner_references != wants.owner_references {
+        patch.insert("ownerReferences".to_owned(), json!(wants.owner_references));
+    }
+    if patch.is_empty() {
+        return None;
+    }
+    patch.insert("resourceVersion".to_owned(), json!(has.resource_version));
+    Some(Restoration::Metadata(json!({ "metadata": patch })))
+}
+
+fn changed<'a>(
+    has: Option<&BTreeMap<String, String>>,
+    wants: Option<&'a BTreeMap<String, String>>,
+) -> BTreeMap<&'a str, &'a str> {
+    let wants = wants.into_iter().flatten();
+    wants
+        .filter(|(key, value)| has.and_then(|has| has.get(*key)) != Some(value))
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect()
+}
+
+/// What was generated, with what others have added.
+fn restored(actual: &MachineConfig, generated: &MachineConfig) -> MachineConfig {
     let mut restored = actual.clone();
     restored.spec = generated.spec.clone();
     let wants = &generated.metadata;
@@ -95,21 +130,24 @@ pub fn restored(actual: &MachineConfig, generated: &MachineConfig) -> MachineCon
             .get_or_insert_default()
             .extend(annotations.clone());
     }
-    if let Some(owners) = &wants.owner_references {
-        let kept = metadata.owner_references.take().unwrap_or_default();
-        // An object has one controller; ours takes the place of whatever claims to be it.
-        let kept = kept
-            .into_iter()
-            .filter(|owner| owner.controller != Some(true) && owners.iter().all(|own| own.uid != owner.uid));
-        metadata.owner_references = Some(kept.chain(owners.iter().cloned()).collect());
+    let owners = wants.owner_references.iter().flatten();
+    for owner in owners {
+        let kept = metadata.owner_references.get_or_insert_default();
+        let is_named = |found: &OwnerReference| {
+            found.uid == owner.uid && found.name == owner.name && found.kind == owner.kind
+        };
+        if kept.iter().any(is_named) {
+            continue;
+        }
+        // An object has one controller; ours takes the place of any other that claims to be it.
+        kept.retain(|found| found.controller != Some(true) && found.uid != owner.uid);
+        kept.push(owner.clone());
     }
     restored
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -176,7 +214,45 @@ mod tests {
             let edited = config(edited);
             assert!(!is_intact(&edited, &generated), "{edit}");
             assert_eq!(restored(&edited, &generated), grown, "{edit}");
+            let whole = matches!(restoration(&edited, &generated), Some(Restoration::Whole(_)));
+            assert_eq!(whole, edit.get("spec").is_some(), "{edit}");
         }
+    }
+
+    #[test]
+    fn the_owner_and_the_empty_lists_of_another_implementation_were_rewritten_with_the_version() {
+        let config = |value| -> MachineConfig { serde_json::from_value(value).unwrap() };
+        let name = "99-worker-generated-registries";
+        let owner = |more: Value| {
+            let mut owner = json!({"apiVersion": "config.openshift.io/v1", "kind": "Image", "name": "cluster", "uid": "1"});
+            json_merge(&mut owner, &more);
+            owner
+        };
+        let ours = config(json!({
+            "metadata": {"name": name, "annotations": {"version": "ours"},
+                "ownerReferences": [owner(json!({"controller": true, "blockOwnerDeletion": true}))]},
+            "spec": {"kernelArguments": []},
+        }));
+        let theirs = |annotation: &str, uid: &str| {
+            config(json!({
+                "metadata": {"name": name, "resourceVersion": "7", "annotations": {"version": annotation},
+                    "ownerReferences": [owner(json!({"uid": uid}))]},
+                "spec": {"kernelArguments": null},
+            }))
+        };
+        assert_eq!(
+            restoration(&theirs("theirs", "1"), &ours),
+            Some(Restoration::Metadata(json!({"metadata": {
+                "annotations": {"version": "ours"}, "resourceVersion": "7"}})))
+        );
+        assert_eq!(restoration(&theirs("ours", "1"), &ours), None);
+        let Some(Restoration::Metadata(patch)) = restoration(&theirs("ours", "2"), &ours) else {
+            panic!("another owner is not the owner");
+        };
+        assert_eq!(
+            patch["metadata"]["ownerReferences"].as_array().map(Vec::len),
+            Some(2)
+        );
     }
 
     fn json_merge(into: &mut serde_json::Value, patch: &serde_json::Value) {

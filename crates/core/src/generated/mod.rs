@@ -23,7 +23,7 @@ use mco_api::vocabulary::{annotations, labels};
 use mco_ignition::Item;
 use serde_json::{Value, json};
 
-pub use generator::{Generator, generator_of, generator_of_name, is_intact, restored};
+pub use generator::{Generator, Restoration, generator_of, generator_of_name, is_intact, restoration};
 pub use origins::{ConfigOrigin, Origins};
 
 /// The mode of every generated file: nothing in them is secret.

@@ -239,6 +239,78 @@ fn a_record_that_cannot_be_read_is_no_record() {
     );
 }
 
+/// A node whose `spec.unschedulable` was set by this client.
+fn cordoned_by(manager: &str, mut node: Node) -> Node {
+    node.metadata.managed_fields = Some(from(json!([
+        {"manager": "kubelet", "fieldsV1": {"f:metadata": {"f:annotations": {}}}},
+        {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}},
+    ])));
+    node
+}
+
+#[test]
+fn a_drain_that_the_go_controller_began_was_left_cordoned_and_is_finished() {
+    use CordonOrigin::{Found, Made};
+    let theirs = |node| cordoned_by("machine-config-controller", node);
+    let fresh = |cordon| Decision::Cordon(record("drain-b", 9, cordon));
+    let uncordon = |lift| Decision::Uncordon {
+        request: "uncordon-b".to_owned(),
+        lift,
+    };
+    let (made, found) = (record("drain-b", 5, Made), record("drain-b", 5, Found));
+    let cases = [
+        (
+            "their drain is under way: the cordon is the update's",
+            theirs(asking("drain-b", "uncordon-a", true, None)),
+            fresh(Made),
+        ),
+        (
+            "their first drain ever",
+            theirs(asking("drain-b", "", true, None)),
+            fresh(Made),
+        ),
+        (
+            "their drain was called off before it was reported",
+            theirs(asking("uncordon-b", "uncordon-a", true, None)),
+            uncordon(Lift::Cordon),
+        ),
+        (
+            "a person had cordoned the node before their drain",
+            cordoned_by("kubectl-cordon", asking("drain-b", "uncordon-a", true, None)),
+            fresh(Found),
+        ),
+        (
+            "a person had cordoned the node before their drain, which is finished",
+            cordoned_by("kubectl", asking("uncordon-b", "drain-b", true, None)),
+            uncordon(Lift::Nothing),
+        ),
+        (
+            "our record says that the cordon was found",
+            theirs(asking("uncordon-b", "drain-b", true, Some(&found))),
+            uncordon(Lift::Nothing),
+        ),
+        (
+            "a record of ours is left over, and a person has cordoned the node since",
+            cordoned_by(
+                "kubectl-cordon",
+                asking("uncordon-b", "uncordon-b", true, Some(&made)),
+            ),
+            uncordon(Lift::Nothing),
+        ),
+        (
+            "our own cordon",
+            cordoned_by(
+                cordon::DRAIN_MANAGER,
+                asking("uncordon-b", "drain-b", true, Some(&made)),
+            ),
+            uncordon(Lift::Cordon),
+        ),
+    ];
+    for (name, node, expected) in cases {
+        assert_eq!(decide(&node, at(9)), Ok(expected), "{name}");
+    }
+}
+
 fn pod(name: &str, more: Value) -> Pod {
     let mut pod = json!({
         "metadata": {"name": name, "namespace": "shop", "labels": {"app": name.split('-').next()}},

@@ -8,6 +8,7 @@ mod metrics;
 mod operator;
 mod plan;
 mod server;
+mod switch;
 mod up;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub use get::{Get, OsImageStreamQuery, ReleaseFiles, Wanted};
 pub use operator::{Bootstrap, Controller, Install, Operator, OperatorCommand};
 pub use plan::Plan;
 pub use server::{Pointer, Server};
+pub use switch::{Switch, SwitchAction, SwitchBack, SwitchCheck, SwitchPrepare, SwitchRelease, SwitchSteps};
 pub use up::Up;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 there are changes.";
@@ -53,6 +55,7 @@ pub enum Command {
     Operator(Box<Operator>),
     Controller(Controller),
     Install(Install),
+    Switch(Switch),
     Crds(Crds),
     Server(Box<Server>),
     Pointer(Pointer),

@@ -15,6 +15,9 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
         log_level: LogLevel::default(),
     };
     let mut objects = if arguments.removal {
+        output::aside(
+            "afterwards, release the rendered MachineConfigs from our finalizer with: mco switch release",
+        );
         manifests::removal(&settings)
     } else {
         manifests::installation(&settings)

@@ -20,6 +20,7 @@ mod render;
 mod rollout;
 mod server;
 mod status;
+mod switch;
 pub mod up;
 mod validate;
 
@@ -51,6 +52,7 @@ pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Operator(arguments) => operator::run(*arguments),
         Command::Controller(arguments) => controller::run(arguments),
         Command::Install(arguments) => install::run(&arguments),
+        Command::Switch(arguments) => switch::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Server(arguments) => server::run(*arguments),
         Command::Pointer(arguments) => pointer::run(&arguments),

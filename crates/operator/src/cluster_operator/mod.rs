@@ -65,7 +65,7 @@ pub fn report(
 ) -> ClusterOperatorStatus {
     let mut after = before.clone();
     if situation.progress.is_complete() {
-        after.versions = versions(situation);
+        after.versions = versions(before, situation);
     }
     let conditions = [
         available(before, &after.versions, situation, now),
@@ -98,14 +98,18 @@ pub fn deployed(status: &ClusterOperatorStatus) -> Option<&str> {
         .map(|version| version.version.as_str())
 }
 
-fn versions(situation: &Situation<'_>) -> Vec<OperandVersion> {
+/// An operator that was not started from an image leaves the image that is reported.
+fn versions(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> Vec<OperandVersion> {
     let version = |name: &str, version: &str| OperandVersion {
         name: name.to_owned(),
         version: version.to_owned(),
         ..OperandVersion::default()
     };
     let mut versions = vec![version(OPERATOR, situation.release)];
-    if !situation.image.is_empty() {
+    if situation.image.is_empty() {
+        let known = before.versions.iter();
+        versions.extend(known.filter(|version| version.name == OPERATOR_IMAGE).cloned());
+    } else {
         versions.push(version(OPERATOR_IMAGE, situation.image));
     }
     versions

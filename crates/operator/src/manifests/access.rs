@@ -57,8 +57,10 @@ pub fn operands_access() -> Vec<Value> {
     all
 }
 
+/// Without labels, as every implementation has it: the account is the same object for all of them.
 fn service_account(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name)})
+    let metadata = json!({"name": name, "namespace": names::NAMESPACE});
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 }
 
 /// A component's role in the cluster, with its binding.

@@ -1,17 +1,22 @@
 //! The namespaces and the CustomResourceDefinitions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use mco_api::crd::{CustomResourceDefinition, companion_crds, own_crds};
 use mco_api::vocabulary::names;
+use mco_core::semantic;
+use serde_json::Value;
 
-use crate::cluster::{Cluster, ClusterError, failed, metadata};
+use crate::cluster::{Cluster, ClusterError, failed, metadata, own_fields};
 use crate::manifests;
 
 /// A definition is served a moment after it is stored.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// A release's manifests carry an annotation with this prefix for every cluster profile they belong to.
+const RELEASE_PROFILE: &str = "include.release.openshift.io/";
 
 /// Our own namespace, and the one that machines' user data belongs into.
 pub async fn namespaces(cluster: &Cluster) -> Result<(), ClusterError> {
@@ -23,10 +28,19 @@ pub async fn namespaces(cluster: &Cluster) -> Result<(), ClusterError> {
     cluster.create_if_absent(&machines).await
 }
 
-/// Our own definitions as this build has them; those of others only where they are missing.
+/// Our own definitions as this build has them, unless another owner's serve as well; those of others only where they are
+/// missing.
 pub async fn definitions(cluster: &Cluster) -> Result<(), ClusterError> {
     for definition in own_crds() {
-        cluster.apply(&definition).await?;
+        let wanted = serde_json::to_value(&definition).map_err(|source| ClusterError::Encode {
+            object: "a CustomResourceDefinition".to_owned(),
+            source,
+        })?;
+        let found = cluster.present(&wanted).await?;
+        let found = found.map(|found| serde_json::to_value(&found).unwrap_or_default());
+        if !found.is_some_and(|found| is_left_alone(&found, &wanted)) {
+            cluster.apply(&wanted).await?;
+        }
     }
     for definition in companion_crds() {
         cluster.create_if_absent(&definition).await?;
@@ -35,6 +49,33 @@ pub async fn definitions(cluster: &Cluster) -> Result<(), ClusterError> {
         established(cluster, definition.metadata.name.as_deref().unwrap_or_default()).await?;
     }
     Ok(())
+}
+
+/// Whether a definition is another owner's and stays as it is. Where the cluster version operator keeps it, the two operators
+/// would overwrite each other without end, so it only has to serve our versions. Any other has to accept what ours does.
+fn is_left_alone(found: &Value, wanted: &Value) -> bool {
+    if own_fields(found).is_some() {
+        return false;
+    }
+    if is_of_release(found) {
+        return served_versions(wanted).is_subset(&served_versions(found));
+    }
+    semantic::definition_accepts(found, wanted)
+}
+
+/// Whether the cluster version operator keeps an object.
+fn is_of_release(found: &Value) -> bool {
+    let annotations = found.pointer("/metadata/annotations").and_then(Value::as_object);
+    let mut keys = annotations.into_iter().flatten().map(|(key, _)| key);
+    keys.any(|key| key.starts_with(RELEASE_PROFILE))
+}
+
+fn served_versions(definition: &Value) -> BTreeSet<&str> {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions
+        .filter(|version| version["served"] == true)
+        .filter_map(|version| version["name"].as_str())
+        .collect()
 }
 
 /// Waits until the API server knows the kind. Running out of time is no failure: whoever uses the kind will say so.
@@ -54,4 +95,53 @@ async fn established(cluster: &Cluster, name: &str) -> Result<(), ClusterError> 
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mco_api::vocabulary::names::FIELD_MANAGER;
+    use serde_json::json;
+
+    use super::*;
+
+    fn definition(description: &str, type_: &str, metadata: &Value) -> Value {
+        json!({"metadata": metadata, "spec": {"versions": [{"name": "v1", "served": true, "schema": {"openAPIV3Schema":
+            {"description": description, "properties": {"a": {"type": type_}}}}}]}})
+    }
+
+    #[test]
+    fn definitions_of_the_release_were_overwritten() {
+        let ours = definition("ours", "string", &json!({}));
+        let release =
+            json!({"annotations": {"include.release.openshift.io/self-managed-high-availability": "true"}});
+        let applied =
+            json!({"managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {}}]});
+        let mut other_version = definition("theirs", "string", &release);
+        other_version["spec"]["versions"][0]["name"] = json!("v1alpha1");
+        for (name, found, expected) in [
+            (
+                "other descriptions",
+                definition("theirs", "string", &json!({})),
+                true,
+            ),
+            (
+                "another schema",
+                definition("theirs", "integer", &json!({})),
+                false,
+            ),
+            (
+                "another schema of the release",
+                definition("theirs", "integer", &release),
+                true,
+            ),
+            ("a release without our version", other_version, false),
+            (
+                "an older one of ours",
+                definition("older", "string", &applied),
+                false,
+            ),
+        ] {
+            assert_eq!(is_left_alone(&found, &ours), expected, "{name}");
+        }
+    }
 }

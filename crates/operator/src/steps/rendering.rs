@@ -10,6 +10,7 @@ use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
 use mco_api::vocabulary::names;
+use mco_core::semantic::Blank;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -64,7 +65,8 @@ pub async fn controller_config(
     if rotation.is_recent(now) {
         controller_config::tell_rotation(&mut wanted);
     }
-    let applied = cluster.apply(&controller_config::manifest(&wanted)?).await?;
+    let manifest = controller_config::manifest(&wanted)?;
+    let applied = cluster.apply_meaning(&manifest, Blank::Empty).await?;
     let applied: ControllerConfig = serde_json::from_value(serde_json::to_value(&applied)?)?;
     // What others look for is told when our machines have theirs: whatever is wrong with it must not keep anything from them.
     published?;

@@ -18,7 +18,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::{annotations, labels, names};
 use mco_core::pointer::{Pointer, PointerError, pointer};
-use mco_core::{pools, user_data};
+use mco_core::{pools, semantic, user_data};
 use mco_ignition::SpecVersion;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -95,7 +95,10 @@ async fn of_pool(
         pool: name.to_owned(),
         source,
     })?;
-    let managed = secret(&names::secret::user_data(name), &document);
+    let managed_name = names::secret::user_data(name);
+    let found = cluster.secret(NAMESPACE, &managed_name).await?;
+    let managed = secret(&managed_name, &document);
+    let managed = with_spelling_of(found.as_ref(), managed, &document);
     cluster.apply(&owned(managed, pool)).await?;
     if matches!(name, pools::MASTER | pools::WORKER) {
         // An installer makes these two; where there was none, what is written about them still holds.
@@ -120,6 +123,19 @@ fn secret(name: &str, document: &Value) -> Secret {
         ),
         ..Secret::default()
     }
+}
+
+/// The secret with the pointer config of `found` where that means the same: other implementations write empty objects into
+/// it.
+fn with_spelling_of(found: Option<&Secret>, mut secret: Secret, document: &Value) -> Secret {
+    let found = found.and_then(|found| found.data.as_ref()?.get(USER_DATA));
+    let written: Option<Value> = found.and_then(|text| serde_json::from_slice(&text.0).ok());
+    let means_the_same =
+        written.is_some_and(|written| semantic::pruned(&written) == semantic::pruned(document));
+    if means_the_same && let (Some(found), Some(data)) = (found, &mut secret.data) {
+        data.insert(USER_DATA.to_owned(), found.clone());
+    }
+    secret
 }
 
 /// The secret goes away with its pool, and our bundle is the only one in it.
@@ -240,6 +256,20 @@ mod tests {
             }})
         );
         assert_eq!(changed(&document.to_string(), Upgrade::ToPresent), None);
+    }
+
+    #[test]
+    fn a_pointer_config_was_rewritten_because_its_empty_objects_were_gone() {
+        let ours = json!({"ignition": {"version": "3.5.0", "config": {"merge": [{"source": "https://s/config/worker"}]}}});
+        let theirs = r#"{"ignition":{"config":{"merge":[{"source":"https://s/config/worker","verification":{}}]},"version":"3.5.0"},"passwd":{}}"#;
+        let other = theirs.replace("config/worker", "config/infra");
+        for (found, expected) in [(theirs, theirs.to_owned()), (other.as_str(), ours.to_string())] {
+            let mut before = secret("worker-user-data-managed", &ours);
+            let data = before.data.get_or_insert_default();
+            data.insert(USER_DATA.to_owned(), ByteString(found.as_bytes().to_vec()));
+            let after = with_spelling_of(Some(&before), secret("worker-user-data-managed", &ours), &ours);
+            assert_eq!(after.data.unwrap()[USER_DATA].0, expected.into_bytes());
+        }
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! `mco rollout undo`
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, IsTerminal as _};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
@@ -124,7 +123,7 @@ async fn for_a_person(
     if arguments.dry_run {
         return Ok(Outcome::Changes);
     }
-    if !arguments.yes && !confirmed()? {
+    if !arguments.yes && !crate::input::confirmed()? {
         output::print("nothing was changed\n")?;
         return Ok(Outcome::Refused);
     }
@@ -254,20 +253,6 @@ fn plan_edits(edits: &[SourceEdit]) -> anyhow::Result<Vec<Edit>> {
             SourceEdit::Replace(config) | SourceEdit::Create(config) => applied(config),
         })
         .collect()
-}
-
-fn confirmed() -> anyhow::Result<bool> {
-    let stdin = io::stdin();
-    if !stdin.is_terminal() {
-        bail!("nobody is there to confirm this; use --yes to do it, or --dry-run only to see it");
-    }
-    output::print("\nDo this? [y/N] ")?;
-    let mut answer = String::new();
-    stdin
-        .lock()
-        .read_line(&mut answer)
-        .context("cannot read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// What is put in place comes before what is taken away, so that no file is missing in between. Whoever changed one of

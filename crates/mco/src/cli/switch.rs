@@ -1,0 +1,151 @@
+//! The options of `mco switch`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Output;
+use crate::connection::Connection;
+
+/// Change a cluster from the Go implementation to this one, or back, without a reboot.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco switch check --templates templates/
+  mco switch prepare
+  mco install --image registry.example.com/mco:0.1.0 ... | kubectl apply --server-side -f -
+  mco switch back
+  mco switch release
+
+check reads only. prepare and back print each step and ask before the first one;
+--dry-run only prints them. See docs/switch.md for the whole way.")]
+pub struct Switch {
+    #[command(subcommand)]
+    pub action: SwitchAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SwitchAction {
+    Check(SwitchCheck),
+    Prepare(SwitchPrepare),
+    Back(SwitchBack),
+    Release(SwitchRelease),
+}
+
+/// Check that taking over renders the same names, and that no node is in the middle of an update.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco switch check --templates templates/
+  mco switch check --templates templates/ --pull-secret pull-secret.yaml
+  mco switch check --templates templates/ -o json
+
+Renders every pool from the objects of the cluster, as the controller will, and
+compares the name with the one that the pool has. Where they differ, what differs on
+the nodes is shown. The templates are those of the release, unchanged: copy
+/etc/mcc/templates out of the machine-config-operator image. The pull secret is read
+from the cluster unless it is given.
+
+Exit codes: 0 safe to switch, 1 the check failed, 3 a pool would get another config, a
+node is being updated, or the cluster uses something that is not supported.")]
+pub struct SwitchCheck {
+    /// Directory of the release's base templates.
+    #[arg(long, value_name = "DIR")]
+    pub templates: PathBuf,
+    /// Manifest of the Secret with the registry credentials, if you may not read it in the cluster.
+    #[arg(long, value_name = "FILE")]
+    pub pull_secret: Option<PathBuf>,
+    /// Release whose feature gates count; by default the ControllerConfig's, or the only one there is.
+    #[arg(long, value_name = "VERSION")]
+    pub payload_version: Option<String>,
+    /// Show the changed lines of text files.
+    #[arg(long)]
+    pub show_contents: bool,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// How the steps of a change are confirmed, and how long one may take.
+#[derive(Debug, Clone, Args)]
+pub struct SwitchSteps {
+    /// Do not ask.
+    #[arg(short, long, conflicts_with = "dry_run")]
+    pub yes: bool,
+    /// Only print the steps.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How long to wait until every node is settled, for example 90s, 30m or 2h.
+    #[arg(long, value_name = "TIME", default_value = "2h")]
+    pub timeout: String,
+    /// Do not wait: nodes that are being updated are finished by the other implementation.
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// Pause the pools, wait until every node is settled, and save the original's workloads.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco switch prepare --dry-run
+  mco switch prepare
+  mco switch prepare --yes --save original.yaml --timeout 30m
+
+Pools that are paused already stay so, now and when `mco switch back` or `mco switch
+release` resumes the others. On OpenShift the cluster version operator is told to
+leave our Deployment, Services and ServiceMonitors alone; overrides of yours stay.
+A file that exists is not overwritten. Nothing of the original is deleted: the last
+lines say how. Exit code 3 with --dry-run if there is something to do.")]
+pub struct SwitchPrepare {
+    /// The file for the original's workloads.
+    #[arg(long, value_name = "FILE", default_value = "original.yaml")]
+    pub save: PathBuf,
+    #[command(flatten)]
+    pub steps: SwitchSteps,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Hand the cluster back: remove our workloads and webhook, and what other controllers do not know.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco switch back --dry-run
+  mco switch back
+  mco switch back --yes --restore original.yaml
+  mco switch back --no-wait
+
+Pauses the pools, waits until every node is settled, deletes our operator, webhook and
+other workloads, releases the finalizer of rendered MachineConfigs, removes the
+overrides that prepare added, and resumes the pools that it or prepare paused. The
+cluster version operator then makes the original's operator again; without one, give
+--restore the file that prepare saved. MachineConfigs, pools, node annotations and the
+files on nodes stay. Exit code 3 with --dry-run if there is something to do.")]
+pub struct SwitchBack {
+    /// Create the workloads in this file, which prepare saved.
+    #[arg(long, value_name = "FILE")]
+    pub restore: Option<PathBuf>,
+    #[command(flatten)]
+    pub steps: SwitchSteps,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Release the rendered MachineConfigs from our finalizer, after our controllers are gone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mco install --removal | kubectl delete --ignore-not-found -f - && mco switch release
+  mco switch release --dry-run
+
+While our controller runs, a rendered MachineConfig that a node or pool uses has a
+finalizer. Without a controller that removes it, such a MachineConfig could never be
+deleted. Finalizers of others stay. `mco switch back` does this too.")]
+pub struct SwitchRelease {
+    /// Only print what would be released.
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub connection: Connection,
+}

@@ -1,0 +1,182 @@
+//! `mco switch back` and `mco switch release`
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use mco_api::machine_configuration::LogLevel;
+use mco_api::vocabulary::names::component;
+use mco_core::{manifest, semantic, switch};
+use mco_operator::manifests::{self, Settings};
+use serde_json::Value;
+
+use super::cluster::Cluster;
+use super::steps::{self, Step};
+use crate::cli::{SwitchBack, SwitchRelease};
+use crate::input;
+use crate::output::{self, Outcome};
+
+pub async fn run(arguments: &SwitchBack) -> anyhow::Result<Outcome> {
+    let cluster = Cluster::new(arguments.connection.client().await?);
+    let steps = plan(&cluster, arguments).await?;
+    steps::carry_out(&cluster, &steps, &arguments.steps).await
+}
+
+pub async fn release(arguments: &SwitchRelease) -> anyhow::Result<Outcome> {
+    let cluster = Cluster::new(arguments.connection.client().await?);
+    if arguments.dry_run {
+        let held = steps::held_configs(&cluster).await?;
+        for config in &held {
+            let name = config.metadata.name.as_deref().unwrap_or_default();
+            output::print(&format!("MachineConfig {}\n", output::harmless(name)))?;
+        }
+        return Ok(if held.is_empty() {
+            Outcome::Done
+        } else {
+            Outcome::Changes
+        });
+    }
+    if let Some(leader) = cluster.leader().await? {
+        bail!(
+            "the controller {leader} still holds its Lease and would put the finalizers back; stop it first"
+        );
+    }
+    let released = steps::release_configs(&cluster).await?;
+    output::print(&format!("{} released\n", input::count(released, "MachineConfig")))?;
+    Ok(Outcome::Done)
+}
+
+async fn plan(cluster: &Cluster, arguments: &SwitchBack) -> anyhow::Result<Vec<Step>> {
+    let restore = arguments.restore.as_deref().map(saved).transpose()?;
+    let pools = cluster.pools().await?;
+    let nodes = cluster.nodes().await?;
+    let ours = ours(cluster).await?;
+    let held = steps::held_configs(cluster).await?.len();
+    let leads = cluster.leader().await?.is_some();
+    let runs = leads || !ours.is_empty();
+    let waits = runs && !arguments.steps.no_wait;
+    let name = |pool: &mco_api::MachineConfigPool| pool.metadata.name.clone();
+    let mut plan = Vec::new();
+    let mut resume: Vec<String> = pools
+        .iter()
+        .filter(|pool| switch::resume(pool).is_some())
+        .filter_map(name)
+        .collect();
+    if waits {
+        let running = pools.iter().filter(|pool| switch::pause(pool).is_some());
+        let running: Vec<String> = running.filter_map(name).collect();
+        plan.extend(running.iter().cloned().map(Step::Pause));
+        resume.extend(running);
+        plan.push(Step::WaitForNodes);
+    }
+    plan.extend(ours.into_iter().map(Step::Delete));
+    if leads {
+        plan.push(Step::WaitForControllers);
+    }
+    if held > 0 {
+        plan.push(Step::ReleaseConfigs(held));
+    }
+    let records = nodes.iter().filter(|node| switch::forget_drain(node).is_some());
+    match records.count() {
+        0 => {}
+        count => plan.push(Step::ForgetDrains(count)),
+    }
+    if let Some(version) = cluster.find(&steps::cluster_version()).await? {
+        plan.extend(switch::remove_overrides(&version).map(Step::RemoveOverrides));
+    }
+    plan.extend(restore.map(Step::Restore));
+    resume.sort_unstable();
+    plan.extend(resume.into_iter().map(Step::Resume));
+    Ok(plan)
+}
+
+/// The objects in a file that `mco switch prepare` saved.
+fn saved(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let objects = manifest::read(&file.display().to_string(), &bytes)?;
+    Ok(objects.into_iter().map(|object| object.value).collect())
+}
+
+/// What of ours is in the cluster that runs something, leads to it or asks it: in the order in which it can go.
+async fn ours(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
+    let settings = Settings {
+        image: String::new(),
+        templates_image: String::new(),
+        api_server_url: String::new(),
+        log_level: LogLevel::default(),
+    };
+    let mut ours = Vec::new();
+    for object in manifests::removal(&settings) {
+        if !is_removed(&object) {
+            continue;
+        }
+        if let Some(found) = cluster.find(&object).await?
+            && is_ours(&found, &object)
+        {
+            ours.push(object);
+        }
+    }
+    Ok(ours)
+}
+
+/// Whether an object that an installation consists of goes when the cluster is handed back. Roles and network policies stay,
+/// because the original has objects of the same names, and its operator puts its own contents back.
+fn is_removed(object: &Value) -> bool {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    match text("/kind") {
+        "Deployment" | "DaemonSet" | "Service" | "ValidatingWebhookConfiguration" => true,
+        // The original knows the others, which guard network policies.
+        "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
+            text("/metadata/name").starts_with(component::DAEMON)
+        }
+        _ => false,
+    }
+}
+
+/// Whether an object under one of our names is ours: another implementation uses the same names, for other commands and
+/// ports.
+fn is_ours(found: &Value, manifest: &Value) -> bool {
+    let at = |object: &Value, pointer: &str| object.pointer(pointer).cloned().unwrap_or_default();
+    let same = |pointer: &str| {
+        semantic::contains(
+            &at(found, pointer),
+            &at(manifest, pointer),
+            semantic::Blank::Empty,
+        )
+    };
+    match manifest["kind"].as_str().unwrap_or_default() {
+        "Deployment" | "DaemonSet" => same("/spec/template/spec/containers/0/command"),
+        "Service" => same("/spec/ports"),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_originals_workloads_are_not_deleted() {
+        let workload = |command: &str| json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"command": [command]}]}}}});
+        let service =
+            |port: u16| json!({"kind": "Service", "spec": {"ports": [{"name": "metrics", "port": port}]}});
+        for (found, manifest, expected) in [
+            (workload("/usr/bin/mco"), workload("/usr/bin/mco"), true),
+            (
+                workload("/usr/bin/machine-config-operator"),
+                workload("/usr/bin/mco"),
+                false,
+            ),
+            (service(9001), service(9101), false),
+            (service(9101), service(9101), true),
+        ] {
+            assert_eq!(is_ours(&found, &manifest), expected, "{found}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What `mco switch` reads and writes in a cluster, one request each.
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use mco_api::vocabulary::names;
+use mco_api::{MachineConfig, MachineConfigPool};
+use serde_json::Value;
+
+use crate::connection::explained;
+
+/// The Lease that the controllers of every implementation hold while they work.
+const CONTROLLER_LEASE: &str = "machine-config-controller";
+/// Another client may write between a read and a write.
+const ATTEMPTS: usize = 5;
+
+pub struct Cluster {
+    client: Client,
+}
+
+impl Cluster {
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    pub async fn pools(&self) -> anyhow::Result<Vec<MachineConfigPool>> {
+        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
+        let mut pools = explained(pools.list(&ListParams::default()).await, "list the pools")?.items;
+        pools.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        Ok(pools)
+    }
+
+    pub async fn nodes(&self) -> anyhow::Result<Vec<Node>> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        Ok(explained(nodes.list(&ListParams::default()).await, "list the nodes")?.items)
+    }
+
+    pub async fn patch_pool(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
+        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
+        let changed = pools
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        explained(changed, &format!("change pool {name}")).map(|_| ())
+    }
+
+    pub async fn patch_node(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let changed = nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        explained(changed, &format!("change node {name}")).map(|_| ())
+    }
+
+    /// The metadata of all MachineConfigs; rendered ones are large.
+    pub async fn configs(&self) -> anyhow::Result<Vec<PartialObjectMeta<MachineConfig>>> {
+        let configs: Api<MachineConfig> = Api::all(self.client.clone());
+        let found = configs.list_metadata(&ListParams::default()).await;
+        Ok(explained(found, "list the MachineConfigs")?.items)
+    }
+
+    /// Patches one MachineConfig as `change` wants it, from its present state if another client was faster.
+    pub async fn patch_config(
+        &self,
+        config: PartialObjectMeta<MachineConfig>,
+        change: impl Fn(&PartialObjectMeta<MachineConfig>) -> Option<Value>,
+    ) -> anyhow::Result<()> {
+        let configs: Api<MachineConfig> = Api::all(self.client.clone());
+        let name = config.metadata.name.clone().unwrap_or_default();
+        let mut present = Some(config);
+        for _ in 0..ATTEMPTS {
+            let Some(patch) = present.as_ref().and_then(&change) else {
+                return Ok(());
+            };
+            let written = configs
+                .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await;
+            match written {
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+                Err(kube::Error::Api(status)) if status.is_conflict() => {
+                    let read = configs.get_metadata_opt(&name).await;
+                    present = explained(read, &format!("read MachineConfig {name}"))?;
+                }
+                written => return explained(written, &format!("change MachineConfig {name}")).map(|_| ()),
+            }
+        }
+        bail!("MachineConfig {name} is changed all the time; is a controller still running?")
+    }
+
+    /// An object by its manifest; none if there is none, or if the cluster does not know the kind.
+    pub async fn find(&self, manifest: &Value) -> anyhow::Result<Option<Value>> {
+        let place = Place::of(manifest)?;
+        match place.api(&self.client).get_opt(&place.name).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            found => explained(found, &format!("read {place}"))?
+                .map(|mut object| {
+                    object.types = Some(kube::core::TypeMeta {
+                        api_version: place.resource.api_version.clone(),
+                        kind: place.resource.kind.clone(),
+                    });
+                    serde_json::to_value(object).context("cannot represent an object")
+                })
+                .transpose(),
+        }
+    }
+
+    pub async fn patch(&self, manifest: &Value, patch: &Value) -> anyhow::Result<()> {
+        let place = Place::of(manifest)?;
+        let api = place.api(&self.client);
+        let changed = api
+            .patch(&place.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        explained(changed, &format!("change {place}")).map(|_| ())
+    }
+
+    /// Creates an object; one that exists stays as it is.
+    pub async fn create(&self, manifest: &Value) -> anyhow::Result<()> {
+        let place = Place::of(manifest)?;
+        let object: DynamicObject =
+            serde_json::from_value(manifest.clone()).with_context(|| format!("{place} is not an object"))?;
+        match place
+            .api(&self.client)
+            .create(&PostParams::default(), &object)
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            created => explained(created, &format!("create {place}")).map(|_| ()),
+        }
+    }
+
+    /// Begins to delete an object with what belongs to it; it is gone when all of that is.
+    pub async fn delete(&self, manifest: &Value) -> anyhow::Result<()> {
+        let place = Place::of(manifest)?;
+        let deleted = place
+            .api(&self.client)
+            .delete(&place.name, &DeleteParams::foreground())
+            .await;
+        match deleted {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => explained(deleted, &format!("delete {place}")).map(|_| ()),
+        }
+    }
+
+    /// The controller that holds the Lease now; none if it was released or has expired.
+    pub async fn leader(&self) -> anyhow::Result<Option<String>> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        let lease = explained(
+            leases.get_opt(CONTROLLER_LEASE).await,
+            "read the controllers' Lease",
+        )?;
+        let Some(spec) = lease.and_then(|lease| lease.spec) else {
+            return Ok(None);
+        };
+        let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+        let seconds = i64::from(spec.lease_duration_seconds.unwrap_or_default());
+        let renewed = spec.renew_time.map_or(0, |time| time.0.as_second());
+        Ok(holder.filter(|_| renewed + seconds > Timestamp::now().as_second()))
+    }
+}
+
+/// Where an object lives.
+struct Place {
+    resource: ApiResource,
+    namespace: Option<String>,
+    name: String,
+}
+
+impl Place {
+    fn of(manifest: &Value) -> anyhow::Result<Self> {
+        let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
+        let (Some(version), Some(kind), Some(name)) =
+            (text("/apiVersion"), text("/kind"), text("/metadata/name"))
+        else {
+            bail!("an object needs apiVersion, kind and metadata.name");
+        };
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        Ok(Self {
+            resource: ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
+            namespace: text("/metadata/namespace").map(str::to_owned),
+            name: name.to_owned(),
+        })
+    }
+
+    fn api(&self, client: &Client) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource),
+            None => Api::all_with(client.clone(), &self.resource),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {}", self.resource.kind, self.name)
+    }
+}

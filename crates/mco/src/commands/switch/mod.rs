@@ -1,0 +1,22 @@
+//! `mco switch`
+
+mod back;
+mod check;
+mod cluster;
+mod prepare;
+mod steps;
+
+use crate::cli::{Switch, SwitchAction};
+use crate::output::Outcome;
+use crate::runtime;
+
+pub fn run(arguments: &Switch) -> anyhow::Result<Outcome> {
+    runtime::ask(async {
+        match &arguments.action {
+            SwitchAction::Check(arguments) => Box::pin(check::run(arguments)).await,
+            SwitchAction::Prepare(arguments) => Box::pin(prepare::run(arguments)).await,
+            SwitchAction::Back(arguments) => Box::pin(back::run(arguments)).await,
+            SwitchAction::Release(arguments) => Box::pin(back::release(arguments)).await,
+        }
+    })
+}

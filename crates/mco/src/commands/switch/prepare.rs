@@ -1,0 +1,97 @@
+//! `mco switch prepare`
+
+use std::path::Path;
+
+use mco_api::vocabulary::names::{self, component};
+use mco_core::switch;
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::steps::{self, Step};
+use crate::cli::SwitchPrepare;
+use crate::output::{self, Outcome};
+
+const NEXT: &str = "\
+Next, delete the original's workloads, the operator first, and install:
+  oc delete deployment/machine-config-operator -n openshift-machine-config-operator --cascade=foreground
+  oc delete deployment/machine-config-controller daemonset/machine-config-server daemonset/machine-config-daemon \\
+    -n openshift-machine-config-operator --cascade=foreground --ignore-not-found
+";
+
+pub async fn run(arguments: &SwitchPrepare) -> anyhow::Result<Outcome> {
+    let cluster = Cluster::new(arguments.connection.client().await?);
+    let workloads = workloads(&cluster).await?;
+    let steps = plan(&cluster, arguments, &workloads).await?;
+    let outcome = steps::carry_out(&cluster, &steps, &arguments.steps).await?;
+    if outcome == Outcome::Done && !workloads.is_empty() {
+        output::print(&next(&workloads))?;
+    }
+    Ok(outcome)
+}
+
+async fn plan(
+    cluster: &Cluster,
+    arguments: &SwitchPrepare,
+    workloads: &[Value],
+) -> anyhow::Result<Vec<Step>> {
+    let mut plan = Vec::new();
+    plan.extend(saved(&arguments.save, workloads));
+    let pools = cluster.pools().await?;
+    let to_pause = pools.iter().filter(|pool| switch::pause(pool).is_some());
+    plan.extend(to_pause.filter_map(|pool| Some(Step::Pause(pool.metadata.name.clone()?))));
+    let unsettled = switch::unsettled(&cluster.nodes().await?);
+    if !arguments.steps.no_wait && (!plan.is_empty() || !unsettled.is_empty()) {
+        plan.push(Step::WaitForNodes);
+    }
+    if let Some(version) = cluster.find(&steps::cluster_version()).await? {
+        plan.extend(switch::add_overrides(&version).map(Step::AddOverrides));
+    }
+    Ok(plan)
+}
+
+/// A file that exists may hold the original from an earlier run, when by now the workloads are ours.
+fn saved(file: &Path, workloads: &[Value]) -> Option<Step> {
+    if workloads.is_empty() {
+        return None;
+    }
+    if file.exists() {
+        output::warning(format!("{} exists and is kept as it is", file.display()));
+        return None;
+    }
+    Some(Step::Save {
+        file: file.to_owned(),
+        objects: workloads.iter().map(switch::portable).collect(),
+    })
+}
+
+/// What the original runs, as far as it is there.
+async fn workloads(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for (kind, name) in [
+        ("Deployment", component::OPERATOR),
+        ("Deployment", component::CONTROLLER),
+        ("DaemonSet", component::SERVER),
+        ("DaemonSet", component::DAEMON),
+    ] {
+        let metadata = json!({"name": name, "namespace": names::NAMESPACE});
+        let workload = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata});
+        found.extend(cluster.find(&workload).await?);
+    }
+    Ok(found)
+}
+
+fn next(workloads: &[Value]) -> String {
+    let operator = workloads
+        .iter()
+        .find(|workload| workload["metadata"]["name"] == component::OPERATOR);
+    let image = operator.and_then(|workload| {
+        workload
+            .pointer("/spec/template/spec/containers/0/image")?
+            .as_str()
+    });
+    let image = output::harmless(image.unwrap_or("IMAGE"));
+    format!(
+        "\n{NEXT}  mco install --image MCO_IMAGE --templates-image {image} --without-crds |\n    \
+         kubectl apply --server-side --force-conflicts -f -\n"
+    )
+}

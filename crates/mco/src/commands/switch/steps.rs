@@ -1,0 +1,260 @@
+//! The steps of a change, as values: printed first, then done one after the other.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use jiff::SignedDuration;
+use mco_core::switch::{self, UnsettledNode};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use crate::cli::SwitchSteps;
+use crate::input;
+use crate::output::{self, Outcome};
+
+/// A person follows the wait, and a node takes minutes.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Objects go as soon as the garbage collector has seen them.
+const LOOK_FOR_GONE: Duration = Duration::from_millis(200);
+/// Pods get half a minute to end, and a Lease lasts about two.
+const GONE_WITHIN: Duration = Duration::from_mins(5);
+
+/// One step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Writes the objects to a file.
+    Save {
+        file: PathBuf,
+        objects: Vec<Value>,
+    },
+    Pause(String),
+    /// Waits until no node is in the middle of an update.
+    WaitForNodes,
+    /// Patches the ClusterVersion.
+    AddOverrides(Value),
+    RemoveOverrides(Value),
+    /// Deletes an object and waits until it is gone.
+    Delete(Value),
+    /// Waits until no controller holds the Lease, because it would undo the next steps.
+    WaitForControllers,
+    /// Takes our finalizer from all MachineConfigs.
+    ReleaseConfigs(usize),
+    /// Removes our drain records from nodes.
+    ForgetDrains(usize),
+    Restore(Vec<Value>),
+    Resume(String),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Save { file, objects } => write!(f, "save {} to {}", listed(objects), file.display()),
+            Self::Pause(pool) => write!(f, "pause pool {pool}"),
+            Self::WaitForNodes => f.write_str("wait until no node is being updated or drained"),
+            Self::AddOverrides(_) => f.write_str("add overrides to the ClusterVersion"),
+            Self::RemoveOverrides(_) => {
+                f.write_str("remove the overrides that were added to the ClusterVersion")
+            }
+            Self::Delete(object) => write!(f, "delete {}", described(object)),
+            Self::WaitForControllers => f.write_str("wait until no controller holds the Lease"),
+            Self::ReleaseConfigs(count) => {
+                write!(
+                    f,
+                    "release {} from our finalizer",
+                    input::count(*count, "MachineConfig")
+                )
+            }
+            Self::ForgetDrains(count) => {
+                write!(f, "remove our drain record from {}", input::count(*count, "node"))
+            }
+            Self::Restore(objects) => write!(f, "create {}", listed(objects)),
+            Self::Resume(pool) => write!(f, "resume pool {pool}"),
+        }
+    }
+}
+
+/// Prints the steps, asks unless told otherwise, and does them.
+pub async fn carry_out(cluster: &Cluster, steps: &[Step], how: &SwitchSteps) -> anyhow::Result<Outcome> {
+    if steps.is_empty() {
+        output::print("nothing is left to do\n")?;
+        return Ok(Outcome::Done);
+    }
+    let patience = patience(&how.timeout)?;
+    for step in steps {
+        output::print(&format!("- {}\n", output::harmless(&step.to_string())))?;
+    }
+    if how.dry_run {
+        return Ok(Outcome::Changes);
+    }
+    if !how.yes && !input::confirmed()? {
+        output::print("nothing was changed\n")?;
+        return Ok(Outcome::Refused);
+    }
+    output::print("\n")?;
+    for step in steps {
+        perform(cluster, step, patience).await?;
+        output::print(&format!("done: {}\n", output::harmless(&step.to_string())))?;
+    }
+    Ok(Outcome::Done)
+}
+
+async fn perform(cluster: &Cluster, step: &Step, patience: Duration) -> anyhow::Result<()> {
+    match step {
+        Step::Save { file, objects } => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+            let text = mco_core::goyaml::to_string(&list);
+            fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+        }
+        Step::Pause(name) => each_pool(cluster, name, switch::pause).await,
+        Step::Resume(name) => each_pool(cluster, name, switch::resume).await,
+        Step::WaitForNodes => wait_for_nodes(cluster, patience).await,
+        Step::AddOverrides(patch) | Step::RemoveOverrides(patch) => {
+            cluster.patch(&cluster_version(), patch).await
+        }
+        Step::Delete(object) => {
+            cluster.delete(object).await?;
+            let what = format!("{} is still there", described(object));
+            wait_until(GONE_WITHIN, &what, async || {
+                Ok(cluster.find(object).await?.is_none())
+            })
+            .await
+        }
+        Step::WaitForControllers => {
+            let what = "a controller still holds its Lease; stop it, and begin again";
+            wait_until(GONE_WITHIN, what, async || Ok(cluster.leader().await?.is_none())).await
+        }
+        Step::ReleaseConfigs(_) => release_configs(cluster).await.map(|_| ()),
+        Step::ForgetDrains(_) => {
+            for node in cluster.nodes().await? {
+                if let Some(patch) = switch::forget_drain(&node) {
+                    let name = node.metadata.name.as_deref().unwrap_or_default();
+                    cluster.patch_node(name, &patch).await?;
+                }
+            }
+            Ok(())
+        }
+        Step::Restore(objects) => {
+            for object in objects {
+                cluster.create(object).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Takes our finalizer from all MachineConfigs that have it, and returns how many had.
+pub async fn release_configs(cluster: &Cluster) -> anyhow::Result<usize> {
+    let held = held_configs(cluster).await?;
+    let count = held.len();
+    for config in held {
+        cluster
+            .patch_config(config, |config| switch::release(&config.metadata))
+            .await?;
+    }
+    Ok(count)
+}
+
+/// The MachineConfigs that have our finalizer.
+pub async fn held_configs(
+    cluster: &Cluster,
+) -> anyhow::Result<Vec<kube::core::PartialObjectMeta<mco_api::MachineConfig>>> {
+    let mut configs = cluster.configs().await?;
+    configs.retain(|config| switch::release(&config.metadata).is_some());
+    Ok(configs)
+}
+
+async fn each_pool(
+    cluster: &Cluster,
+    name: &str,
+    change: impl Fn(&mco_api::MachineConfigPool) -> Option<Value>,
+) -> anyhow::Result<()> {
+    let pools = cluster.pools().await?;
+    let pool = pools
+        .iter()
+        .find(|pool| pool.metadata.name.as_deref() == Some(name));
+    match pool.and_then(change) {
+        Some(patch) => cluster.patch_pool(name, &patch).await,
+        None => Ok(()),
+    }
+}
+
+/// Waits for the nodes, and prints which ones it waits for whenever that changes.
+async fn wait_for_nodes(cluster: &Cluster, patience: Duration) -> anyhow::Result<()> {
+    let deadline = tokio::time::Instant::now() + patience;
+    let mut printed: Vec<UnsettledNode> = Vec::new();
+    loop {
+        let unsettled = switch::unsettled(&cluster.nodes().await?);
+        if unsettled.is_empty() {
+            return Ok(());
+        }
+        if unsettled != printed {
+            output::print(&waiting(&unsettled))?;
+            printed.clone_from(&unsettled);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            bail!(
+                "{} not settled in time; see mco status --nodes, or hand over in the middle with --no-wait",
+                if unsettled.len() == 1 {
+                    "1 node is".to_owned()
+                } else {
+                    format!("{} nodes are", unsettled.len())
+                }
+            );
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The nodes that a command waits for, one line each.
+pub fn waiting(unsettled: &[UnsettledNode]) -> String {
+    let lines = unsettled
+        .iter()
+        .map(|one| output::harmless(&format!("  node {} {}", one.node, one.why)) + "\n");
+    lines.collect()
+}
+
+async fn wait_until(
+    patience: Duration,
+    otherwise: &str,
+    mut holds: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let deadline = tokio::time::Instant::now() + patience;
+    while !holds().await? {
+        if tokio::time::Instant::now() >= deadline {
+            bail!("{otherwise}");
+        }
+        tokio::time::sleep(LOOK_FOR_GONE).await;
+    }
+    Ok(())
+}
+
+fn patience(text: &str) -> anyhow::Result<Duration> {
+    let parsed: SignedDuration = text
+        .parse()
+        .with_context(|| format!("--timeout: {text:?} is not a time such as 90s, 30m or 2h"))?;
+    Duration::try_from(parsed).context("--timeout: must not be negative")
+}
+
+/// Identifies the ClusterVersion, which only OpenShift has.
+pub fn cluster_version() -> Value {
+    json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"}})
+}
+
+/// An object in words, as kubectl names it.
+pub fn described(object: &Value) -> String {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    format!("{} {}", text("/kind"), text("/metadata/name"))
+}
+
+fn listed(objects: &[Value]) -> String {
+    let all: Vec<String> = objects.iter().map(described).collect();
+    all.join(", ")
+}
