@@ -72,6 +72,8 @@ fn are_same(published: &NodeDisruptionPolicies, wanted: &NodeDisruptionPolicies)
 
 #[cfg(test)]
 mod tests {
+    use mco_core::disruption::Policy;
+
     use super::*;
 
     #[test]
