@@ -1,5 +1,9 @@
 //! What a plan foretells is what then happens: the same rendered name, the same files, the same actions, in the same order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::print_stdout,
+    reason = "what a plan shows is part of what these tests show"
+)]
 
 mod support;
 

@@ -33,7 +33,7 @@ const RUNTIME_SUBCONTROLLER: &str = "machine-config-controller-container-runtime
 /// Generates the kubelet configuration of all pools.
 pub(crate) async fn kubelet(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let Some((foundation, objects, mut result)) = run(&cluster, Generator::Kubelet).await? else {
-        return not_ready(&cluster);
+        return Ok(not_ready(&cluster));
     };
     if let (Some(message), Some(settings)) = (&result.prohibited_profile, &objects.node) {
         warn!("{message}");
@@ -52,7 +52,7 @@ pub(crate) async fn kubelet(cluster: Arc<Cluster>) -> Result<Again, Error> {
 /// Generates the container runtime configuration of all pools.
 pub(crate) async fn container_runtime(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let Some((foundation, _, mut result)) = run(&cluster, Generator::ContainerRuntime).await? else {
-        return not_ready(&cluster);
+        return Ok(not_ready(&cluster));
     };
     let configs = &cluster.runtime_configs;
     let recorded = user_configs::record_names::<ContainerRuntimeConfig>(&cluster, &mut result, configs).await;
@@ -66,7 +66,7 @@ pub(crate) async fn container_runtime(cluster: Arc<Cluster>) -> Result<Again, Er
 /// Generates the registry configuration of the built-in pools.
 pub(crate) async fn registries(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let Some((foundation, objects, result)) = run(&cluster, Generator::Registries).await? else {
-        return not_ready(&cluster);
+        return Ok(not_ready(&cluster));
     };
     for skipped in &result.skipped {
         report_skipped(&cluster, &objects, skipped);
@@ -88,7 +88,7 @@ pub(crate) async fn registries(cluster: Arc<Cluster>) -> Result<Again, Error> {
 /// Generates the credential provider configuration of the built-in pools.
 pub(crate) async fn credential_provider(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let Some((foundation, objects, result)) = run(&cluster, Generator::CredentialProvider).await? else {
-        return not_ready(&cluster);
+        return Ok(not_ready(&cluster));
     };
     let published = publish(&cluster, Generator::CredentialProvider, &result, &foundation).await;
     let written = published.outcome();
@@ -137,11 +137,11 @@ async fn run(
     Ok(Some((foundation, objects, result)))
 }
 
-fn not_ready(cluster: &Cluster) -> Result<Again, Error> {
-    Ok(match cluster.foundation() {
+fn not_ready(cluster: &Cluster) -> Again {
+    match cluster.foundation() {
         None => Again::OnChange,
         Some(_) => Again::NotYet(Some(SOURCES_POLL)),
-    })
+    }
 }
 
 /// The objects that generators read, as they are now.

@@ -214,7 +214,7 @@ impl Cluster {
                 let exported = self.export().await;
                 let object = exported.iter().find(|object| object.name == *name).unwrap();
                 self.api(&object.value)
-                    .delete(name, &Default::default())
+                    .delete(name, &kube::api::DeleteParams::default())
                     .await
                     .unwrap();
             }
@@ -323,9 +323,10 @@ impl Cluster {
                     ));
                 }
             }
-            match object.accepted {
-                true => tally.accepted_objects += 1,
-                false => tally.rejected_objects += 1,
+            if object.accepted {
+                tally.accepted_objects += 1;
+            } else {
+                tally.rejected_objects += 1;
             }
         }
         Ok(tally)

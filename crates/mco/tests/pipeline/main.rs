@@ -4,6 +4,7 @@
 //! Random clusters are numbered; the number is the seed. `MCO_PIPELINE_CLUSTERS=1000` runs that many,
 //! `MCO_PIPELINE_FIRST=17` begins with another number.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::print_stdout, reason = "says how much was compared")]
 
 mod cluster;
 mod random;
