@@ -267,7 +267,7 @@ impl Cluster {
         let pools = pools.list(&ListParams::default()).await.unwrap().items;
         let published = pools.into_iter().map(|pool| {
             let name = pool.metadata.name.clone().unwrap();
-            let conditions = &pool.status.as_ref().unwrap().conditions;
+            let conditions = &pool.status.clone().unwrap_or_default().conditions;
             let degraded = condition::find(conditions, condition::RENDER_DEGRADED)
                 .filter(|_| condition::holds(conditions, condition::RENDER_DEGRADED));
             let prefix = format!("Failed to render configuration for pool {name}: ");

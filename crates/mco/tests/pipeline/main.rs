@@ -21,7 +21,7 @@ const AT_ONCE: usize = 6;
 const EDITS: usize = 3;
 /// A large config on a busy machine takes longer to render than the controllers usually rest; what really differs still
 /// does after this many rests.
-const PATIENCE: usize = 5;
+const PATIENCE: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_and_an_offline_render_are_what_the_controllers_publish() {
