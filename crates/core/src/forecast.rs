@@ -128,7 +128,8 @@ fn apply(objects: &mut Vec<Manifest>, manifest: &Manifest) {
     }
 }
 
-/// Lays what was written over what is there: `spec` as a whole, except for a pool's target, and `metadata` by key.
+/// Applies what was written to what is there, as `kubectl apply` does: `spec` as a whole, except for a pool's target, and
+/// labels and annotations by key, without those that were applied before and are no longer written.
 fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
     let target = there.pointer("/spec/configuration").cloned();
     if let Some(spec) = written.get("spec") {
@@ -138,6 +139,14 @@ fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
         }
     }
     for key in ["labels", "annotations"] {
+        for gone in applied_keys(there, key) {
+            let is_written = written
+                .pointer(&format!("/metadata/{key}"))
+                .is_some_and(|all| all.get(&gone).is_some());
+            if let Some(values) = there["metadata"][key].as_object_mut().filter(|_| !is_written) {
+                values.remove(&gone);
+            }
+        }
         let Some(values) = written
             .pointer(&format!("/metadata/{key}"))
             .and_then(|v| v.as_object())
@@ -148,6 +157,26 @@ fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
             there["metadata"][key][name] = value.clone();
         }
     }
+}
+
+/// The labels or annotations that an earlier apply has set: by the object's own record of it, which `kubectl apply` keeps
+/// in an annotation and a server-side apply in `managedFields`.
+fn applied_keys(object: &serde_json::Value, key: &str) -> BTreeSet<String> {
+    let last = object
+        .pointer("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration")
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(text.as_str()?).ok());
+    let last = last.as_ref().and_then(|last| last["metadata"][key].as_object());
+    let by_client = last.into_iter().flat_map(|all| all.keys().cloned());
+    let managers = object
+        .pointer("/metadata/managedFields")
+        .and_then(|all| all.as_array());
+    let applies = managers
+        .into_iter()
+        .flatten()
+        .filter(|one| one["operation"] == "Apply");
+    let fields = applies.filter_map(|one| one["fieldsV1"]["f:metadata"][format!("f:{key}")].as_object());
+    let by_server = fields.flat_map(|fields| fields.keys().filter_map(|field| field.strip_prefix("f:")));
+    by_client.chain(by_server.map(str::to_owned)).collect()
 }
 
 fn problems(objects: &[Manifest], manifest: &Manifest) -> Vec<Problem> {
@@ -363,6 +392,32 @@ mod tests {
             "spec": {"workerLatencyProfile": profile}});
         let mut read = crate::manifest::read("node.json", value.to_string().as_bytes()).unwrap();
         read.remove(0)
+    }
+
+    #[test]
+    fn labels_that_were_applied_and_are_no_longer_written_are_gone() {
+        let pool = |metadata: serde_json::Value| {
+            let value = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+                "metadata": metadata, "spec": {"machineConfigSelector":
+                    {"matchLabels": {"machineconfiguration.openshift.io/role": "worker"}}}});
+            crate::manifest::read("pool.json", value.to_string().as_bytes())
+                .unwrap()
+                .remove(0)
+        };
+        let record = json!({"metadata": {"labels": {"client": ""}}}).to_string();
+        let there = pool(json!({"name": "infra",
+            "labels": {"client": "", "server": "", "of-another": "", "kept": ""},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": record},
+            "managedFields": [
+                {"operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:server": {}, "f:kept": {}}}}},
+                {"operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:of-another": {}}}}}]}));
+        let written = pool(json!({"name": "infra", "labels": {"kept": "", "new": ""}}));
+        let (after, refused) = edited(&[there], &[Edit::Apply(written)]);
+        assert_eq!(refused, []);
+        assert_eq!(
+            after[0].value["metadata"]["labels"],
+            json!({"of-another": "", "kept": "", "new": ""})
+        );
     }
 
     #[test]

@@ -133,6 +133,27 @@ fn a_kubelet_config_that_becomes_invalid_leaves_its_pool_what_it_has() {
 }
 
 #[test]
+fn a_pool_does_not_keep_the_config_of_a_deleted_object_because_the_next_one_cannot_be_used() {
+    let mut objects = objects();
+    objects.kubelet_configs = vec![kubelet_config(
+        "a",
+        "2026-01-01T00:00:01Z",
+        &json!({"maxPods": 11}),
+    )];
+    let name = "99-worker-generated-kubelet";
+    let first = generated(&objects, Stage::Cluster, &BTreeMap::new());
+    let of_a = first.configs.iter().find(|config| config.name() == name).unwrap();
+    let existing = BTreeMap::from([(name.to_owned(), Arc::clone(&of_a.object))]);
+    objects.kubelet_configs = vec![kubelet_config(
+        "b",
+        "2026-01-01T00:00:02Z",
+        &json!({"featureGates": {"A": true}}),
+    )];
+    let second = generated(&objects, Stage::Cluster, &existing);
+    assert_eq!(names(&second, name), Vec::<String>::new());
+}
+
+#[test]
 fn a_custom_pool_keeps_the_kernel_arguments_that_it_has_or_lacks() {
     let mut objects = objects();
     let infra: MachineConfigPool = object(json!({"metadata": {"name": "infra"}, "spec": {}}));

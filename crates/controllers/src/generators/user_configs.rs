@@ -13,7 +13,7 @@ use mco_api::{ContainerRuntimeConfig, KubeletConfig};
 use mco_core::generated::assign::Assigned;
 use mco_core::generated::condition::{self, Outcome};
 use mco_core::generated::{Generator, generator_of_name};
-use mco_core::pipeline::{ExistingConfigs as _, GeneratedConfig, GenerationResult};
+use mco_core::pipeline::{ExistingConfigs as _, GeneratedConfig, GenerationResult, is_generated_from};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -108,6 +108,8 @@ pub(super) async fn record_names<K: UserConfig>(
                 for name in names.filter(|name| !recorded.contains(name)) {
                     result.configs.retain(|config| config.name() != name);
                     let present = cluster.in_force(name);
+                    let present =
+                        present.filter(|config| is_generated_from(config, report.kind, &report.name));
                     let present = present.map(|object| GeneratedConfig { object, origin: None });
                     result.configs.extend(present);
                 }

@@ -27,3 +27,4 @@ pub use generate::{
 };
 pub use objects::{ClusterObjects, SOURCE_KINDS, SourceKind};
 pub use render::{PoolInputs, RenderFailure, RenderedPool, is_user_source, render_pool};
+pub use user_configs::is_generated_from;

@@ -2,10 +2,11 @@
 //! select. Their MachineConfigs are named together, so that two of them never write the same one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use mco_api::vocabulary::names;
-use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfigPool};
+use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 
 use super::generate::name_of;
 use super::{ExistingConfigs, GenerationError, GenerationResult, GeneratorInputs, ObjectReport, Stage};
@@ -230,11 +231,11 @@ fn generate_one<K: UserConfig>(
         });
         match generated {
             Some(Ok(generated)) => result.push(generated),
-            // A pool keeps what it has until the object can be used again.
-            None => result.keep(existing.in_force(name)),
+            // A pool keeps what it has from the object until that can be used again.
+            None => result.keep(kept(object, name, existing)),
             Some(Err(error)) => {
                 errors.push(error);
-                result.keep(existing.in_force(name));
+                result.keep(kept(object, name, existing));
             }
         }
     }
@@ -243,6 +244,23 @@ fn generate_one<K: UserConfig>(
         result.fail(&described::<K>(object.metadata()), error);
     }
     outcome
+}
+
+/// The config of this name that stays in force, if it is from the object: a deleted one may have had the name before.
+fn kept<K: UserConfig>(
+    object: &K,
+    name: &str,
+    existing: &impl ExistingConfigs,
+) -> Option<Arc<MachineConfig>> {
+    let config = existing.in_force(name)?;
+    is_generated_from(&config, K::KIND, name_of(object.metadata())).then_some(config)
+}
+
+/// Whether a config was generated from this object, or does not say from which.
+pub fn is_generated_from(config: &MachineConfig, kind: &str, name: &str) -> bool {
+    let owners = config.metadata.owner_references.iter().flatten();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true)).peekable();
+    controllers.peek().is_none() || controllers.any(|owner| owner.kind == kind && owner.name == name)
 }
 
 fn outcome_of(error: &GenerationError) -> Outcome {

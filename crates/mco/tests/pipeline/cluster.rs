@@ -365,11 +365,17 @@ impl Cluster {
                 // Whether machines can follow depends on where they are, which manifests do not say.
                 (Ok(_), Some(theirs)) if theirs.contains("reconcil") => {}
                 (ours, theirs) => {
+                    let difference = match &ours {
+                        Ok(rendered) => self.difference(&rendered.config, target).await,
+                        Err(_) => Vec::new(),
+                    };
                     return Err(format!(
-                        "pool {}: mco render gives {:?}, published is {target}, {theirs:?}",
+                        "pool {}: mco render gives {:?}, published is {target}, {theirs:?}; they differ in {difference:?}; \
+                         sources {:?}",
                         outcome.name(),
-                        ours.map(mco_core::render::Rendered::name)
-                            .map_err(ToString::to_string)
+                        ours.map(|rendered| (rendered.name(), rendered.provenance.sources()))
+                            .map_err(ToString::to_string),
+                        self.sources(outcome.name()).await
                     ));
                 }
             }
