@@ -4,9 +4,8 @@
 //! tools. So fields come in the order of the Go types, empty metadata is left out, and `<`, `>`, `&` and the two Unicode
 //! line separators are escaped. Only MachineConfigs are known here.
 
-use std::io;
-
 use mco_api::MachineConfig;
+use mco_core::generated::json_text::GoEscapes;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
@@ -224,48 +223,6 @@ impl Serialize for Ordered {
                 map.end()
             }
         }
-    }
-}
-
-/// Adds Go's escapes to the layout of another formatter.
-struct GoEscapes<F>(F);
-
-macro_rules! delegate {
-    ($($method:ident($($argument:ident: $ty:ty),*);)*) => {
-        $(
-            fn $method<W: ?Sized + io::Write>(&mut self, writer: &mut W $(, $argument: $ty)*) -> io::Result<()> {
-                self.0.$method(writer $(, $argument)*)
-            }
-        )*
-    };
-}
-
-impl<F: Formatter> Formatter for GoEscapes<F> {
-    delegate! {
-        begin_array();
-        end_array();
-        begin_array_value(first: bool);
-        end_array_value();
-        begin_object();
-        end_object();
-        begin_object_key(first: bool);
-        end_object_key();
-        begin_object_value();
-        end_object_value();
-    }
-
-    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
-        let mut rest = text;
-        while let Some(at) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-            let (plain, tail) = rest.split_at(at);
-            writer.write_all(plain.as_bytes())?;
-            let mut characters = tail.chars();
-            if let Some(special) = characters.next() {
-                write!(writer, "\\u{:04x}", u32::from(special))?;
-            }
-            rest = characters.as_str();
-        }
-        writer.write_all(rest.as_bytes())
     }
 }
 

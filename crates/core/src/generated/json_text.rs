@@ -19,7 +19,8 @@ pub(crate) fn indented(value: &impl Serialize) -> String {
 }
 
 /// Adds Go's escapes to the layout of another formatter.
-struct GoEscapes<F>(F);
+#[derive(Debug)]
+pub struct GoEscapes<F>(pub F);
 
 macro_rules! delegate {
     ($($method:ident($($argument:ident: $ty:ty),*);)*) => {

@@ -7,7 +7,7 @@
 pub mod assign;
 pub mod condition;
 mod generator;
-pub(crate) mod json_text;
+pub mod json_text;
 pub mod origins;
 pub mod suffix;
 pub(crate) mod toml_text;
