@@ -342,3 +342,15 @@ async fn a_body_past_the_limit_is_refused() {
         (StatusCode::PAYLOAD_TOO_LARGE, &json!("RequestEntityTooLarge"))
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_that_is_not_an_object_ended_the_process() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    for body in [json!([]), json!("x"), json!(1)] {
+        let (status, _) = cluster.request(Method::POST, path, body.clone()).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+    }
+    let (status, _) = cluster.request(Method::POST, path, json!({})).await;
+    assert_eq!(status, StatusCode::CREATED);
+}

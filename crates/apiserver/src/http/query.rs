@@ -11,6 +11,9 @@ use crate::field_error::FieldError;
 use crate::present::IncludeObject;
 use crate::registry::{DeleteOptions, ListOptions, Propagation, RevisionMatch};
 
+/// Longer than any client waits, and short enough to be added to any clock.
+const LONGEST_WATCH: Duration = Duration::from_hours(7 * 24);
+
 /// The parameters of one request, decoded.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
@@ -230,12 +233,13 @@ impl Query {
             .get("timeoutSeconds")
             .parse::<u64>()
             .ok()
-            .filter(|seconds| *seconds > 0);
+            .filter(|seconds| *seconds > 0)
+            .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WATCH));
         Ok(WatchOptions {
             revision,
             send_initial_events: self.optional_flag("sendInitialEvents"),
             bookmarks: self.flag("allowWatchBookmarks"),
-            timeout: timeout.map(Duration::from_secs),
+            timeout,
         })
     }
 
@@ -296,6 +300,17 @@ mod tests {
         assert_eq!(query.get("x"), "1 2");
         assert!(query.is_watch() && !query.flag("allowWatchBookmarks"));
         assert!(!Query::parse("watch=0").is_watch());
+    }
+
+    #[test]
+    fn a_watch_that_lasts_for_ever_did_not_fit_into_a_clock() {
+        let timeout = |seconds: &str| {
+            let query = Query::parse(&format!("watch=true&timeoutSeconds={seconds}"));
+            query.watch_options().unwrap().timeout
+        };
+        assert_eq!(timeout("30"), Some(Duration::from_secs(30)));
+        assert_eq!(timeout("9223372036854775807"), Some(LONGEST_WATCH));
+        assert_eq!(timeout("0"), None);
     }
 
     #[test]

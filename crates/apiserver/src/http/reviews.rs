@@ -18,6 +18,12 @@ pub(super) fn answer(
     target: &Target,
     mut review: Value,
 ) -> Result<Response<ApiBody>, ApiError> {
+    if !review.is_object() {
+        return Err(ApiError::bad_request(format!(
+            "the body of a {} must be a JSON object",
+            target.definition.kind
+        )));
+    }
     let spec = review.get("spec").cloned().unwrap_or_default();
     if target.definition.kind.ends_with("AccessReview") {
         check_question(&spec)?;

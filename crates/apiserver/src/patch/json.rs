@@ -11,6 +11,9 @@ use serde_json::{Map, Value};
 /// More operations than this in one request are refused, so that a small body cannot cost a lot of work.
 const MAX_OPERATIONS: usize = 10_000;
 
+/// Copies may add this many bytes to an object. Each can double it, so that a few operations would fill the memory.
+const MAX_COPIED: usize = 3 << 20;
+
 /// A decoded JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
@@ -75,9 +78,10 @@ impl JsonPatch {
 
     /// Applies every operation in turn; on error the document is left half-way and must be thrown away.
     pub fn apply(&self, document: &mut Value) -> Result<(), PatchError> {
+        let mut copied = 0;
         self.operations
             .iter()
-            .try_for_each(|operation| operation.apply(document))
+            .try_for_each(|operation| operation.apply(document, &mut copied))
             .map_err(PatchError::DoesNotApply)
     }
 }
@@ -126,13 +130,14 @@ impl Operation {
         }
     }
 
-    fn apply(&self, document: &mut Value) -> Result<(), String> {
+    /// `copied` is what the copies of this patch have added so far.
+    fn apply(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
         match self.kind.as_str() {
             "add" => self.add(document),
             "remove" => self.remove(document),
             "replace" => self.replace(document),
             "move" => self.relocate(document),
-            "copy" => self.copy(document),
+            "copy" => self.copy(document, copied),
             "test" => self.test(document),
             other => Err(format!("Unexpected kind: {other}")),
         }
@@ -213,15 +218,20 @@ impl Operation {
         insert(parent, &key, value).map_err(|error| format!("error in move for path: '{path}': {error}"))
     }
 
-    fn copy(&self, document: &mut Value) -> Result<(), String> {
+    fn copy(&self, document: &mut Value, copied: &mut usize) -> Result<(), String> {
         let from = self.from()?;
         let (parent, key) = find_parent(document, from).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing from path: {from}: missing value")
         })?;
-        let value = get(parent, &key)
-            .map_err(|error| format!("error in copy for from: '{from}': {error}"))?
-            .cloned()
-            .unwrap_or(Value::Null);
+        let found =
+            get(parent, &key).map_err(|error| format!("error in copy for from: '{from}': {error}"))?;
+        *copied += found.map_or(0, |value| value.to_string().len());
+        if *copied > MAX_COPIED {
+            return Err(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
+            ));
+        }
+        let value = found.cloned().unwrap_or(Value::Null);
         let path = self.path()?;
         let (parent, key) = find_parent(document, path).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing destination path: {path}: missing value")

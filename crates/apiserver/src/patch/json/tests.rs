@@ -272,3 +272,15 @@ fn a_patch_with_too_many_operations_is_refused() {
         "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
     );
 }
+
+#[test]
+fn a_few_copies_filled_the_memory() {
+    let copies: Vec<Value> = (0..30)
+        .map(|index| json!({"op": "copy", "from": "/a", "path": format!("/a/{index}")}))
+        .collect();
+    let error = apply(&json!({"a": {"text": "x".repeat(100)}}), &json!(copies)).unwrap_err();
+    assert!(
+        error.to_string().contains("exceeding the limit 3145728"),
+        "{error}"
+    );
+}
