@@ -332,9 +332,12 @@ impl Cluster {
         Ok(tally)
     }
 
+    /// Where two configs differ; nothing if the pool has none yet.
     async fn difference(&self, planned: &ParsedConfig, published: &str) -> Vec<String> {
         let configs: Api<MachineConfig> = Api::all(self.client.clone());
-        let published = configs.get(published).await.unwrap();
+        let Ok(published) = configs.get(published).await else {
+            return Vec::new();
+        };
         let published = ParsedConfig::applicable(published).unwrap();
         let changes = comparison::compare(planned, &published, &Rules::default()).changes;
         changes.names().map(str::to_owned).collect()
