@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mco_core::{goyaml, manifest};
+use mco_core::config::goyaml;
+use mco_core::config::manifest;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = manifest::read_with_warnings("fuzzed", bytes);

@@ -5,15 +5,10 @@
 
 pub mod access;
 mod assets;
-pub mod cluster;
 mod http;
 mod hub;
-pub mod plan;
 mod run;
-mod snapshot;
 pub mod views;
 
 pub use access::Door;
-pub use cluster::{ReadError, explained};
 pub use run::{ConsoleError, Options, run};
-pub use snapshot::{NodeDetails, Snapshot};

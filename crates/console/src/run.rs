@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mco_core::templates::TemplateTree;
+use mco_core::generators::templates::TemplateTree;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

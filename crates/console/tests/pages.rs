@@ -4,8 +4,11 @@
 mod fixtures;
 
 use fixtures::{HOSTILE, at, frame, harmless, hostile_snapshot, large_snapshot, machine_config, rollout};
-use mco_console::Snapshot;
-use mco_console::plan::Report;
+use mco_client::Snapshot;
+use mco_client::comparison::compare;
+use mco_client::explain::explain;
+use mco_client::forecast::{self, Edit, Situation};
+use mco_client::plan::Report;
 use mco_console::views::config::{InPool, Kind, Subject, config};
 use mco_console::views::configs::{Listed, configs};
 use mco_console::views::node::{Between, node};
@@ -14,14 +17,11 @@ use mco_console::views::plan::{Asked, plan};
 use mco_console::views::pool::{Choice, pool};
 use mco_console::views::search::{Explained, Question, search};
 use mco_console::views::{Message, Show, Text, html};
-use mco_core::bootstrap;
-use mco_core::comparison::compare;
-use mco_core::explain::explain;
-use mco_core::forecast::{self, Edit, Situation};
-use mco_core::manifest::{Manifest, Origin};
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::render::Identity;
-use mco_core::rules::Rules;
+use mco_core::config::manifest::{Manifest, Origin};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::render::Identity;
+use mco_core::config::rules::Rules;
+use mco_core::pipeline::bootstrap;
 use serde_json::{Value, json};
 
 const LARGEST_PAGE: usize = 200 << 10;

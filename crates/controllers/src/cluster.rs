@@ -25,7 +25,8 @@ use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
-use mco_core::{pools, rendered_configs};
+use mco_core::config::pools;
+use mco_core::config::rendered_configs;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 

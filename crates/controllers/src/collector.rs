@@ -6,8 +6,8 @@ use std::time::Duration;
 use kube::api::{DeleteParams, Patch};
 use mco_api::MachineConfig;
 use mco_api::vocabulary::finalizers::RENDERED_CONFIG_IN_USE;
-use mco_core::rendered_configs;
-use mco_core::retention::{self, Step};
+use mco_core::config::rendered_configs;
+use mco_core::config::retention::{self, Step};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 

@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::PartialObjectMeta;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
-use mco_core::parsed_config::SourceConfig;
-use mco_core::rendered_configs;
+use mco_core::config::parsed_config::SourceConfig;
+use mco_core::config::rendered_configs;
 use parking_lot::RwLock;
 
 use crate::cluster::Cluster;

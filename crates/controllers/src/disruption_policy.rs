@@ -8,7 +8,7 @@ use mco_api::MachineConfiguration;
 use mco_api::machine_configuration::{
     MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicies, NodeDisruptionPolicyStatus,
 };
-use mco_core::rules::Rules;
+use mco_core::config::rules::Rules;
 use serde_json::json;
 use tracing::info;
 
@@ -72,7 +72,7 @@ fn are_same(published: &NodeDisruptionPolicies, wanted: &NodeDisruptionPolicies)
 
 #[cfg(test)]
 mod tests {
-    use mco_core::disruption::Policy;
+    use mco_core::config::disruption::Policy;
 
     use super::*;
 

@@ -9,11 +9,11 @@ use kube::api::{Patch, PatchParams};
 use mco_api::ControllerConfig;
 use mco_api::controller_config::ControllerConfigStatus;
 use mco_api::vocabulary::names;
-use mco_core::generated::Generator;
+use mco_core::config::skew;
+use mco_core::generators::generated::Generator;
+use mco_core::generators::templates;
+use mco_core::generators::templates::status::{self, Outcome};
 use mco_core::pipeline::{BaseSettings, ClusterObjects, GeneratedConfig};
-use mco_core::skew;
-use mco_core::templates;
-use mco_core::templates::status::{self, Outcome};
 use serde_json::json;
 use tracing::{error, info};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
-use mco_core::pools::{Membership, NodePools};
+use mco_core::config::pools::{Membership, NodePools};
 use mco_core::rollout::ContestedNode;
 use parking_lot::RwLock;
 use tracing::warn;

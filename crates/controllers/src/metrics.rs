@@ -199,7 +199,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// See [`mco_core::boot_images::is_unwatched`].
+    /// See [`mco_core::generators::boot_images::is_unwatched`].
     pub(crate) fn boot_images_unwatched(&self, holds: bool) {
         self.0.boot_images_unwatched.set(i64::from(holds));
     }

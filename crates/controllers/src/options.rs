@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use mco_core::drain::timing;
-use mco_core::skew::Versions;
-use mco_core::templates::TemplateTree;
+use mco_core::config::skew::Versions;
+use mco_core::generators::templates::TemplateTree;
+use mco_core::rollout::drain::timing;
 use mco_serve_metrics::Door;
 
 use crate::metrics::Metrics;

@@ -1,5 +1,5 @@
 //! Keeps the cluster's OSImageStream: the streams of operating systems that its release offers to pools, as
-//! [`mco_core::os_streams`] finds and decides them. A cluster that says nothing about streams gets no object.
+//! [`mco_core::generators::os_streams`] finds and decides them. A cluster that says nothing about streams gets no object.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use kube::api::{Patch, PostParams};
 use mco_api::OSImageStream;
 use mco_api::foreign::cluster_version::ClusterVersion;
 use mco_api::vocabulary::names;
-use mco_core::os_streams::published::{self, Decision, Release, Sources};
+use mco_core::generators::os_streams::published::{self, Decision, Release, Sources};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
@@ -27,7 +27,7 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     let is_going = existing
         .as_ref()
         .is_some_and(|object| object.metadata.deletion_timestamp.is_some());
-    if is_going || !mco_core::os_streams::are_on(&foundation.feature_gates) {
+    if is_going || !mco_core::generators::os_streams::are_on(&foundation.feature_gates) {
         return Ok(Again::OnChange);
     }
     let Some(sources) = sources(&cluster) else {

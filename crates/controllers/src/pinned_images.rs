@@ -1,4 +1,4 @@
-//! Tells each pool which PinnedImageSets its machines keep, as [`mco_core::pinned_images`] decides it. The pool's status is
+//! Tells each pool which PinnedImageSets its machines keep, as [`mco_core::rollout::pinned_images`] decides it. The pool's status is
 //! written by the rollout alone, so what could not be decided is left here for it.
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::api::Patch;
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::PinnedImageSetReference;
-use mco_core::pinned_images::{self, Pinned};
+use mco_core::rollout::pinned_images::{self, Pinned};
 use parking_lot::Mutex;
 use serde_json::json;
 use tracing::{info, warn};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
-use mco_core::parsed_config::ParsedConfig;
+use mco_core::config::parsed_config::ParsedConfig;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use mco_api::MachineConfig;
-use mco_core::generated::{self, Restoration};
+use mco_core::generators::generated::{self, Restoration};
 
 use crate::error::Error;
 

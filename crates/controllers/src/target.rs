@@ -5,7 +5,7 @@ use kube::api::Patch;
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::names;
-use mco_core::rendered_configs;
+use mco_core::config::rendered_configs;
 use mco_core::rollout::Standing;
 use serde_json::json;
 use tracing::{info, warn};

@@ -6,7 +6,7 @@ use kube::Resource;
 use mco_api::MachineConfigNode;
 use mco_api::vocabulary::annotations;
 use mco_api::vocabulary::conditions::machine_config_node as condition;
-use mco_core::drain::cordon;
+use mco_core::rollout::drain::cordon;
 use serde_json::json;
 
 /// The beginning of all annotations that we read.

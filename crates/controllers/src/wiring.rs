@@ -21,9 +21,9 @@ use mco_api::{
     ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
-use mco_core::boot_images;
-use mco_core::kubelet::profile;
-use mco_core::rendered_configs;
+use mco_core::config::rendered_configs;
+use mco_core::generators::boot_images;
+use mco_core::generators::kubelet::profile;
 use mco_core::rollout::{ContestedNode, Event, changes};
 use tracing::warn;
 

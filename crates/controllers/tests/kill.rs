@@ -22,7 +22,7 @@ use mco_api::{MachineConfig, MachineConfigPool};
 use mco_apiserver::Server;
 use mco_controllers::Options;
 use mco_core::rollout::NodeView;
-use mco_testkit::fleet::{self, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, Blueprint};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::process::{Child, Command};

@@ -8,9 +8,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::merge::DefaultImages;
-use mco_core::render::{Identity, render};
-use mco_core::validate;
+use mco_core::config::merge::DefaultImages;
+use mco_core::config::render::{Identity, render};
+use mco_core::config::validate;
 use serde_json::json;
 
 const CONFIGS: usize = 200;

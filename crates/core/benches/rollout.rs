@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::MachineConfigPool;
-use mco_core::pool_status::{Inputs, report};
+use mco_core::rollout::pool_status::{Inputs, report};
 use mco_core::rollout::{View, plan, waves};
 use serde_json::{Value, json};
 

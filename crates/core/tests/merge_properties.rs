@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use mco_api::MachineConfig;
-use mco_core::goyaml;
-use mco_core::manifest;
-use mco_core::merge::DefaultImages;
-use mco_core::render::{Identity, Rendered, render};
-use mco_core::validate;
+use mco_core::config::goyaml;
+use mco_core::config::manifest;
+use mco_core::config::merge::DefaultImages;
+use mco_core::config::render::{Identity, Rendered, render};
+use mco_core::config::validate;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::goyaml;
-use mco_core::merge::DefaultImages;
-use mco_core::render::{Identity, Rendered, render};
-use mco_core::validate;
+use mco_core::config::goyaml;
+use mco_core::config::merge::DefaultImages;
+use mco_core::config::render::{Identity, Rendered, render};
+use mco_core::config::validate;
 use serde_json::Value;
 
 fn render_case(case: &Value) -> Result<Rendered, String> {

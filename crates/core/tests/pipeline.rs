@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::bootstrap::default_controller_config;
-use mco_core::generated::Generator;
-use mco_core::generated::condition::Outcome;
-use mco_core::offline::built_in_pools;
-use mco_core::os_streams::Streams;
-use mco_core::parsed_config::{ParsedConfig, SourceConfig};
+use mco_core::config::parsed_config::{ParsedConfig, SourceConfig};
+use mco_core::config::reconcilable::Overrides;
+use mco_core::config::render::Identity;
+use mco_core::config::skew::Versions;
+use mco_core::generators::generated::Generator;
+use mco_core::generators::generated::condition::Outcome;
+use mco_core::generators::os_streams::Streams;
+use mco_core::generators::templates::TemplateTree;
+use mco_core::pipeline::bootstrap::default_controller_config;
+use mco_core::pipeline::offline::built_in_pools;
 use mco_core::pipeline::{
     self, Base, BaseSettings, ClusterObjects, GenerationError, GenerationResult, GeneratorInputs, PoolInputs,
     RenderFailure, Stage,
 };
-use mco_core::reconcilable::Overrides;
-use mco_core::render::Identity;
-use mco_core::skew::Versions;
-use mco_core::templates::TemplateTree;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

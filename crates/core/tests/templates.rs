@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::Command;
 
 use mco_api::ControllerConfig;
-use mco_core::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
-use mco_core::tls_profile;
+use mco_core::generators::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
+use mco_core::generators::tls_profile;
 use mco_ignition::Item;
 use serde_json::{Value, json};
 
@@ -675,7 +675,7 @@ fn our_own_tree_is_complete_commented_and_presumes_no_product() {
             }
         }
         for config in &configs {
-            let checked = mco_core::validate::check(&config.generated.config.clone().into()).unwrap();
+            let checked = mco_core::config::validate::check(&config.generated.config.clone().into()).unwrap();
             assert!(
                 checked.warnings.is_empty(),
                 "{}: {:?}",

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use mco_core::manifest;
+use mco_core::config::manifest;
 use serde_json::Value;
 
 /// Equal values; `-0` is `0`.

@@ -1,9 +1,9 @@
 //! The way from one config to another: is it possible, what does it cost, do it, and see that it worked.
 
-use mco_core::diff::{self, ConfigDiff, Replaced};
-use mco_core::disruption::{self, Action, Cost, Policy, REGISTRIES_CONF, RegistriesChange};
-use mco_core::problem::Problem;
-use mco_core::reconcilable::{self, Overrides};
+use mco_core::config::diff::{self, ConfigDiff, Replaced};
+use mco_core::config::disruption::{self, Action, Cost, Policy, REGISTRIES_CONF, RegistriesChange};
+use mco_core::config::problem::Problem;
+use mco_core::config::reconcilable::{self, Overrides};
 use mco_host::os::{OsChange, OsError};
 use mco_host::systemd::{ServiceAction, ServiceError};
 use mco_host::{Machine, PowerError, Reboot};

@@ -4,9 +4,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use mco_api::MachineConfig;
-use mco_core::manifest::{self, ManifestError};
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::problem::InvalidObject;
+use mco_core::config::manifest::{self, ManifestError};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::problem::InvalidObject;
 use mco_ignition::ParseError;
 use serde_json::{Value, json};
 use thiserror::Error;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mco_api::MachineConfig;
-use mco_core::problem::InvalidObject;
+use mco_core::config::problem::InvalidObject;
 use mco_host::{FsError, Root, RootedPath};
 use thiserror::Error;
 

@@ -3,9 +3,9 @@
 //! right, files that came with the image are not. Runs before the kubelet, so there is no cluster to ask.
 
 use mco_api::MachineConfig;
-use mco_core::disruption::Policy;
-use mco_core::extensions;
-use mco_core::reconcilable::Overrides;
+use mco_core::config::disruption::Policy;
+use mco_core::config::extensions;
+use mco_core::config::reconcilable::Overrides;
 use mco_host::os::{Backend, OsError, OsState, missing_kernel_arguments, same_image, split_kernel_arguments};
 use mco_host::{FsError, Machine, Reboot, RootedPath};
 

@@ -4,7 +4,7 @@
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::node_state;
-use mco_core::problem::InvalidObject;
+use mco_core::config::problem::InvalidObject;
 use mco_host::{Attributes, FsError, Machine, RootedPath};
 use serde_json::{Value, json};
 use thiserror::Error;

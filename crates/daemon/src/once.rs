@@ -1,7 +1,7 @@
 //! Applying a config to a machine without any cluster, as often as one likes.
 
-use mco_core::disruption::Policy;
-use mco_core::reconcilable::Overrides;
+use mco_core::config::disruption::Policy;
+use mco_core::config::reconcilable::Overrides;
 use mco_host::{FsError, Machine, PowerError, Reboot, RootedPath};
 use thiserror::Error;
 

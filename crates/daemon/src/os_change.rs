@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use mco_core::diff::ConfigDiff;
-use mco_core::extensions::{self, EXTENSIONS, KernelType};
+use mco_core::config::diff::ConfigDiff;
+use mco_core::config::extensions::{self, EXTENSIONS, KernelType};
 use mco_host::os::{Backend, KernelSwap, OsChange, OsState, same_image, split_kernel_arguments};
 use thiserror::Error;
 
@@ -146,7 +146,7 @@ fn owned(names: &[&str]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use mco_core::diff::diff;
+    use mco_core::config::diff::diff;
     use serde_json::{Value, json};
 
     use super::*;

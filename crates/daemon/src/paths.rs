@@ -18,7 +18,7 @@ pub const INSTALLED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
 /// Presets that Ignition wrote; after the first sync the distribution's own count again.
 pub const IGNITION_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 /// While it exists, checks are skipped and everything is applied again.
-pub const FORCE_FILE: &str = mco_core::validate::FORCE_FILE;
+pub const FORCE_FILE: &str = mco_core::config::validate::FORCE_FILE;
 
 /// The MachineConfig to put in place once more after a built image was left.
 pub const REVERT_CONFIG: &str = "/etc/mco/machineconfig-revert.json";

@@ -94,7 +94,7 @@ impl WayBack {
              [Install]\n\
              RequiredBy=multi-user.target\n",
             note = paths::REVERT_CONFIG,
-            secret = mco_core::kept_images::PULL_SECRET,
+            secret = mco_core::rollout::kept_images::PULL_SECRET,
         )
     }
 }

@@ -11,8 +11,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use mco_core::kept_images::{CRIO_DROP_IN, ImageSet, PULL_SECRET};
-use mco_core::registries::REGISTRIES_CONF;
+use mco_core::generators::registries::REGISTRIES_CONF;
+use mco_core::rollout::kept_images::{CRIO_DROP_IN, ImageSet, PULL_SECRET};
 use mco_daemon::images::{self, ImagesError, Terms};
 use mco_daemon::paths;
 use mco_host::Machine;

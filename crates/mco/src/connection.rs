@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use mco_console::ReadError;
+use mco_client::ReadError;
 
 /// A person waits for the answer; a cluster that is there gives it at once.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);

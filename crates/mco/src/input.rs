@@ -5,12 +5,12 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use mco_core::bootstrap::{self, Cluster, Settings};
-use mco_core::manifest::{self, LARGEST_FILE, Manifest};
-use mco_core::offline::Inventory;
+pub use mco_client::words::count;
+use mco_core::config::manifest::{self, LARGEST_FILE, Manifest};
+use mco_core::generators::templates::TemplateTree;
 use mco_core::pipeline::Stage;
-use mco_core::templates::TemplateTree;
-pub use mco_core::words::count;
+use mco_core::pipeline::bootstrap::{self, Cluster, Settings};
+use mco_core::pipeline::offline::Inventory;
 use serde_json::Value;
 
 use crate::cli::Base;

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use mco_core::goyaml;
-pub use mco_core::words::harmless;
+pub use mco_client::words::harmless;
+use mco_core::config::goyaml;
 use serde::Serialize;
 
 use crate::cli::Format;

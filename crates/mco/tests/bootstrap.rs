@@ -11,7 +11,7 @@ use std::time::Duration;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use mco_api::MachineConfigPool;
-use mco_core::manifest::{self, Manifest};
+use mco_core::config::manifest::{self, Manifest};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -335,7 +335,7 @@ fn every_shell_block_is_run_by_some_test() {
 fn every_reason_for_degraded_is_explained() {
     let path = mco_testkit::repository_root().join("docs/troubleshooting.md");
     let guide = fs::read_to_string(path).unwrap();
-    for advice in mco_core::advice::all() {
+    for advice in mco_client::advice::all() {
         let heading = format!("### {}\n", advice.title);
         assert!(guide.contains(&heading), "{:?} is not explained", advice.title);
     }

@@ -7,7 +7,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch,
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use mco_api::vocabulary::names::FIELD_MANAGER;
-use mco_core::semantic::{self, Blank};
+use mco_core::config::semantic::{self, Blank};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

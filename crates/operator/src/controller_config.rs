@@ -15,7 +15,7 @@ use mco_api::foreign::infrastructure::{Infrastructure, InfrastructureStatus, OnP
 use mco_api::foreign::network::Network;
 use mco_api::foreign::proxy::ProxyStatus;
 use mco_api::vocabulary::{annotations, names};
-use mco_core::bootstrap::default_controller_config;
+use mco_core::pipeline::bootstrap::default_controller_config;
 use serde_json::Value;
 
 use crate::facts::Facts;

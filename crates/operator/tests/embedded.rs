@@ -13,7 +13,7 @@ use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::annotations;
 use mco_api::{ContainerRuntimeConfig, ControllerConfig, MachineConfigPool, MachineConfiguration};
-use mco_core::bootstrap::default_controller_config;
+use mco_core::pipeline::bootstrap::default_controller_config;
 use mco_operator::{LogLevels, Options};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -5,7 +5,7 @@
 //! line separators are escaped. Only MachineConfigs are known here.
 
 use mco_api::MachineConfig;
-use mco_core::generated::json_text::GoEscapes;
+use mco_core::generators::generated::json_text::GoEscapes;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};

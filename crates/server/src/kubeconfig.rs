@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mco_core::goyaml;
+use mco_core::config::goyaml;
 use serde_json::json;
 
 /// A kubeconfig for `api_server_url`, trusting `authority` (PEM) and presenting `token` exactly as it is.

@@ -17,5 +17,5 @@ pub mod prepared;
 pub mod run;
 pub mod tokens;
 
-pub use mco_core::pointer;
+pub use mco_core::generators::pointer;
 pub use run::{Backend, RunError, Settings, run};

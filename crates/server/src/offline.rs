@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
-use mco_core::manifest;
+use mco_core::config::manifest;
 use serde::de::DeserializeOwned;
 use tracing::{error, info};
 

@@ -132,7 +132,7 @@ impl PoolAnswers {
 
 fn body(bytes: Vec<u8>) -> Body {
     let digest = Sha256::digest(&bytes);
-    let tag = mco_core::hex::encode(&digest[..16]);
+    let tag = mco_core::config::hex::encode(&digest[..16]);
     Body {
         bytes: Bytes::from(bytes.into_boxed_slice()),
         etag: HeaderValue::from_str(&format!("\"{tag}\""))

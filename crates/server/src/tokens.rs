@@ -178,7 +178,7 @@ fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 fn hash(token: &str) -> String {
-    mco_core::hex::encode(&Sha256::digest(token.as_bytes()))
+    mco_core::config::hex::encode(&Sha256::digest(token.as_bytes()))
 }
 
 /// Counts failed attempts per address, so that nobody can try tokens without end.

@@ -2,8 +2,6 @@
 
 #![allow(clippy::print_stderr, reason = "tests speak to the person who runs them")]
 
-#[cfg(feature = "fleet")]
-pub mod fleet;
 pub mod metrics;
 
 use std::path::{Path, PathBuf};

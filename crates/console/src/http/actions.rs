@@ -2,17 +2,17 @@
 
 use ::http::StatusCode;
 use jiff::Timestamp;
-use mco_core::bootstrap::Settings;
-use mco_core::forecast::Edit;
-use mco_core::manifest;
+use mco_client::forecast::Edit;
+use mco_core::config::manifest;
+use mco_core::pipeline::bootstrap::Settings;
 
 use super::App;
 use super::request::Fields;
 use super::respond::{self, Answer};
 use crate::access::{Hashed, Session};
-use crate::plan;
 use crate::views::plan::Asked;
 use crate::views::{self, Section, link};
+use mco_client::plan;
 
 impl App {
     pub(super) async fn act(

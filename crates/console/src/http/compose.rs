@@ -3,18 +3,18 @@
 use jiff::Timestamp;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
-use mco_core::bootstrap;
-use mco_core::explain::explain;
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::problem::InvalidObject;
-use mco_core::render::{Identity, Rendered};
+use mco_client::explain::explain;
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::problem::InvalidObject;
+use mco_core::config::render::{Identity, Rendered};
+use mco_core::pipeline::bootstrap;
 
-use crate::cluster::{Sources, is_rendered};
-use crate::snapshot::Snapshot;
 use crate::views::config::{self, ConfigPage, InPool, Kind, Subject};
 use crate::views::configs::Listed;
 use crate::views::search::Explained;
 use crate::views::{Frame, Show};
+use mco_client::cluster::{Sources, is_rendered};
+use mco_client::snapshot::Snapshot;
 
 /// What each pool's config is made of. Pools that cannot be rendered are left out: their page says why.
 pub fn explained(sources: &Sources, version: &str) -> Vec<Explained> {

@@ -7,10 +7,10 @@ use ::http::StatusCode;
 use super::App;
 use super::request::Fields;
 use super::respond::{self, Answer};
-use crate::cluster::ReadError;
 use crate::hub::Hub;
 use crate::views::login::{Login, Welcome};
 use crate::views::{self, Section, Text};
+use mco_client::cluster::ReadError;
 
 /// Stands for the person who started the console.
 const OWNER: &str = "owner";

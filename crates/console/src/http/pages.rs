@@ -2,18 +2,18 @@
 
 use ::http::StatusCode;
 use jiff::Timestamp;
-use mco_core::comparison;
+use mco_client::comparison;
 
 use super::App;
 use super::compose;
 use super::request::Fields;
 use super::respond::{self, Answer};
 use crate::access::Session;
-use crate::cluster::ReadError;
-use crate::snapshot::Snapshot;
 use crate::views::node::Between;
 use crate::views::search::Question;
 use crate::views::{self, Frame, Live, Section, Show, Text};
+use mco_client::cluster::ReadError;
+use mco_client::snapshot::Snapshot;
 
 impl App {
     pub(super) async fn page(&self, session: &Session, segments: &[&str], query: &Fields) -> Answer {

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::latest::{Follower, Latest};
-use crate::cluster::ReadError;
-use crate::snapshot::Snapshot;
+use mco_client::cluster::ReadError;
+use mco_client::snapshot::Snapshot;
 
 /// How long the first page waits for the first complete state.
 const FIRST_STATE: Duration = Duration::from_secs(10);

@@ -17,14 +17,14 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::rules::Rules;
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::rules::Rules;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::cluster::{self, ReadError, Sources, explained};
-use crate::snapshot::Snapshot;
 pub use latest::Follower;
+use mco_client::cluster::{self, ReadError, Sources, explained};
+use mco_client::snapshot::Snapshot;
 use mirror::Mirror;
 
 /// How old an answer about MachineConfigs may be. Many tabs asking at once cost one request.

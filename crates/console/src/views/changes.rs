@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mco_core::change_list;
-use mco_core::comparison::Comparison;
-use mco_core::diff::Kind;
-use mco_core::disruption::Drain;
-use mco_core::parsed_config::ParsedConfig;
+use mco_client::change_list;
+use mco_client::comparison::Comparison;
+use mco_core::config::diff::Kind;
+use mco_core::config::disruption::Drain;
+use mco_core::config::parsed_config::ParsedConfig;
 use similar::{ChangeTag, TextDiff};
 
 use super::secrecy;

@@ -2,11 +2,11 @@
 
 use askama::Template;
 use jiff::Timestamp;
-use mco_core::comparison;
-use mco_core::explain::{Explanation, Part};
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::rules::Rules;
-use mco_core::words::{ago, count};
+use mco_client::comparison;
+use mco_client::explain::{Explanation, Part};
+use mco_client::words::{ago, count};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::rules::Rules;
 
 use super::changes::{self, Changes, Fate};
 use super::node::Contents;

@@ -1,7 +1,7 @@
 //! All MachineConfigs that people or controllers wrote, and the pools they reach.
 
 use askama::Template;
-use mco_core::words::count;
+use mco_client::words::count;
 
 use super::{Frame, Text, link};
 

@@ -3,18 +3,18 @@
 use askama::Template;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use mco_core::advice;
-use mco_core::comparison::Comparison;
-use mco_core::drift::Drift;
-use mco_core::node_progress::{StageReport, StageState};
-use mco_core::overview::Standing;
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::words::ago;
+use mco_client::advice;
+use mco_client::comparison::Comparison;
+use mco_client::drift::Drift;
+use mco_client::overview::Standing;
+use mco_client::words::ago;
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::rollout::node_progress::{StageReport, StageState};
 
 use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, Tone, link, tone};
 use crate::hub::time_of;
-use crate::snapshot::Snapshot;
+use mco_client::snapshot::Snapshot;
 
 /// Events of the last days fit; older ones tell little.
 const EVENTS: usize = 40;

@@ -2,11 +2,11 @@
 
 use askama::Template;
 use jiff::Timestamp;
-use mco_core::overview::{NodeOverview, PoolOverview, PoolState, Standing};
-use mco_core::words::{ago, count};
+use mco_client::overview::{NodeOverview, PoolOverview, PoolState, Standing};
+use mco_client::words::{ago, count};
 
 use super::{Frame, Text, Tone, link};
-use crate::snapshot::Snapshot;
+use mco_client::snapshot::Snapshot;
 
 /// Nodes of a pool that are named on the first page.
 const NAMED: usize = 4;

@@ -1,14 +1,14 @@
 //! The plan page: paste a change, see what it would do.
 
 use askama::Template;
-use mco_core::explain::Part;
-use mco_core::forecast::PoolForecast;
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::words::{count, harmless};
+use mco_client::explain::Part;
+use mco_client::forecast::PoolForecast;
+use mco_client::words::{count, harmless};
+use mco_core::config::parsed_config::ParsedConfig;
 
 use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, link};
-use crate::plan::Report;
+use mco_client::plan::Report;
 
 /// Waves and names in them that are written out.
 const WAVES: usize = 20;

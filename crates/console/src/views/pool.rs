@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use askama::Template;
 use jiff::Timestamp;
-use mco_core::node_progress::Stage;
-use mco_core::overview::{NodeOverview, PoolOverview, Standing};
-use mco_core::words::{ago, count};
+use mco_client::overview::{NodeOverview, PoolOverview, Standing};
+use mco_client::words::{ago, count};
+use mco_core::rollout::node_progress::Stage;
 
 use super::overview::{Card, card};
 use super::{Frame, Text, Tone, link, tone};
-use crate::snapshot::Snapshot;
+use mco_client::snapshot::Snapshot;
 
 /// Rows of one page: a screen or two, and a page of it stays small however large the pool is.
 const ROWS: usize = 50;

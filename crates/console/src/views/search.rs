@@ -1,11 +1,11 @@
 //! "Who sets /etc/chrony.conf?": any path, unit or name, in any pool or on one node.
 
 use askama::Template;
-use mco_core::explain::{Explanation, Part};
-use mco_core::words::count;
+use mco_client::explain::{Explanation, Part};
+use mco_client::words::count;
 
 use super::{Frame, Text, link};
-use crate::snapshot::Snapshot;
+use mco_client::snapshot::Snapshot;
 
 /// Of one pool; more means that the question is too short.
 const HITS: usize = 30;

@@ -1,6 +1,6 @@
 //! Which file contents may be shown to somebody who asks for them.
 
-use mco_core::parsed_config::ParsedConfig;
+use mco_core::config::parsed_config::ParsedConfig;
 
 /// As the daemon has it for its journal: what everybody on the machine may read is no secret.
 const READABLE_BY_ALL: i64 = 0o004;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mco_core::words::harmless;
+use mco_client::words::harmless;
 
 /// Control characters are visible in it, and it is never longer than a person reads. Everything that was not written by us
 /// has to be one before it reaches a template.

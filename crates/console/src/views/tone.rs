@@ -1,8 +1,8 @@
 //! How things look by how they are: a colour, an icon and a word, so that none of them is needed alone.
 
-use mco_core::disruption::Level;
-use mco_core::node_progress::StageState;
-use mco_core::overview::{PoolState, Standing};
+use mco_client::overview::{PoolState, Standing};
+use mco_core::config::disruption::Level;
+use mco_core::rollout::node_progress::StageState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_apiserver::{Options, Server};
-use mco_testkit::fleet::{self, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, Blueprint};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{EvictParams, ListParams};
 use kube::{Api, Client};
-use mco_core::drain::pods::{full_name, overstays};
-use mco_core::drain::{
+use mco_core::rollout::drain::pods::{full_name, overstays};
+use mco_core::rollout::drain::{
     Blocker, Budgets, Completion, DrainRecord, Eviction, Obstacle, Policy, complete, pace,
 };
-use mco_core::node_progress::Phase;
+use mco_core::rollout::node_progress::Phase;
 use tokio::time::Instant;
 use tracing::{debug, info};
 

@@ -1,4 +1,4 @@
-//! Empties nodes and gives them back, as their daemons ask: [`mco_core::drain`] decides, this writes and evicts.
+//! Empties nodes and gives them back, as their daemons ask: [`mco_core::rollout::drain`] decides, this writes and evicts.
 //!
 //! Everything that must survive a restart is on the Node: since when, for which request, whose cordon it is.
 
@@ -14,8 +14,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::Patch;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::events;
-use mco_core::drain::{self, Completion, Decision, DrainRecord, Lift, Pace, decide, pace};
-use mco_core::node_progress::Phase;
+use mco_core::rollout::drain::{self, Completion, Decision, DrainRecord, Lift, Pace, decide, pace};
+use mco_core::rollout::node_progress::Phase;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{Action, Event, NodeView};
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 
 use kube::api::Patch;
 use mco_api::MachineConfigNode;
-use mco_core::drain::DrainRecord;
-use mco_core::node_progress::{self, Phase};
+use mco_core::rollout::drain::DrainRecord;
+use mco_core::rollout::node_progress::{self, Phase};
 use serde_json::json;
 use tracing::debug;
 

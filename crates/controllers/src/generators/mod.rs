@@ -10,8 +10,8 @@ use mco_api::MachineConfig;
 use mco_api::vocabulary::events::registries as reasons;
 use mco_api::vocabulary::{events, labels, names};
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};
-use mco_core::credential_provider::Outcome as CredentialProviderOutcome;
-use mco_core::generated::{Generator, generator_of_name};
+use mco_core::generators::credential_provider::Outcome as CredentialProviderOutcome;
+use mco_core::generators::generated::{Generator, generator_of_name};
 use mco_core::pipeline::{
     self, ClusterObjects, ExistingConfigs, GeneratedConfig, GenerationResult, GeneratorInputs, SkippedObject,
     Stage,

@@ -5,8 +5,8 @@ use kube::api::Patch;
 use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use mco_api::foreign::image_policy::ImagePolicy;
 use mco_api::vocabulary::names;
-use mco_core::credential_provider::{self, Outcome};
-use mco_core::registries::{self, PolicyConflict};
+use mco_core::generators::credential_provider::{self, Outcome};
+use mco_core::generators::registries::{self, PolicyConflict};
 use serde_json::json;
 use tracing::warn;
 

@@ -14,7 +14,7 @@ use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
 use mco_apiserver::Server;
 use mco_controllers::{DrainTiming, Metrics, Options};
-use mco_testkit::fleet::{self, Behaviour, Blueprint, Counting, Counts};
+use mco_simulator::{self as fleet, Behaviour, Blueprint, Counting, Counts};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
 use mco_api::foreign::scheduler::Scheduler;
-use mco_testkit::fleet::{self, Blueprint};
+use mco_simulator::{self as fleet, Blueprint};
 use serde_json::json;
 
 use crate::cluster::{Cluster, eventually};

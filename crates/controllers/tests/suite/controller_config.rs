@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DeleteParams;
 use kube::runtime::watcher::{self, Event, watcher};
 use mco_api::{ControllerConfig, MachineConfigNode, MachineConfigPool};
-use mco_testkit::fleet::{self, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, Blueprint};
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -13,7 +13,7 @@ use kube::client::Body;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_controllers::{Clock, DrainTiming, Options};
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, eventually, file_config, message, target};

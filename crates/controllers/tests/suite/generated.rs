@@ -12,7 +12,7 @@ use mco_api::{
     ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigNode, MachineConfigPool,
     MachineConfiguration,
 };
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, VERSION, eventually, file_config, holds, message, target};
@@ -43,7 +43,7 @@ pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
 
 /// A file of a MachineConfig, if it has one of this path.
 pub fn file_of(config: &MachineConfig, path: &str) -> Option<String> {
-    let parsed = mco_core::parsed_config::ParsedConfig::applicable(config.clone()).ok()?;
+    let parsed = mco_core::config::parsed_config::ParsedConfig::applicable(config.clone()).ok()?;
     parsed.text_of(path)
 }
 
@@ -432,16 +432,16 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
     let mut manifest = serde_json::to_value(&offline).unwrap();
     manifest["apiVersion"] = json!("machineconfiguration.openshift.io/v1");
     manifest["kind"] = json!("ControllerConfig");
-    let manifests = mco_core::manifest::read("c.json", manifest.to_string().as_bytes()).unwrap();
-    let settings = mco_core::bootstrap::Settings {
+    let manifests = mco_core::config::manifest::read("c.json", manifest.to_string().as_bytes()).unwrap();
+    let settings = mco_core::pipeline::bootstrap::Settings {
         templates: None,
         pull_secret: None,
         controller_version: VERSION,
         payload_version: None,
         stage: None,
     };
-    let assembled = mco_core::bootstrap::assemble(manifests, &settings).unwrap();
-    let identity = mco_core::render::Identity {
+    let assembled = mco_core::pipeline::bootstrap::assemble(manifests, &settings).unwrap();
+    let identity = mco_core::config::render::Identity {
         controller_version: VERSION,
         release_version: "1.0",
     };

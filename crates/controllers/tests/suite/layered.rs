@@ -8,7 +8,7 @@ use kube::Client;
 use kube::client::Body;
 use mco_api::vocabulary::annotations::build::CURRENT_MACHINE_OS_BUILD;
 use mco_api::{MachineOSBuild, MachineOSConfig};
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::json;
 
 use crate::cluster::{Cluster, eventually, target};

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::{annotations, names};
 use mco_api::{MachineConfig, MachineConfigPool, OSImageStream};
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, VERSION, eventually, holds, message, target};

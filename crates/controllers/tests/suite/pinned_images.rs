@@ -2,7 +2,7 @@
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use mco_api::{MachineConfigNode, MachineConfigPool, PinnedImageSet};
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::json;
 
 use crate::cluster::{Cluster, eventually, message, target};
@@ -120,7 +120,7 @@ async fn sets_find_their_pools_by_label_and_pools_count_their_machines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_sets_than_a_pool_can_name_are_told_until_they_are_fewer() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
-    for index in 0..=mco_core::pinned_images::MOST_SETS {
+    for index in 0..=mco_core::rollout::pinned_images::MOST_SETS {
         cluster.create(&set(&format!("set-{index:03}"), "worker")).await;
     }
     cluster
@@ -138,7 +138,7 @@ async fn more_sets_than_a_pool_can_name_are_told_until_they_are_fewer() {
     cluster
         .pool_where("worker", "names all that are left", |pool| {
             let sets = sets(pool);
-            sets.len() == mco_core::pinned_images::MOST_SETS && !sets.contains(&"set-007")
+            sets.len() == mco_core::rollout::pinned_images::MOST_SETS && !sets.contains(&"set-007")
         })
         .await;
     cluster

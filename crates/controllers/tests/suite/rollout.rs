@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::names;
-use mco_testkit::fleet::{Behaviour, Failure};
+use mco_simulator::{Behaviour, Failure};
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use mco_api::machine_configuration::MachineConfigurationSpec;
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfigPool, MachineConfiguration};
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use mco_api::MachineConfigNode;
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use parking_lot::Mutex;
 
 use crate::cluster::{Cluster, eventually, file_config, target};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::json;
 
 use crate::cluster::{Cluster, eventually, file_config, holds, message, target};

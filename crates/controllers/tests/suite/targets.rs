@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::Method;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
-use mco_testkit::fleet::Behaviour;
+use mco_simulator::Behaviour;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, eventually, file_config, holds, message, refusing, target};

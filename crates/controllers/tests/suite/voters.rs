@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::client::Body;
 use mco_api::{ControllerConfig, MachineConfigPool};
-use mco_testkit::fleet::{self, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, Blueprint};
 use serde_json::json;
 use tokio::sync::Semaphore;
 

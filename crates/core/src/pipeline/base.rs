@@ -9,10 +9,10 @@ use mco_api::{ControllerConfig, MachineConfig};
 use thiserror::Error;
 
 use super::ClusterObjects;
-use crate::feature_gates::{FeatureGateError, FeatureGates};
-use crate::generated;
-use crate::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
-use crate::tls_profile;
+use crate::generators::feature_gates::{FeatureGateError, FeatureGates};
+use crate::generators::generated;
+use crate::generators::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
+use crate::generators::tls_profile;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 /// Where the base configuration puts the registry credentials.

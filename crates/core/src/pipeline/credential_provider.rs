@@ -7,9 +7,9 @@ use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
 use super::generate::name_of;
 use super::registries::is_built_in;
 use super::{ExistingConfigs, GenerationResult, GeneratorInputs};
-use crate::credential_provider::{self, CredentialProviderError, FEATURE_GATE, Outcome};
-use crate::generated::{self, Generator};
-use crate::templates::base_file;
+use crate::generators::credential_provider::{self, CredentialProviderError, FEATURE_GATE, Outcome};
+use crate::generators::generated::{self, Generator};
+use crate::generators::templates::base_file;
 
 const CONFIG_GROUP: &str = "config.openshift.io/v1alpha1";
 const KIND: &str = "CRIOCredentialProviderConfig";

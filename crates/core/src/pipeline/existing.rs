@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mco_api::MachineConfig;
 
-use crate::generated::{Generator, generator_of_name};
+use crate::generators::generated::{Generator, generator_of_name};
 
 /// What generators need to know about MachineConfigs that were generated before: which names are taken, and what stays
 /// in force while an object cannot be used.

@@ -8,15 +8,15 @@ use mco_api::MachineConfig;
 use thiserror::Error;
 
 use super::{Base, ClusterObjects, ExistingConfigs, credential_provider, kubelet, registries, user_configs};
-use crate::container_runtime::ContainerRuntimeError;
-use crate::credential_provider::{CredentialProviderError, Outcome as CredentialProviderOutcome};
-use crate::generated::assign::Assigned;
-use crate::generated::condition::Outcome;
-use crate::generated::suffix::SuffixError;
-use crate::generated::{ConfigOrigin, Generated, Generator};
-use crate::kubelet::KubeletError;
-use crate::registries::{PolicyConflict, RegistryError};
-use crate::selector::SelectorError;
+use crate::config::selector::SelectorError;
+use crate::generators::container_runtime::ContainerRuntimeError;
+use crate::generators::credential_provider::{CredentialProviderError, Outcome as CredentialProviderOutcome};
+use crate::generators::generated::assign::Assigned;
+use crate::generators::generated::condition::Outcome;
+use crate::generators::generated::suffix::SuffixError;
+use crate::generators::generated::{ConfigOrigin, Generated, Generator};
+use crate::generators::kubelet::KubeletError;
+use crate::generators::registries::{PolicyConflict, RegistryError};
 
 /// Whether a cluster runs already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

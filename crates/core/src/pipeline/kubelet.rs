@@ -9,10 +9,10 @@ use mco_api::vocabulary::{labels, names};
 
 use super::generate::name_of;
 use super::{ExistingConfigs, GenerationResult, GeneratorInputs, user_configs};
-use crate::generated::Generated;
-use crate::kubelet::profile::{self, Settled};
-use crate::kubelet::{self, Base, KubeletError};
-use crate::pools;
+use crate::config::pools;
+use crate::generators::generated::Generated;
+use crate::generators::kubelet::profile::{self, Settled};
+use crate::generators::kubelet::{self, Base, KubeletError};
 
 const FEATURE_GATE: &str = "FeatureGate \"cluster\"";
 const NODE: &str = "Node \"cluster\" (config.openshift.io)";

@@ -9,12 +9,15 @@
 //! console and the operator's bootstrap gather the inputs, call these functions, and write or print the results. A
 //! generator or a check is added here, once.
 
+pub mod admission;
 mod base;
+pub mod bootstrap;
 mod credential_provider;
 mod existing;
 mod generate;
 mod kubelet;
 mod objects;
+pub mod offline;
 mod registries;
 mod render;
 mod user_configs;

@@ -17,7 +17,7 @@ use mco_api::{
     OSImageStream,
 };
 
-use crate::manifest::{Manifest, ManifestError};
+use crate::config::manifest::{Manifest, ManifestError};
 
 /// A kind that configs are generated from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

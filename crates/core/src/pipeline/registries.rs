@@ -6,9 +6,11 @@ use mco_api::vocabulary::{labels, names};
 
 use super::generate::name_of;
 use super::{Base, ClusterObjects, ExistingConfigs, GenerationResult, GeneratorInputs, SkippedObject, Stage};
-use crate::generated::{self, Generator};
-use crate::registries::{self, BaseFiles, PolicyConflict, RegistryError, RegistryFiles, RegistrySources};
-use crate::templates::base_file;
+use crate::generators::generated::{self, Generator};
+use crate::generators::registries::{
+    self, BaseFiles, PolicyConflict, RegistryError, RegistryFiles, RegistrySources,
+};
+use crate::generators::templates::base_file;
 
 const CONFIG_GROUP: &str = "config.openshift.io/v1";
 const DESCRIBED: &str = "registry settings";

@@ -8,19 +8,19 @@ use mco_api::vocabulary::annotations;
 use mco_api::{ControllerConfig, MachineConfigPool, OSImageStream};
 use thiserror::Error;
 
-use crate::generated::generator_of;
-use crate::merge::DefaultImages;
-use crate::os_images::{self, StreamError};
-use crate::os_streams::Streams;
-use crate::parsed_config::{ParsedConfig, SourceConfig};
-use crate::pools::{self, SelectError};
-use crate::problem::InvalidObject;
-use crate::reconcilable::Overrides;
-use crate::render::{self, Identity, RenderError, Rendered, Size};
-use crate::rendered_configs;
-use crate::runtime_check::{self, RuntimeError};
-use crate::skew::{self, SkewError, Versions};
-use crate::transition::{self, TransitionError};
+use crate::config::merge::DefaultImages;
+use crate::config::parsed_config::{ParsedConfig, SourceConfig};
+use crate::config::pools::{self, SelectError};
+use crate::config::problem::InvalidObject;
+use crate::config::reconcilable::Overrides;
+use crate::config::render::{self, Identity, RenderError, Rendered, Size};
+use crate::config::rendered_configs;
+use crate::config::runtime_check::{self, RuntimeError};
+use crate::config::skew::{self, SkewError, Versions};
+use crate::config::transition::{self, TransitionError};
+use crate::generators::generated::generator_of;
+use crate::generators::os_images::{self, StreamError};
+use crate::generators::os_streams::Streams;
 
 /// Everything that a render of one pool depends on.
 #[derive(Debug, Clone, Copy)]

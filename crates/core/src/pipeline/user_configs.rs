@@ -10,14 +10,14 @@ use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfi
 
 use super::generate::name_of;
 use super::{ExistingConfigs, GenerationError, GenerationResult, GeneratorInputs, ObjectReport, Stage};
-use crate::container_runtime::{self, ContainerRuntimeError, STORAGE_CONF};
-use crate::generated::assign::{Assigned, Claim, assign};
-use crate::generated::condition::Outcome;
-use crate::generated::suffix::{Family, has_written_for};
-use crate::generated::{self, Generated, Generator, generator_of_name};
-use crate::kubelet::{self, UserKubelet};
-use crate::pools;
-use crate::templates::base_file;
+use crate::config::pools;
+use crate::generators::container_runtime::{self, ContainerRuntimeError, STORAGE_CONF};
+use crate::generators::generated::assign::{Assigned, Claim, assign};
+use crate::generators::generated::condition::Outcome;
+use crate::generators::generated::suffix::{Family, has_written_for};
+use crate::generators::generated::{self, Generated, Generator, generator_of_name};
+use crate::generators::kubelet::{self, UserKubelet};
+use crate::generators::templates::base_file;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 

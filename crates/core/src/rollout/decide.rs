@@ -17,8 +17,8 @@ use super::node::NodeView;
 use super::plan::{Action, Because, Budget, Event, Held, HeldReason, Plan, PoolPlan, Taken, TakenBy};
 use super::target::{Gate, Target, gate};
 use super::view::{PoolView, Standing, View};
-use crate::drain::cordon::Cordon;
-use crate::drain::with_obstacle;
+use crate::rollout::drain::cordon::Cordon;
+use crate::rollout::drain::with_obstacle;
 
 /// What to do next, for all pools.
 pub fn plan(view: &View<'_>) -> Plan {

@@ -10,7 +10,7 @@ use mco_api::vocabulary::names::pool::{MASTER, WORKER};
 use super::node::NodeView;
 use super::plan::Action;
 use super::view::{PoolView, View};
-use crate::pools::Membership;
+use crate::config::pools::Membership;
 
 /// A node on its way into the pool it was installed for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::{annotations::node as annotation, labels, node_state, taints};
 
 use super::target::Target;
-use crate::drain::cordon::{self, Cordon};
+use crate::rollout::drain::cordon::{self, Cordon};
 
 /// A Node and the annotations the controller and the daemon talk through.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use mco_api::vocabulary::{events, taints};
 use serde::{Deserialize, Serialize};
 
 use super::target::Target;
-use crate::drain::cordon::Cordon;
+use crate::rollout::drain::cordon::Cordon;
 
 /// What to do next for all pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use super::node::NodeView;
 use super::plan::ContestedNode;
 use super::target::Layering;
-use crate::pools::{Membership, NodePools};
-use crate::selector::SelectorError;
+use crate::config::pools::{Membership, NodePools};
+use crate::config::selector::SelectorError;
 
 /// The cluster as a rollout sees it.
 #[derive(Debug, Clone)]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use mco_core::bootstrap::Cluster;
-use mco_core::render::Identity;
+use mco_core::config::render::Identity;
+use mco_core::pipeline::bootstrap::Cluster;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

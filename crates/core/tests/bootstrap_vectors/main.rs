@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mco_core::bootstrap::{self, BootstrapError, Cluster, Settings};
-use mco_core::manifest::{self, Manifest};
-use mco_core::render::Identity;
-use mco_core::templates::TemplateTree;
+use mco_core::config::manifest::{self, Manifest};
+use mco_core::config::render::Identity;
+use mco_core::generators::templates::TemplateTree;
+use mco_core::pipeline::bootstrap::{self, BootstrapError, Cluster, Settings};
 use serde_json::Value;
 
 fn sorted_entries(directory: &Path) -> Vec<PathBuf> {

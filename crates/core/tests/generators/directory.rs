@@ -1,7 +1,7 @@
 //! Directories as a whole: with and without a base, repeated pools, images that were built before.
 
-use mco_core::render::Identity;
-use mco_core::templates::TemplateTree;
+use mco_core::config::render::Identity;
+use mco_core::generators::templates::TemplateTree;
 use serde_json::json;
 
 use crate::fixture::{assemble, pool};

@@ -1,8 +1,8 @@
 //! Objects to put into a directory, and what comes out of it.
 
-use mco_core::bootstrap::{self, Cluster, Settings};
-use mco_core::manifest::Manifest;
-use mco_core::templates::TemplateTree;
+use mco_core::config::manifest::Manifest;
+use mco_core::generators::templates::TemplateTree;
+use mco_core::pipeline::bootstrap::{self, Cluster, Settings};
 use serde_json::{Value, json};
 
 pub fn pool(name: &str) -> Value {
@@ -68,7 +68,7 @@ pub fn gates(enabled: &[&str]) -> Value {
 pub fn manifests(objects: &[Value]) -> Vec<Manifest> {
     let read = |(index, object): (usize, &Value)| {
         let text = serde_json::to_vec(object).unwrap();
-        mco_core::manifest::read(&format!("{index}.json"), &text).unwrap()
+        mco_core::config::manifest::read(&format!("{index}.json"), &text).unwrap()
     };
     objects.iter().enumerate().flat_map(read).collect()
 }

@@ -1,15 +1,15 @@
 //! KubeletConfigs, node settings and feature gates.
 
 use mco_api::{KubeletConfig, MachineConfigPool};
-use mco_core::bootstrap::Cluster;
-use mco_core::kubelet;
+use mco_core::generators::kubelet;
+use mco_core::pipeline::bootstrap::Cluster;
 use serde_json::{Value, json};
 
 use crate::fixture::{assemble, file, files, gates, kubelet_config, pool, runtime_config};
 
 fn kubelet_conf(cluster: &Cluster, config: &str) -> Value {
     let text = file(cluster, config, "/etc/kubernetes/kubelet.conf").unwrap();
-    mco_core::manifest::value(&text).unwrap()
+    mco_core::config::manifest::value(&text).unwrap()
 }
 
 const KUBELET: &str = "99-worker-generated-kubelet";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_core::bootstrap::Cluster;
+use mco_core::pipeline::bootstrap::Cluster;
 use serde_json::{Value, json};
 
 use crate::fixture::{assemble, controller_config, file, files, gates, image, mirrors};
@@ -317,7 +317,8 @@ fn image_policies_ask_for_signatures() {
     assert_eq!(namespace["transports"]["atomic"]["r.io/x"], requirement);
     assert_eq!(namespace["transports"]["atomic"]["q.io/p"], requirement);
     let lookups =
-        mco_core::manifest::value(&found["/etc/containers/registries.d/sigstore-registries.yaml"]).unwrap();
+        mco_core::config::manifest::value(&found["/etc/containers/registries.d/sigstore-registries.yaml"])
+            .unwrap();
     let places: Vec<&String> = lookups["docker"].as_object().unwrap().keys().collect();
     assert_eq!(places, ["m.io/q/p", "q.io/p", "r.io/x", "test0"]);
     assert!(

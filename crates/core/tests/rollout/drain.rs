@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
-use mco_core::drain::pods::{Concern, Excuse, fate, overstays};
-use mco_core::drain::timing::{RETRY, SLOW_RETRY};
-use mco_core::drain::{
+use mco_core::rollout::drain::pods::{Concern, Excuse, fate, overstays};
+use mco_core::rollout::drain::timing::{RETRY, SLOW_RETRY};
+use mco_core::rollout::drain::{
     Budgets, Completion, Cordon, CordonOrigin, Decision, DrainRecord, Eviction, Fate, Lift, Pace, Policy,
     complete, cordon, decide, pace, reason_patch,
 };

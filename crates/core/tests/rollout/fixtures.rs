@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::annotations::node::DRAIN_RECORD;
-use mco_core::drain::{CordonOrigin, DrainRecord};
+use mco_core::rollout::drain::{CordonOrigin, DrainRecord};
 use mco_core::rollout::{Action, PoolPlan, View};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! What a MachineConfigNode shows of an update.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use mco_core::node_progress::{
+use mco_core::rollout::node_progress::{
     Applied, Phase, complete, config_version, observed_generation, report, report_all, report_while_degraded,
 };
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
-use mco_core::pool_status::{Inputs, report};
+use mco_core::rollout::pool_status::{Inputs, report};
 use mco_core::rollout::{View, plan, waves};
 use serde_json::json;
 

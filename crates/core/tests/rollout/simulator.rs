@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::MachineConfigPool;
-use mco_core::drain::{self, Decision};
+use mco_core::rollout::drain::{self, Decision};
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{NodeView, Plan, View, plan};
 use serde_json::Value;

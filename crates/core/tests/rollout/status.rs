@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_core::pool_status::{Inputs, RenderOutcome, Report, report};
+use mco_core::rollout::pool_status::{Inputs, RenderOutcome, Report, report};
 use mco_core::rollout::{Standing, View, plan};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use kube::api::{Api, PartialObjectMeta, Patch, PatchParams};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
-use mco_core::rules::Rules;
+use mco_core::config::rules::Rules;
 use serde_json::json;
 
 use super::error::AgentError;

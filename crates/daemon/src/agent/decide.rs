@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mco_api::vocabulary::annotations::node::drain;
-use mco_core::disruption::Drain;
+use mco_core::config::disruption::Drain;
 use thiserror::Error;
 
 use super::view::{NodeView, OnDisk};

@@ -1,8 +1,8 @@
 //! Why a node could not be brought further, and what that means for it.
 
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::drain::with_obstacle;
-use mco_core::problem::InvalidObject;
+use mco_core::config::problem::InvalidObject;
+use mco_core::rollout::drain::with_obstacle;
 use mco_host::systemd::ServiceAction;
 use thiserror::Error;
 

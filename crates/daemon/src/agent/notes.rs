@@ -1,7 +1,7 @@
 //! What work on the machine tells while it goes on: how far it is, and what people read as events.
 
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::node_progress::Phase;
+use mco_core::rollout::node_progress::Phase;
 use mco_host::os::OsChange;
 
 use crate::config::NodeConfig;

@@ -1,5 +1,5 @@
 //! Reports how far the node is in its `MachineConfigNode`. Which conditions a step sets is decided in
-//! `mco_core::node_progress`. The wire protocol are the annotations, so a failure here stops nothing.
+//! `mco_core::rollout::node_progress`. The wire protocol are the annotations, so a failure here stops nothing.
 
 use std::mem::discriminant;
 use std::slice;
@@ -11,7 +11,7 @@ use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::reasons::machine_config_node as reason;
-use mco_core::node_progress::{self, Phase};
+use mco_core::rollout::node_progress::{self, Phase};
 use serde_json::{Value, json};
 
 use super::view::NodeView;

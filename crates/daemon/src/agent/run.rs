@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::ControllerConfig;
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::node_progress::Phase;
+use mco_core::rollout::node_progress::Phase;
 use mco_host::os::OsRelease;
 use mco_host::{Machine, ServiceManager};
 use tokio::sync::{mpsc, watch};

@@ -8,9 +8,9 @@ use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::annotations::node::drain;
 use mco_api::vocabulary::events::daemon as event;
-use mco_core::disruption::Action;
-use mco_core::node_progress::Phase;
-use mco_core::rules::Rules;
+use mco_core::config::disruption::Action;
+use mco_core::config::rules::Rules;
+use mco_core::rollout::node_progress::Phase;
 use mco_host::Reboot;
 
 use super::decide::{Observation, Pending, Step, Version, next, retry_delay};

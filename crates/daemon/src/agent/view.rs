@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::{node_state, topology};
-use mco_core::drain::DrainRecord;
+use mco_core::rollout::drain::DrainRecord;
 
 use super::report::Report;
 use crate::config::NodeConfig;

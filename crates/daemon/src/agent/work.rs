@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use mco_api::MachineConfig;
 use mco_api::machine_config_node::IrreconcilableChange;
-use mco_core::disruption::{Action, Cost, Drain, Policy};
-use mco_core::irreconcilable;
-use mco_core::node_progress::{Applied, Phase as Progress};
-use mco_core::reconcilable::Overrides;
-use mco_core::rules::Rules;
+use mco_core::config::disruption::{Action, Cost, Drain, Policy};
+use mco_core::config::irreconcilable;
+use mco_core::config::reconcilable::Overrides;
+use mco_core::config::rules::Rules;
+use mco_core::rollout::node_progress::{Applied, Phase as Progress};
 use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 
 use super::decide::{DrainStep, Observation, Pending, Version, drain_step};

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use mco_core::kept_images::{self, Credential, CredentialsError, PULL_SECRET, RESERVE, Room};
-use mco_core::registries::REGISTRIES_CONF;
+use mco_core::generators::registries::REGISTRIES_CONF;
+use mco_core::rollout::kept_images::{self, Credential, CredentialsError, PULL_SECRET, RESERVE, Room};
 use mco_host::runtime::RuntimeError;
 use mco_host::{FsError, Machine, RootedPath};
 

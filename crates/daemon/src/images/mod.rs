@@ -8,7 +8,7 @@ mod pin;
 
 use std::collections::BTreeSet;
 
-use mco_core::kept_images::{ImageSet, StorageError};
+use mco_core::rollout::kept_images::{ImageSet, StorageError};
 use mco_host::runtime::RuntimeError;
 use mco_host::systemd::ServiceError;
 use mco_host::{FsError, Machine};

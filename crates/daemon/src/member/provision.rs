@@ -6,7 +6,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use mco_api::vocabulary::{annotations, node_state};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::problem::InvalidObject;
+use mco_core::config::problem::InvalidObject;
 use mco_host::{Attributes, FsError, Machine, RootedPath};
 use serde_json::json;
 use thiserror::Error;

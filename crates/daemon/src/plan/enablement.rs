@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mco_core::diff;
+use mco_core::config::diff;
 use mco_host::systemd::{self, Fragment, Preset, RootUnits, UnitSource};
 use mco_host::{FsError, Root, RootedPath};
 use mco_ignition::Config;

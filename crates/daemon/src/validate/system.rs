@@ -1,6 +1,6 @@
 //! The booted image, the kernel's arguments and the packages of extensions.
 
-use mco_core::extensions;
+use mco_core::config::extensions;
 use mco_host::Machine;
 use mco_host::os::{Backend, missing_kernel_arguments, same_image};
 

@@ -1,7 +1,7 @@
 //! What a change costs: which services are told, whether the machine boots, whether it is emptied before.
 
-use mco_core::disruption::{Action, Drain, Policy, Rule};
-use mco_core::reconcilable::Overrides;
+use mco_core::config::disruption::{Action, Drain, Policy, Rule};
+use mco_core::config::reconcilable::Overrides;
 use mco_daemon::apply::{self, Circumstances, Request};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;

@@ -1,7 +1,7 @@
 //! Which changes a running machine cannot follow, and which configs nobody can.
 
-use mco_core::disruption::Policy;
-use mco_core::reconcilable::Overrides;
+use mco_core::config::disruption::Policy;
+use mco_core::config::reconcilable::Overrides;
 use mco_daemon::apply::{self, ApplyError, Circumstances, Request};
 use mco_daemon::config::NodeConfig;
 use serde_json::{Value, json};

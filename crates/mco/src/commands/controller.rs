@@ -4,7 +4,7 @@ use futures::TryFutureExt as _;
 use kube::Client;
 use mco_api::vocabulary::names;
 use mco_controllers::Options;
-use mco_core::templates::TemplateTree;
+use mco_core::generators::templates::TemplateTree;
 use tokio_util::sync::CancellationToken;
 
 use super::VERSION;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use mco_core::manifest::LARGEST_FILE;
+use mco_core::config::manifest::LARGEST_FILE;
 use mco_daemon::agent::{self, KubeletCheck, Options};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::firstboot::{self, FirstBoot as Completed};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{anyhow, bail};
-use mco_core::bootstrap::Cluster;
-use mco_core::explain::{Explanation, Part, add_origins, explain, explain_named};
-use mco_core::render::{Identity, Rendered};
+use mco_client::explain::{Explanation, Part, add_origins, explain, explain_named};
+use mco_core::config::render::{Identity, Rendered};
+use mco_core::pipeline::bootstrap::Cluster;
 use serde::Serialize;
 
 use super::VERSION;

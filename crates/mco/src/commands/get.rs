@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use mco_api::OSImageStream;
 use mco_api::vocabulary::annotations;
-use mco_core::os_streams::discovery::{self, Discovered};
-use mco_core::os_streams::labels::ImageLabels;
-use mco_core::os_streams::published::{self, PublishError};
-use mco_core::os_streams::release::{self, ReleaseImages};
+use mco_core::generators::os_streams::discovery::{self, Discovered};
+use mco_core::generators::os_streams::labels::ImageLabels;
+use mco_core::generators::os_streams::published::{self, PublishError};
+use mco_core::generators::os_streams::release::{self, ReleaseImages};
 
 use super::VERSION;
 use crate::cli::{Format, Get, OsImageStreamQuery, ReleaseFiles, Wanted};

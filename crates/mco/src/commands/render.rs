@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::bootstrap::Cluster;
-use mco_core::bootstrap::PoolOutcome;
-use mco_core::goyaml;
-use mco_core::render::{Identity, Size};
+use mco_core::config::goyaml;
+use mco_core::config::render::{Identity, Size};
+use mco_core::pipeline::bootstrap::Cluster;
+use mco_core::pipeline::bootstrap::PoolOutcome;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
 //! `mco validate`
 
 use anyhow::bail;
-use mco_core::admission;
-use mco_core::manifest::Manifest;
-use mco_core::problem::Problem;
+use mco_core::config::manifest::Manifest;
+use mco_core::config::problem::Problem;
+use mco_core::pipeline::admission;
 use serde::Serialize;
 
 use crate::cli::Validate;

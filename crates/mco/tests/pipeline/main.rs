@@ -11,7 +11,7 @@ mod random;
 
 use cluster::Cluster;
 use futures::StreamExt as _;
-use mco_core::forecast::Edit;
+use mco_client::forecast::Edit;
 use random::{Numbers, RandomCluster};
 
 /// Enough to meet every kind of object in an ordinary run of the tests.

@@ -1,7 +1,7 @@
 //! Random clusters and edits: valid, invalid and oversized objects of every kind that configs are rendered from.
 
-use mco_core::forecast::Edit;
-use mco_core::manifest::{self, Manifest};
+use mco_client::forecast::Edit;
+use mco_core::config::manifest::{self, Manifest};
 use serde_json::{Value, json};
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
@@ -255,7 +255,7 @@ fn feature_gate(numbers: &mut Numbers) -> Value {
     }
     json!({
         "apiVersion": "config.openshift.io/v1", "kind": "FeatureGate", "metadata": {"name": "cluster"}, "spec": {},
-        "status": {"featureGates": [{"version": mco_testkit::fleet::setup::RELEASE, "enabled": enabled, "disabled": disabled}]},
+        "status": {"featureGates": [{"version": mco_simulator::setup::RELEASE, "enabled": enabled, "disabled": disabled}]},
     })
 }
 

@@ -95,7 +95,7 @@ impl Up {
 
     pub fn create(&self, yaml: &str) -> Result<(), String> {
         let (runtime, client) = self.client();
-        let manifest = mco_core::manifest::read("test", yaml.as_bytes())
+        let manifest = mco_core::config::manifest::read("test", yaml.as_bytes())
             .unwrap()
             .remove(0);
         let config: mco_api::MachineConfig = manifest.decode().unwrap();

@@ -10,9 +10,9 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use mco_api::{MachineConfigPool, MachineOSBuild};
-use mco_core::admission::{InUse as Answer, Request, Users, review};
-use mco_core::problem::Problem;
-use mco_core::rendered_configs::{used_by_build, used_by_node, used_by_pool};
+use mco_core::config::problem::Problem;
+use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
+use mco_core::pipeline::admission::{InUse as Answer, Request, Users, review};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -48,7 +48,7 @@ impl InUse {
         })
     }
 
-    /// Whether a write may happen; see [`mco_core::admission::review`].
+    /// Whether a write may happen; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &Request<'_>) -> Result<Vec<Problem>, String> {
         review(request, |config| self.of(config))
     }

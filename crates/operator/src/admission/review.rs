@@ -1,6 +1,6 @@
 //! The API server's question and our answer: `AdmissionReview` of `admission.k8s.io/v1`.
 
-use mco_core::admission::{InUse as Users, Operation, Request, review};
+use mco_core::pipeline::admission::{InUse as Users, Operation, Request, review};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -89,9 +89,9 @@ mod tests {
         }});
         let users = |_: &str| {
             let nodes = ["worker-1".to_owned()];
-            Users::By(mco_core::admission::Users {
+            Users::By(mco_core::pipeline::admission::Users {
                 nodes: nodes.into(),
-                ..mco_core::admission::Users::default()
+                ..mco_core::pipeline::admission::Users::default()
             })
         };
         answer(body.to_string().as_bytes(), users).unwrap()["response"].clone()

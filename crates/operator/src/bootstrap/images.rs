@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mco_core::os_streams::release::{ReleaseError, ReleaseImages};
+use mco_core::generators::os_streams::release::{ReleaseError, ReleaseImages};
 use serde_json::Value;
 
 use crate::facts::release_images;

@@ -7,8 +7,8 @@ use mco_api::foreign::image::Image;
 use mco_api::foreign::infrastructure::Infrastructure;
 use mco_api::foreign::proxy::Proxy;
 use mco_api::vocabulary::names;
-use mco_core::goyaml;
-use mco_core::manifest::{Manifest, ManifestError};
+use mco_core::config::goyaml;
+use mco_core::config::manifest::{Manifest, ManifestError};
 use serde::de::DeserializeOwned;
 
 use super::{BootstrapError, Inputs};

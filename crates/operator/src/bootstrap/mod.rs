@@ -10,10 +10,10 @@ mod pod;
 
 use mco_api::ControllerConfig;
 use mco_api::vocabulary::names;
-use mco_core::bootstrap::is_rendered_from;
-use mco_core::goyaml;
-use mco_core::manifest::{Manifest, ManifestError};
-use mco_core::os_streams::release::ReleaseImages;
+use mco_core::config::goyaml;
+use mco_core::config::manifest::{Manifest, ManifestError};
+use mco_core::generators::os_streams::release::ReleaseImages;
+use mco_core::pipeline::bootstrap::is_rendered_from;
 use serde::Serialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -104,7 +104,7 @@ pub fn files(inputs: &Inputs, places: &Places, options: &Options) -> Result<Vec<
 
     let mut files = vec![controller_config_file(&config)?];
     for name in pools::required_names(&facts) {
-        let pool = mco_core::offline::built_in_pool(name);
+        let pool = mco_core::pipeline::offline::built_in_pool(name);
         files.push(object(
             RENDER_DIRECTORY,
             &format!("{name}.machineconfigpool"),

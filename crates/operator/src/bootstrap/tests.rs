@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use mco_api::ControllerConfig;
-use mco_core::bootstrap::default_controller_config;
-use mco_core::manifest;
+use mco_core::config::manifest;
+use mco_core::pipeline::bootstrap::default_controller_config;
 
 use super::*;
 

@@ -35,7 +35,7 @@ pub struct Situation<'a> {
     pub pools: &'a [MachineConfigPool],
     /// See [`evaluations::reason`].
     pub evaluation: Option<&'a str>,
-    /// Why boot images keep the cluster from upgrading; see [`mco_core::boot_images::obstacle`].
+    /// Why boot images keep the cluster from upgrading; see [`mco_core::generators::boot_images::obstacle`].
     pub boot_images: Option<&'a str>,
 }
 

@@ -30,7 +30,7 @@ fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> Mach
     }))
     .unwrap();
     if name == "master" {
-        pool.metadata.labels = mco_core::offline::built_in_pool(name).metadata.labels;
+        pool.metadata.labels = mco_core::pipeline::offline::built_in_pool(name).metadata.labels;
     }
     pool
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use mco_api::crd::{CustomResourceDefinition, companion_crds, own_crds};
 use mco_api::vocabulary::names;
-use mco_core::semantic;
+use mco_core::config::semantic;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, ClusterError, failed, metadata, own_fields};

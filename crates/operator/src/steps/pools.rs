@@ -6,9 +6,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::{names, topology};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream};
-use mco_core::feature_gates::FeatureGates;
-use mco_core::os_streams::Streams;
-use mco_core::{offline, os_images, pools};
+use mco_core::config::pools;
+use mco_core::generators::feature_gates::FeatureGates;
+use mco_core::generators::os_images;
+use mco_core::generators::os_streams::Streams;
+use mco_core::pipeline::offline;
 use serde_json::json;
 
 use crate::cluster::{Cluster, ClusterError, failed};

@@ -10,7 +10,7 @@ use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
 use mco_api::vocabulary::names;
-use mco_core::semantic::Blank;
+use mco_core::config::semantic::Blank;
 use serde_json::{Value, json};
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-pub use mco_core::pools::is_name as is_pool_name;
+pub use mco_core::config::pools::is_name as is_pool_name;
 
 /// The meaning of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::labels::node as label;
-use mco_core::quantity::Quantity;
+use mco_core::generators::quantity::Quantity;
 
 /// Images of the control plane must not wait behind those of workloads for the network.
 const AT_ONCE_ON_CONTROL_PLANE: usize = 1;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use mco_core::kept_images::ImageSet;
+use mco_core::rollout::kept_images::ImageSet;
 use mco_host::Machine;
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::MachineConfigNodeStatus;
-use mco_core::kept_images::{self, Keeping, SetReport};
+use mco_core::rollout::kept_images::{self, Keeping, SetReport};
 use serde_json::{Value, json};
 
 /// Others write to the same object, and an update writes often; more collisions in a row mean something else.
@@ -86,7 +86,7 @@ fn next_status(before: &MachineConfigNodeStatus, keeping: &Keeping, sets: &[SetR
 
 #[cfg(test)]
 mod tests {
-    use mco_core::kept_images::SetState;
+    use mco_core::rollout::kept_images::SetState;
 
     use super::*;
 

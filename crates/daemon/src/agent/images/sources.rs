@@ -8,7 +8,7 @@ use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use mco_api::{MachineConfigPool, PinnedImageSet};
-use mco_core::kept_images::{self, ImageSet};
+use mco_core::rollout::kept_images::{self, ImageSet};
 
 use super::facts::NodeFacts;
 

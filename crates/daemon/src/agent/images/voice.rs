@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::api::Api;
 use mco_api::MachineConfigNode;
-use mco_core::kept_images::{ImageSet, Keeping, SetReport, SetState};
+use mco_core::rollout::kept_images::{ImageSet, Keeping, SetReport, SetState};
 
 use super::report::{self, Told};
 use crate::images::ImagesError;

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use mco_core::comparison::{self, Comparison};
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::render::Identity;
-use mco_core::rules::Rules;
+use mco_client::comparison::{self, Comparison};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::render::Identity;
+use mco_core::config::rules::Rules;
 use serde::Serialize;
 
 use super::VERSION;

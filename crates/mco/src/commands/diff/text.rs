@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use mco_core::change_list;
-use mco_core::comparison::Comparison;
-use mco_core::diff::ConfigDiff;
-use mco_core::disruption::Drain;
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::redaction;
+use mco_client::change_list;
+use mco_client::comparison::Comparison;
+use mco_client::redaction;
+use mco_core::config::diff::ConfigDiff;
+use mco_core::config::disruption::Drain;
+use mco_core::config::parsed_config::ParsedConfig;
 use similar::TextDiff;
 
 use crate::output;

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
-use mco_core::drift::{self, Drift, Report};
-use mco_core::parsed_config::ParsedConfig;
+use mco_client::drift::{self, Drift, Report};
+use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::{NodeView, View};
 
 use super::plan;

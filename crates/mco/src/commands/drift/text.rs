@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use mco_core::drift::{Drift, Report};
-use mco_core::words::ago;
+use mco_client::drift::{Drift, Report};
+use mco_client::words::ago;
 
 use crate::input::count;
 use crate::output::harmless;

@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, ListParams, LogParams, TypeMeta};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
-use mco_core::redaction;
+use mco_client::redaction;
 use serde_json::Value;
 
 use super::Gathered;

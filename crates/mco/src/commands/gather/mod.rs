@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use jiff::Timestamp;
 use kube::Client;
-use mco_core::{goyaml, redaction};
+use mco_client::redaction;
+use mco_core::config::goyaml;
 use serde::Serialize;
 use serde_json::json;
 

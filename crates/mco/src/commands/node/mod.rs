@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_core::advice::{self, Advice};
-use mco_core::overview::{NodeOverview, Standing, overview};
+use mco_client::advice::{self, Advice};
+use mco_client::overview::{NodeOverview, Standing, overview};
+use mco_client::timeline::{self, Timeline};
 use mco_core::rollout::{NodeView, View};
-use mco_core::timeline::{self, Timeline};
 use serde::Serialize;
 
 use crate::cli;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use mco_core::words::{ago, lasting, moment};
+use mco_client::words::{ago, lasting, moment};
 
 use super::Report;
 use crate::output::harmless;

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use mco_core::os_streams::release::ReleaseImages;
+use mco_core::generators::os_streams::release::ReleaseImages;
 use mco_operator::Options;
 use mco_operator::bootstrap::{self, Copies, File, Images, Inputs, Places};
 
@@ -66,7 +66,7 @@ fn read(arguments: &Bootstrap) -> anyhow::Result<(Inputs, Option<String>)> {
         release_image: arguments.release_image.clone(),
     };
     if let (Some(file), Some(secret)) = (&arguments.pull_secret, &inputs.pull_secret) {
-        mco_core::bootstrap::pull_secret(&file.display().to_string(), secret)?;
+        mco_core::pipeline::bootstrap::pull_secret(&file.display().to_string(), secret)?;
     }
     Ok((inputs, version))
 }
@@ -76,7 +76,7 @@ fn shown(file: Option<&PathBuf>) -> String {
 }
 
 /// The manifests of the directory, then those that were named one by one, which count more.
-fn manifests(arguments: &Bootstrap) -> anyhow::Result<Vec<mco_core::manifest::Manifest>> {
+fn manifests(arguments: &Bootstrap) -> anyhow::Result<Vec<mco_core::config::manifest::Manifest>> {
     let single = [
         &arguments.infra_config_file,
         &arguments.network_config_file,

@@ -1,3 +1,3 @@
 //! The cluster that a plan is about; the console reads it in the same way.
 
-pub use mco_console::cluster::sources;
+pub use mco_client::cluster::sources;

@@ -10,14 +10,14 @@ use anyhow::{anyhow, bail};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
-use mco_console::plan::{PlanError, Report, known};
-use mco_core::bootstrap::{self, BootstrapError, Cluster};
-use mco_core::explain::{self, Explanation};
-use mco_core::forecast::{self, Edit, ObjectForecast, Situation};
-use mco_core::manifest::Manifest;
-use mco_core::overview::PoolOverview;
-use mco_core::render::Identity;
-use mco_core::rules::Rules;
+use mco_client::explain::{self, Explanation};
+use mco_client::forecast::{self, Edit, ObjectForecast, Situation};
+use mco_client::overview::PoolOverview;
+use mco_client::plan::{PlanError, Report, known};
+use mco_core::config::manifest::Manifest;
+use mco_core::config::render::Identity;
+use mco_core::config::rules::Rules;
+use mco_core::pipeline::bootstrap::{self, BootstrapError, Cluster};
 
 use super::VERSION;
 use crate::cli::{Base, Plan};
@@ -82,7 +82,7 @@ pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String,
 /// What edits would do to a cluster.
 pub async fn foretell(client: &Client, edits: &[Edit], base: &Base) -> anyhow::Result<Report> {
     let base = input::BaseInputs::read(base)?;
-    let report = mco_console::plan::foretell(client, edits, &base.settings()).await;
+    let report = mco_client::plan::foretell(client, edits, &base.settings()).await;
     report.map_err(explained)
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use mco_console::plan::Report;
-use mco_core::forecast::PoolForecast;
-use mco_core::parsed_config::ParsedConfig;
+use mco_client::forecast::PoolForecast;
+use mco_client::plan::Report;
+use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::PoolWaves;
 
 use crate::commands::diff::text as diff;
@@ -60,7 +60,7 @@ fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -
     };
     let mut text = diff::describe(Some(&pool.pool), &pool.comparison, &texts);
     for one in &pool.overrides {
-        let names = |parts: &[mco_core::explain::Part]| {
+        let names = |parts: &[mco_client::explain::Part]| {
             let names = parts.iter().map(|part| part.machine_config.as_str());
             names.collect::<Vec<_>>().join(", ")
         };

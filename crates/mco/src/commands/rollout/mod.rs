@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::rendered_configs;
+use mco_core::config::rendered_configs;
 use serde::Serialize;
 use serde_json::json;
 

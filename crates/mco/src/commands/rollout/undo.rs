@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_core::bootstrap;
-use mco_core::forecast::Edit;
-use mco_core::manifest::{Manifest, Origin};
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::rendered_configs;
-use mco_core::undo::{self, Former, SourceEdit};
+use mco_client::forecast::Edit;
+use mco_client::undo::{self, Former, SourceEdit};
+use mco_core::config::manifest::{Manifest, Origin};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::rendered_configs;
+use mco_core::pipeline::bootstrap;
 use serde::Serialize;
 use serde_json::json;
 
@@ -70,7 +70,7 @@ struct Report<'a> {
     /// The name under which the pool gets it, if its MachineConfigs are others than they were then.
     result: &'a str,
     edits: Vec<ReportedEdit<'a>>,
-    plan: mco_console::plan::Report,
+    plan: mco_client::plan::Report,
     done: bool,
 }
 

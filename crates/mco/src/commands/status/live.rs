@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_core::overview::{PoolOverview, overview};
+use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::View;
 use serde::de::DeserializeOwned;
 

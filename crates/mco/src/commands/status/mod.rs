@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use mco_api::{MachineConfigNode, MachineConfigPool};
-use mco_core::overview::{PoolOverview, PoolState, overview};
+use mco_client::overview::{PoolOverview, PoolState, overview};
 use mco_core::rollout::View;
 
 use self::live::Live;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use mco_core::overview::{NodeOverview, PoolOverview, PoolState};
-use mco_core::words::ago;
+use mco_client::overview::{NodeOverview, PoolOverview, PoolState};
+use mco_client::words::ago;
 
 use crate::output::harmless;
 use crate::table::Table;
@@ -134,7 +134,7 @@ pub fn progress(pool: &PoolOverview, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mco_core::overview::{PoolState, Standing};
+    use mco_client::overview::{PoolState, Standing};
 
     use super::*;
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::names::component;
-use mco_core::{manifest, semantic, switch};
+use mco_client::switch;
+use mco_core::config::manifest;
+use mco_core::config::semantic;
 use mco_operator::manifests::{self, Settings};
 use serde_json::Value;
 

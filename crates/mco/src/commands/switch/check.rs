@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
-use mco_core::bootstrap::{self, PoolOutcome};
-use mco_core::comparison::{self, Comparison};
-use mco_core::manifest::Manifest;
-use mco_core::parsed_config::ParsedConfig;
-use mco_core::rules::Rules;
-use mco_core::switch::{self, UnsettledNode};
+use mco_client::comparison::{self, Comparison};
+use mco_client::switch::{self, UnsettledNode};
+use mco_core::config::manifest::Manifest;
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::rules::Rules;
+use mco_core::pipeline::bootstrap::{self, PoolOutcome};
 use serde::Serialize;
 use serde_json::Value;
 

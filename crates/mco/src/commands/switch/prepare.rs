@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mco_api::vocabulary::names::{self, component};
-use mco_core::switch;
+use mco_client::switch;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;

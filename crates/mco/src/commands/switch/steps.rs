@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use jiff::SignedDuration;
-use mco_core::switch::{self, UnsettledNode};
+use mco_client::switch::{self, UnsettledNode};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -105,7 +105,7 @@ async fn perform(cluster: &Cluster, step: &Step, patience: Duration) -> anyhow::
     match step {
         Step::Save { file, objects } => {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-            let text = mco_core::goyaml::to_string(&list);
+            let text = mco_core::config::goyaml::to_string(&list);
             fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
         }
         Step::Pause(name) => each_pool(cluster, name, switch::pause).await,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mco_apiserver::admission::{Admission, AdmissionRequest, Operation, Rejection};
 use mco_apiserver::meta::Object;
-use mco_core::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP};
+use mco_core::pipeline::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP};
 use mco_operator::admission::InUse;
 use serde_json::Value;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use mco_core::overview::{PoolOverview, PoolState};
-use mco_core::words::count;
+use mco_client::overview::{PoolOverview, PoolState};
+use mco_client::words::count;
 use tokio::time::Instant;
 
 use crate::commands::status::live::Live;
@@ -150,7 +150,7 @@ fn components(start: &Start) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use mco_core::overview::{NodeOverview, Standing};
+    use mco_client::overview::{NodeOverview, Standing};
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use mco_testkit::fleet::{self, Behaviour, Blueprint, Failure};
+use mco_simulator::{self as fleet, Behaviour, Blueprint, Failure};
 use tokio_util::sync::CancellationToken;
 
 const MASTERS: usize = 3;

@@ -1,0 +1,262 @@
+//! Everything of a running cluster that a forecast is made from, read as whoever the client is.
+
+use std::collections::BTreeMap;
+
+use crate::forecast::{Edit, Refusal};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use mco_api::vocabulary::names;
+use mco_api::{MachineConfig, MachineConfigPool, MachineConfiguration};
+use mco_core::config::manifest::{Manifest, Origin};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::problem::{InvalidObject, Problem};
+use mco_core::config::rendered_configs;
+use mco_core::config::rules::Rules;
+use mco_core::pipeline::{SOURCE_KINDS, SourceKind};
+use serde_json::Value;
+
+/// Who asks, when the server is asked whether it would accept an object.
+const FIELD_MANAGER: &str = "mco-plan";
+
+/// Why something could not be read or changed, as a sentence for the person who asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(
+        "cannot {attempt}: this cluster does not know the kind; install it with: mco crds | kubectl apply --server-side -f -"
+    )]
+    UnknownKind { attempt: String },
+    #[error("cannot {attempt}: {message}")]
+    Refused {
+        attempt: String,
+        code: u16,
+        message: String,
+    },
+    #[error(
+        "cannot {attempt}: the cluster does not answer ({message}); is it running, and is this its kubeconfig?"
+    )]
+    Unreachable { attempt: String, message: String },
+    #[error("cannot {attempt}: {source}")]
+    Other {
+        attempt: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error(transparent)]
+    Invalid(#[from] Box<InvalidObject>),
+    #[error("an object of the cluster cannot be represented: {0}")]
+    Represent(#[from] serde_json::Error),
+}
+
+impl ReadError {
+    pub fn new(error: kube::Error, attempt: &str) -> Self {
+        let attempt = attempt.to_owned();
+        match error {
+            kube::Error::Api(status) if status.code == 404 && status.details.is_none() => {
+                Self::UnknownKind { attempt }
+            }
+            kube::Error::Api(status) => Self::Refused {
+                attempt,
+                code: status.code,
+                message: status.message,
+            },
+            kube::Error::Service(error) => Self::Unreachable {
+                attempt,
+                message: error.to_string(),
+            },
+            error => Self::Other {
+                attempt,
+                source: Box::new(error),
+            },
+        }
+    }
+}
+
+/// An API error as a sentence that says what was tried, what went wrong and what to do.
+pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> Result<T, ReadError> {
+    result.map_err(|error| ReadError::new(error, attempt))
+}
+
+/// A cluster as a forecast sees it.
+#[derive(Debug)]
+pub struct Found {
+    /// What configs are made from: MachineConfigs that are not rendered ones, pools, and the kinds that others are
+    /// generated from.
+    pub objects: Vec<Manifest>,
+    /// The config that each pool's machines go to now.
+    pub current: BTreeMap<String, ParsedConfig>,
+    pub nodes: Vec<Node>,
+    pub pods: Vec<Pod>,
+    pub budgets: Vec<PodDisruptionBudget>,
+    pub rules: Rules,
+}
+
+/// Reads everything.
+pub async fn read(client: &Client) -> Result<Found, ReadError> {
+    let Sources { objects, current } = sources(client).await?;
+    Ok(Found {
+        objects,
+        current,
+        nodes: list(client, "list the nodes").await?,
+        pods: list(client, "list the pods").await?,
+        budgets: list(client, "list the disruption budgets").await?,
+        rules: rules(client).await?,
+    })
+}
+
+/// What configs are made from, and the ones in force.
+#[derive(Debug)]
+pub struct Sources {
+    pub objects: Vec<Manifest>,
+    pub current: BTreeMap<String, ParsedConfig>,
+}
+
+/// Reads what configs are made from and nothing else, which takes fewer rights.
+pub async fn sources(client: &Client) -> Result<Sources, ReadError> {
+    let pools = list::<MachineConfigPool>(client, "list the pools").await?;
+    let configs = list::<MachineConfig>(client, "list the MachineConfigs").await?;
+    let current = current(&pools, &configs)?;
+    let mut objects: Vec<Manifest> = Vec::new();
+    for config in configs.iter().filter(|config| !is_rendered(config)) {
+        objects.push(manifest("MachineConfig", config)?);
+    }
+    for pool in &pools {
+        objects.push(manifest("MachineConfigPool", pool)?);
+    }
+    for SourceKind { group, version, kind } in SOURCE_KINDS {
+        objects.extend(others(client, group, version, kind).await?);
+    }
+    Ok(Sources { objects, current })
+}
+
+/// The configs that the pools' machines go to now.
+fn current(
+    pools: &[MachineConfigPool],
+    configs: &[MachineConfig],
+) -> Result<BTreeMap<String, ParsedConfig>, ReadError> {
+    let by_name: BTreeMap<&str, &MachineConfig> = configs
+        .iter()
+        .filter_map(|config| Some((config.metadata.name.as_deref()?, config)))
+        .collect();
+    let mut current = BTreeMap::new();
+    for pool in pools {
+        if let (Some(name), Some(config)) = (&pool.metadata.name, by_name.get(pool.target_name())) {
+            current.insert(
+                name.clone(),
+                ParsedConfig::applicable((*config).clone()).map_err(Box::new)?,
+            );
+        }
+    }
+    Ok(current)
+}
+
+/// Whether a MachineConfig is one that a pool was rendered to.
+pub fn is_rendered(config: &MachineConfig) -> bool {
+    rendered_configs::pool_of(&config.metadata).is_some()
+}
+
+/// The cluster's rules about changes.
+pub async fn rules(client: &Client) -> Result<Rules, ReadError> {
+    let api: Api<MachineConfiguration> = Api::all(client.clone());
+    let found = explained(
+        api.get_opt(names::SINGLETON).await,
+        "read the disruption policies",
+    )?;
+    Ok(found.as_ref().map(Rules::in_force).unwrap_or_default())
+}
+
+async fn list<K>(client: &Client, attempt: &str) -> Result<Vec<K>, ReadError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let list = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
+    Ok(explained(list, attempt)?.items)
+}
+
+async fn others(client: &Client, group: &str, version: &str, kind: &str) -> Result<Vec<Manifest>, ReadError> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    match api.list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        list => explained(list, &format!("list {kind}"))?
+            .items
+            .into_iter()
+            .map(|mut object| {
+                object.types = Some(kube::core::TypeMeta {
+                    api_version: resource.api_version.clone(),
+                    kind: kind.to_owned(),
+                });
+                manifest(kind, &object)
+            })
+            .collect(),
+    }
+}
+
+fn manifest(kind: &str, object: &impl serde::Serialize) -> Result<Manifest, ReadError> {
+    let value = serde_json::to_value(object)?;
+    let text = |pointer: &str| {
+        value
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    Ok(Manifest {
+        origin: Origin {
+            file: "the cluster".to_owned(),
+            line: 0,
+        },
+        api_version: text("/apiVersion"),
+        kind: kind.to_owned(),
+        name: text("/metadata/name"),
+        value,
+    })
+}
+
+/// What the server itself would refuse, by asking it without writing anything.
+pub async fn refused_by_server(client: &Client, edits: &[Edit], known: &[Refusal]) -> Vec<Refusal> {
+    let mut refused = Vec::new();
+    for edit in edits {
+        let Edit::Apply(manifest) = edit else { continue };
+        if known
+            .iter()
+            .any(|one| one.kind == manifest.kind && one.name == manifest.name)
+        {
+            continue;
+        }
+        if let Some(message) = refusal(client, manifest).await {
+            refused.push(Refusal {
+                kind: manifest.kind.clone(),
+                name: manifest.name.clone(),
+                problems: vec![Problem::new("", message)],
+            });
+        }
+    }
+    refused
+}
+
+async fn refusal(client: &Client, manifest: &Manifest) -> Option<String> {
+    let (group, version) = manifest
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", &manifest.api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &manifest.kind));
+    let namespace = manifest
+        .value
+        .pointer("/metadata/namespace")
+        .and_then(Value::as_str);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let parameters = PatchParams::apply(FIELD_MANAGER).dry_run().force();
+    match api
+        .patch(&manifest.name, &parameters, &Patch::Apply(&manifest.value))
+        .await
+    {
+        Err(kube::Error::Api(status)) => Some(status.message),
+        _ => None,
+    }
+}

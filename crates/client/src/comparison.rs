@@ -1,0 +1,87 @@
+//! Two configs of one pool side by side: what changes on its machines, what that costs, and what makes it impossible.
+
+use serde::Serialize;
+
+use mco_core::config::diff::{self, ConfigDiff, Kind};
+use mco_core::config::disruption::{self, Cost, Level, REGISTRIES_CONF, RegistriesChange};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::problem::Problem;
+use mco_core::config::reconcilable;
+use mco_core::config::rules::Rules;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Comparison {
+    pub old: Option<String>,
+    pub new: Option<String>,
+    pub changes: ConfigDiff,
+    pub cost: Cost,
+    pub level: Level,
+    /// Why a running node could not take this change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<Problem>,
+}
+
+/// Compares two sides under a cluster's rules.
+pub fn compare(old: &ParsedConfig, new: &ParsedConfig, rules: &Rules) -> Comparison {
+    let changes = diff::diff(old, new);
+    let cost = disruption::cost(&changes, &rules.policy, &registries(old, new));
+    let obstacles = if old.is_nothing() || new.is_nothing() {
+        Vec::new()
+    } else {
+        reconcilable::obstacles(old, new, rules.overrides)
+    };
+    let name = |config: &ParsedConfig| (!config.is_nothing()).then(|| config.name().to_owned());
+    Comparison {
+        old: name(old),
+        new: name(new),
+        level: cost.level(),
+        changes,
+        cost,
+        obstacles,
+    }
+}
+
+impl Comparison {
+    /// The text files whose contents change, with both texts; what is not there is empty.
+    pub fn texts<'c>(
+        &'c self,
+        old: &'c ParsedConfig,
+        new: &'c ParsedConfig,
+    ) -> impl Iterator<Item = (&'c str, String, String)> {
+        let with_contents = self.changes.files.iter().filter(|file| file.contents.is_some());
+        with_contents.filter_map(move |file| {
+            let absent = |kind: Kind| (file.kind == kind).then(String::new);
+            let before = old.text_of(&file.path).or_else(|| absent(Kind::Added))?;
+            let after = new.text_of(&file.path).or_else(|| absent(Kind::Removed))?;
+            Some((file.path.as_str(), before, after))
+        })
+    }
+}
+
+impl Comparison {
+    /// The units whose text or drop-ins change, with both texts; what is not there is empty.
+    pub fn unit_texts<'c>(
+        &'c self,
+        old: &'c ParsedConfig,
+        new: &'c ParsedConfig,
+    ) -> impl Iterator<Item = (&'c str, String, String)> {
+        let with_text = self
+            .changes
+            .units
+            .iter()
+            .filter(|unit| unit.contents_changed || !unit.dropins.is_empty());
+        with_text.map(move |unit| {
+            (
+                unit.name.as_str(),
+                old.text_of_unit(&unit.name),
+                new.text_of_unit(&unit.name),
+            )
+        })
+    }
+}
+
+fn registries(old: &ParsedConfig, new: &ParsedConfig) -> RegistriesChange {
+    let text = |config: &ParsedConfig| config.text_of(REGISTRIES_CONF).unwrap_or_default();
+    disruption::compare_registries(&text(old), &text(new))
+}

@@ -1,0 +1,367 @@
+//! Which machines are not what their config says, as far as a cluster knows: which file, what differs, since when, and
+//! who says how it should be.
+//!
+//! Only what the nodes themselves report; nobody looks at a disk here.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use mco_api::MachineConfigNode;
+use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
+use mco_api::vocabulary::events::daemon;
+use serde::Serialize;
+
+use crate::advice;
+use crate::timeline::time_of;
+use mco_core::config::diff::{self, Contents};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::rollout::{NodeView, View};
+
+/// The end of what a daemon says when it has put a file back by itself.
+const HEALED: &str = "; put back as the pool's drift policy says";
+
+/// One machine that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drift {
+    pub node: String,
+    pub pool: String,
+    /// The rendered config that it was compared with.
+    pub config: String,
+    /// The path, or the user, that the first difference is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What differs, without the subject.
+    pub difference: String,
+    /// How many more differences there are.
+    pub more: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// What the config says about the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<WantedFile>,
+    /// The MachineConfig that says so; see [`Drift::with_source`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_by: Option<String>,
+    /// In the daemon's own words.
+    pub complaint: String,
+}
+
+/// What may be said of a file without showing it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WantedFile {
+    pub size: usize,
+    pub sha256: String,
+    pub mode: String,
+}
+
+/// A file that a daemon has put back by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Healed {
+    pub node: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    pub what: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// By pool, in the order of the nodes' turn.
+    pub drifted: Vec<Drift>,
+    /// What daemons have put back, as far as events remember; the latest last.
+    pub healed: Vec<Healed>,
+}
+
+/// What the nodes report. `configs` are rendered configs by name, for those that are known.
+pub fn report(
+    view: &View<'_>,
+    progress: &[MachineConfigNode],
+    events: &[Event],
+    configs: &BTreeMap<String, ParsedConfig>,
+) -> Report {
+    let progress: HashMap<&str, &MachineConfigNode> = progress
+        .iter()
+        .filter_map(|object| Some((object.metadata.name.as_deref()?, object)))
+        .collect();
+    let mut drifted = Vec::new();
+    for pool in &view.pools {
+        for node in pool.members.iter().filter(|node| node.is_degraded()) {
+            let progress = progress.get(node.name).copied();
+            drifted.extend(of_node(pool.name, node, progress, events, configs));
+        }
+    }
+    Report {
+        drifted,
+        healed: healed(events),
+    }
+}
+
+impl Drift {
+    #[must_use]
+    pub fn with_source(mut self, machine_config: Option<String>) -> Self {
+        self.set_by = machine_config;
+        self
+    }
+}
+
+fn of_node(
+    pool: &str,
+    node: &NodeView<'_>,
+    progress: Option<&MachineConfigNode>,
+    events: &[Event],
+    configs: &BTreeMap<String, ParsedConfig>,
+) -> Option<Drift> {
+    let complaint = node.reason;
+    if !advice::is_drift(complaint) {
+        return None;
+    }
+    let told = tell(complaint);
+    let wanted = told.subject.as_deref().and_then(|path| {
+        let config = configs.get(node.current_config)?;
+        wanted_file(config, path)
+    });
+    Some(Drift {
+        node: node.name.to_owned(),
+        pool: pool.to_owned(),
+        config: node.current_config.to_owned(),
+        subject: told.subject,
+        difference: told.difference,
+        more: told.more,
+        since: since(node.name, complaint, progress, events),
+        wanted,
+        set_by: None,
+        complaint: complaint.to_owned(),
+    })
+}
+
+fn wanted_file(config: &ParsedConfig, path: &str) -> Option<WantedFile> {
+    let mut files = config.ignition.storage.files.iter();
+    let file = files.find(|file| file.path == path)?;
+    let Contents { size, sha256 } = diff::contents(file);
+    Some(WantedFile {
+        size,
+        sha256,
+        mode: diff::mode(file),
+    })
+}
+
+/// Since when a node complains: its own report if it is about this, else the first event that says so.
+fn since(
+    node: &str,
+    complaint: &str,
+    progress: Option<&MachineConfigNode>,
+    events: &[Event],
+) -> Option<Timestamp> {
+    let conditions = progress.and_then(|progress| progress.status.as_ref());
+    let condition = conditions.and_then(|status| {
+        status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == type_::NODE_DEGRADED && condition.status == status::TRUE)
+    });
+    let told = events.iter().filter(|event| {
+        event.involved_object.kind.as_deref() == Some("Node")
+            && event.involved_object.name.as_deref() == Some(node)
+            && event.message.as_deref() == Some(complaint)
+    });
+    condition
+        .map(|condition| condition.last_transition_time.0)
+        .or_else(|| told.filter_map(time_of).min())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    subject: Option<String>,
+    difference: String,
+    more: usize,
+}
+
+/// Reads a daemon's sentence.
+fn tell(complaint: &str) -> Told {
+    let cause = complaint
+        .strip_prefix("unexpected on-disk state validating against ")
+        .and_then(|rest| rest.split_once(": "))
+        .map_or(complaint, |(_, cause)| cause);
+    let cause = cause.split("; possible root cause: ").next().unwrap_or(cause);
+    let (cause, more) = match cause.rsplit_once(" (and ") {
+        Some((cause, rest)) => (cause, rest.trim_end_matches(" more)").parse().unwrap_or(0)),
+        None => (cause, 0),
+    };
+    let subject = quoted(cause);
+    let after = |mark: &str| cause.split_once(mark).map(|(_, rest)| rest);
+    let pair = || {
+        let expected = after("expected: ")?.split("; received: ").next()?;
+        Some((expected, after("received: ")?))
+    };
+    let difference = if cause.starts_with("content mismatch") {
+        "its contents are different".to_owned()
+    } else if cause.starts_with("could not stat") {
+        "it is missing".to_owned()
+    } else {
+        let what = ["mode", "owner", "target"]
+            .into_iter()
+            .find(|what| cause.starts_with(&format!("{what} mismatch")));
+        match (what, pair()) {
+            (Some(what), Some((expected, received))) => {
+                format!("its {what} is {received} instead of {expected}")
+            }
+            _ => cause.to_owned(),
+        }
+    };
+    Told {
+        subject,
+        difference,
+        more,
+    }
+}
+
+/// The first text in quotation marks, as it was before it was quoted.
+fn quoted(text: &str) -> Option<String> {
+    let start = text.find('"')?;
+    let mut texts = serde_json::Deserializer::from_str(text.get(start..)?).into_iter::<String>();
+    let end = || {
+        let inner = text.get(start + 1..)?;
+        inner.split('"').next().map(str::to_owned)
+    };
+    match texts.next() {
+        Some(Ok(text)) => Some(text),
+        // Escapes that only Rust and Go write.
+        _ => end(),
+    }
+}
+
+fn healed(events: &[Event]) -> Vec<Healed> {
+    let mut healed: Vec<Healed> = events
+        .iter()
+        .filter(|event| event.reason.as_deref() == Some(daemon::CONFIG_DRIFT_DETECTED))
+        .filter_map(|event| {
+            Some(Healed {
+                node: event.involved_object.name.clone()?,
+                at: time_of(event),
+                what: event.message.as_deref()?.strip_suffix(HEALED)?.to_owned(),
+            })
+        })
+        .collect();
+    healed.sort_by_key(|one| one.at);
+    healed
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use mco_api::{MachineConfig, MachineConfigPool};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn node(name: &str, state: &str, reason: &str) -> Node {
+        let prefix = "machineconfiguration.openshift.io";
+        object(
+            json!({"metadata": {"name": name, "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": {
+                format!("{prefix}/currentConfig"): "rendered-worker-1",
+                format!("{prefix}/desiredConfig"): "rendered-worker-1",
+                format!("{prefix}/state"): state,
+                format!("{prefix}/reason"): reason,
+            }}}),
+        )
+    }
+
+    #[test]
+    fn a_daemons_sentence_is_taken_apart() {
+        for (complaint, subject, difference, more) in [
+            (
+                "content mismatch for file \"/etc/chrony.conf\"",
+                Some("/etc/chrony.conf"),
+                "its contents are different",
+                0,
+            ),
+            (
+                "unexpected on-disk state validating against rendered-worker-1 (abc): content mismatch for file \"/etc/a\" (and 2 more)",
+                Some("/etc/a"),
+                "its contents are different",
+                2,
+            ),
+            (
+                "could not stat file \"/etc/a b\": lstat /etc/a b: no such file or directory; possible root cause: x",
+                Some("/etc/a b"),
+                "it is missing",
+                0,
+            ),
+            (
+                "mode mismatch for file: \"/etc/a\"; expected: -rw-r--r--; received: -rw-------",
+                Some("/etc/a"),
+                "its mode is -rw------- instead of -rw-r--r--",
+                0,
+            ),
+            (
+                "target mismatch for link \"/etc/l\"; expected: a; received: b",
+                Some("/etc/l"),
+                "its target is b instead of a",
+                0,
+            ),
+            (
+                "content mismatch for file \"/etc/\\u{1b}[31m\"",
+                Some("/etc/\\u{1b}[31m"),
+                "its contents are different",
+                0,
+            ),
+            ("something new", None, "something new", 0),
+        ] {
+            let told = tell(complaint);
+            assert_eq!(told.subject.as_deref(), subject, "{complaint}");
+            assert_eq!(
+                (told.difference.as_str(), told.more),
+                (difference, more),
+                "{complaint}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_report_names_the_node_the_file_the_time_and_what_should_be_there() {
+        let pools: [MachineConfigPool; 1] = [object(json!({"metadata": {"name": "worker"},
+            "spec": {"nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}}}))];
+        let nodes = [
+            node("a", "Done", ""),
+            node("b", "Degraded", "content mismatch for file \"/etc/x\""),
+            node("c", "Degraded", "failed to drain node: c after 1 hour"),
+        ];
+        let config: MachineConfig = object(
+            json!({"metadata": {"name": "rendered-worker-1"}, "spec": {"config": {
+                "ignition": {"version": "3.5.0"},
+                "storage": {"files": [{"path": "/etc/x", "mode": 420, "contents": {"source": "data:,hello"}}]},
+            }}}),
+        );
+        let configs = BTreeMap::from([(
+            "rendered-worker-1".to_owned(),
+            ParsedConfig::applicable(config).unwrap(),
+        )]);
+        let events: [Event; 2] = [
+            object(
+                json!({"metadata": {}, "involvedObject": {"kind": "Node", "name": "b"}, "reason": "ConfigDriftDetected",
+                "message": "content mismatch for file \"/etc/x\"", "lastTimestamp": "2026-01-01T00:00:00Z"}),
+            ),
+            object(
+                json!({"metadata": {}, "involvedObject": {"kind": "Node", "name": "a"}, "reason": "ConfigDriftDetected",
+                "message": format!("content mismatch for file \"/etc/y\"{HEALED}"), "lastTimestamp": "2026-01-01T00:00:01Z"}),
+            ),
+        ];
+        let report = report(&View::new(&pools, &nodes), &[], &events, &configs);
+        assert_eq!(report.drifted.len(), 1);
+        let drift = &report.drifted[0];
+        assert_eq!((drift.node.as_str(), drift.pool.as_str()), ("b", "worker"));
+        assert_eq!(drift.since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        let wanted = drift.wanted.as_ref().unwrap();
+        assert_eq!((wanted.size, wanted.mode.as_str()), (5, "0644"));
+        assert_eq!(report.healed.len(), 1);
+        assert_eq!(report.healed[0].what, "content mismatch for file \"/etc/y\"");
+    }
+}

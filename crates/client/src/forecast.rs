@@ -1,0 +1,445 @@
+//! What a change to a cluster's objects will do, before it is made: the next config of every pool, what it changes on
+//! machines and at what cost, in which order nodes go, and which drains are blocked now.
+//!
+//! The same functions decide as in the controllers; this module only arranges them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::foreign::node::Node as NodeSettings;
+use mco_api::machine_configuration::MACHINE_CONFIGURATION_NAME;
+use mco_api::vocabulary::names;
+use mco_api::{ControllerConfig, MachineConfiguration};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::comparison::{self, Comparison};
+use crate::explain::{self, Explanation};
+use mco_core::config::disruption::Drain;
+use mco_core::config::manifest::{Manifest, ManifestError};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::problem::Problem;
+use mco_core::config::render::{Identity, Rendered};
+use mco_core::config::rules::Rules;
+use mco_core::generators::feature_gates::FeatureGates;
+use mco_core::generators::generated::condition::Outcome;
+use mco_core::generators::kubelet::profile;
+use mco_core::pipeline::GenerationError;
+use mco_core::pipeline::admission;
+use mco_core::pipeline::bootstrap::{Cluster, Current};
+use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
+use mco_core::rollout::{PoolWaves, View, waves};
+
+/// A change that somebody has in mind.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    Apply(Manifest),
+    /// Deletes whatever has this name, of a kind that configs are made from.
+    Delete(String),
+}
+
+/// An object that would not be accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    pub kind: String,
+    pub name: String,
+    pub problems: Vec<Problem>,
+}
+
+/// What surrounds the configs: where machines are now, and what moves with them.
+#[derive(Debug, Default)]
+pub struct Situation<'a> {
+    /// The config that each pool's machines go to now.
+    pub current: BTreeMap<String, ParsedConfig>,
+    pub nodes: &'a [Node],
+    pub pods: &'a [Pod],
+    pub budgets: &'a [PodDisruptionBudget],
+    pub rules: Rules,
+}
+
+/// What becomes of one pool.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolForecast {
+    pub pool: String,
+    /// Why no config can be rendered for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// What changes and has more than one source: who wins, and who is overridden.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Explanation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<PoolWaves>,
+    /// Pods that could not be evicted if it started now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked: Vec<Blocker>,
+    #[serde(skip)]
+    pub next: ParsedConfig,
+}
+
+impl PoolForecast {
+    pub fn is_change(&self) -> bool {
+        self.error.is_some() || self.comparison.old != self.comparison.new
+    }
+}
+
+/// The objects after the edits, and the edits that would be refused, which are left out.
+pub fn edited(objects: &[Manifest], edits: &[Edit]) -> (Vec<Manifest>, Vec<Refusal>) {
+    let mut after = objects.to_vec();
+    let mut refused = Vec::new();
+    for edit in edits {
+        match edit {
+            Edit::Delete(name) => after.retain(|object| object.name != *name || !can_be_deleted(object)),
+            Edit::Apply(manifest) => match problems(&after, manifest) {
+                problems if !problems.is_empty() => refused.push(Refusal {
+                    kind: manifest.kind.clone(),
+                    name: manifest.name.clone(),
+                    problems,
+                }),
+                _ => apply(&mut after, manifest),
+            },
+        }
+    }
+    (after, refused)
+}
+
+/// A pool shares its name with nothing that people mean by a name alone.
+fn can_be_deleted(object: &Manifest) -> bool {
+    !matches!(object.kind.as_str(), "MachineConfigPool" | "ControllerConfig")
+}
+
+fn apply(objects: &mut Vec<Manifest>, manifest: &Manifest) {
+    let same = |object: &&mut Manifest| object.kind == manifest.kind && object.name == manifest.name;
+    match objects.iter_mut().find(same) {
+        Some(object) => {
+            // What the cluster has added (status, owners, the target of a pool) is not part of what people write.
+            let mut value = object.value.clone();
+            merge(&mut value, &manifest.value);
+            *object = Manifest {
+                value,
+                ..manifest.clone()
+            };
+        }
+        None => objects.push(manifest.clone()),
+    }
+}
+
+/// Applies what was written to what is there, as `kubectl apply` does: `spec` as a whole, except for a pool's target, and
+/// labels and annotations by key, without those that were applied before and are no longer written.
+fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
+    let target = there.pointer("/spec/configuration").cloned();
+    if let Some(spec) = written.get("spec") {
+        there["spec"] = spec.clone();
+        if let (Some(target), Some(spec)) = (target, there["spec"].as_object_mut()) {
+            spec.entry("configuration").or_insert(target);
+        }
+    }
+    for key in ["labels", "annotations"] {
+        for gone in applied_keys(there, key) {
+            let is_written = written
+                .pointer(&format!("/metadata/{key}"))
+                .is_some_and(|all| all.get(&gone).is_some());
+            if let Some(values) = there["metadata"][key].as_object_mut().filter(|_| !is_written) {
+                values.remove(&gone);
+            }
+        }
+        let Some(values) = written
+            .pointer(&format!("/metadata/{key}"))
+            .and_then(|v| v.as_object())
+        else {
+            continue;
+        };
+        for (name, value) in values {
+            there["metadata"][key][name] = value.clone();
+        }
+    }
+}
+
+/// The labels or annotations that an earlier apply has set: by the object's own record of it, which `kubectl apply` keeps
+/// in an annotation and a server-side apply in `managedFields`.
+fn applied_keys(object: &serde_json::Value, key: &str) -> BTreeSet<String> {
+    let last = object
+        .pointer("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration")
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(text.as_str()?).ok());
+    let last = last.as_ref().and_then(|last| last["metadata"][key].as_object());
+    let by_client = last.into_iter().flat_map(|all| all.keys().cloned());
+    let managers = object
+        .pointer("/metadata/managedFields")
+        .and_then(|all| all.as_array());
+    let applies = managers
+        .into_iter()
+        .flatten()
+        .filter(|one| one["operation"] == "Apply");
+    let fields = applies.filter_map(|one| one["fieldsV1"]["f:metadata"][format!("f:{key}")].as_object());
+    let by_server = fields.flat_map(|fields| fields.keys().filter_map(|field| field.strip_prefix("f:")));
+    by_client.chain(by_server.map(str::to_owned)).collect()
+}
+
+fn problems(objects: &[Manifest], manifest: &Manifest) -> Vec<Problem> {
+    let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
+    let checked = admission::check(group, &manifest.kind, &manifest.value);
+    let mut problems = checked.and_then(Result::err).unwrap_or_default();
+    if group == "config.openshift.io" && manifest.kind == "Node" && manifest.name == names::SINGLETON {
+        problems.extend(skipped_profile(objects, manifest));
+    }
+    problems
+}
+
+/// The API server takes such a change; the controllers do not follow it.
+fn skipped_profile(objects: &[Manifest], manifest: &Manifest) -> Option<Problem> {
+    let there = objects.iter().find(|object| {
+        object.api_version == manifest.api_version
+            && object.kind == manifest.kind
+            && object.name == manifest.name
+    })?;
+    let profile = |object: &Manifest| {
+        object
+            .decode()
+            .map(|node: NodeSettings| node.spec.worker_latency_profile)
+    };
+    let (from, to) = (profile(there).ok()?, profile(manifest).ok()?);
+    profile::is_prohibited(&from, &to).then(|| {
+        Problem::new("spec.workerLatencyProfile", profile::skipped(&from, &to))
+            .with_hint("go by way of MediumUpdateAverageReaction")
+    })
+}
+
+/// What becomes of an object that configs are generated from, as its status will say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectForecast {
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    pub name: String,
+    /// Whether configs are generated from it. If not, pools keep what they have from it.
+    pub accepted: bool,
+    pub message: String,
+}
+
+/// What becomes of the objects that configs are generated from.
+pub fn objects(after: &Cluster) -> Vec<ObjectForecast> {
+    let generation = &after.generation;
+    let reported = generation.reports.iter().map(|report| ObjectForecast {
+        kind: report.kind,
+        namespace: None,
+        name: report.name.clone(),
+        accepted: report.outcome == Outcome::Success,
+        message: report.outcome.message().to_owned(),
+    });
+    let skipped = generation.skipped.iter().map(|object| ObjectForecast {
+        kind: object.kind,
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        accepted: false,
+        message: object.error.to_string(),
+    });
+    let failed = generation.failures.iter().filter(|failure| {
+        matches!(
+            failure.error,
+            GenerationError::Registries(_) | GenerationError::CredentialProvider(_)
+        )
+    });
+    let failed = failed.map(|failure| ObjectForecast {
+        kind: match failure.error {
+            GenerationError::CredentialProvider(_) => "CRIOCredentialProviderConfig",
+            _ => "Image",
+        },
+        namespace: None,
+        name: names::SINGLETON.to_owned(),
+        accepted: false,
+        message: failure.error.to_string(),
+    });
+    reported.chain(skipped).chain(failed).collect()
+}
+
+/// The rules about changes when these objects are a cluster's. Those that hold without a MachineConfiguration among the
+/// objects are given.
+pub fn rules(objects: &[Manifest], otherwise: Rules) -> Result<Rules, ManifestError> {
+    let settings: Option<MachineConfiguration> =
+        decoded(objects, "MachineConfiguration", MACHINE_CONFIGURATION_NAME)?;
+    let controller_config: Option<ControllerConfig> =
+        decoded(objects, "ControllerConfig", CONTROLLER_CONFIG_NAME)?;
+    let feature_gate = decoded(objects, "FeatureGate", names::SINGLETON)?;
+    // Gates of a release that nobody knows switch nothing off.
+    let gates = FeatureGates::in_force(
+        feature_gate.as_ref(),
+        &controller_config.unwrap_or_default(),
+        None,
+    );
+    let rules = settings.map_or(otherwise, |settings| Rules::written(&settings));
+    Ok(rules.under(&gates.unwrap_or_default()))
+}
+
+fn decoded<T: DeserializeOwned>(
+    objects: &[Manifest],
+    kind: &str,
+    name: &str,
+) -> Result<Option<T>, ManifestError> {
+    let found = objects
+        .iter()
+        .find(|object| object.kind == kind && object.name == name);
+    found.map(Manifest::decode).transpose()
+}
+
+/// What becomes of every pool.
+pub fn forecast(after: &Cluster, identity: Identity<'_>, now: &Situation<'_>) -> Vec<PoolForecast> {
+    let mut pools = Vec::new();
+    let mut rendered: BTreeMap<String, Result<Rendered, String>> = BTreeMap::new();
+    let current = Current {
+        configs: &now.current,
+        overrides: now.rules.overrides,
+    };
+    for outcome in after.render_from(identity, current) {
+        let name = outcome.name().to_owned();
+        let result = outcome.result.map(|pool| pool.rendered);
+        let mut pool = outcome.pool;
+        if let Ok(rendered) = &result {
+            pool.spec.configuration.reference.name = Some(rendered.name().to_owned());
+        }
+        pools.push(pool);
+        rendered.insert(name, result.map_err(|error| error.to_string()));
+    }
+    let view = View::new(&pools, now.nodes);
+    let foretold = waves(&view).into_iter();
+    let mut rollouts: HashMap<String, PoolWaves> =
+        foretold.map(|waves| (waves.pool.clone(), waves)).collect();
+    rendered
+        .into_iter()
+        .map(|(pool, result)| {
+            let rollout = rollouts.remove(&pool);
+            of_pool(pool, result, after, rollout, now)
+        })
+        .collect()
+}
+
+fn of_pool(
+    pool: String,
+    result: Result<Rendered, String>,
+    after: &Cluster,
+    rollout: Option<PoolWaves>,
+    now: &Situation<'_>,
+) -> PoolForecast {
+    let nothing = ParsedConfig::default();
+    let old = now.current.get(&pool).unwrap_or(&nothing);
+    let rendered = match result {
+        Ok(rendered) => rendered,
+        // Machines stay as they are while the pool cannot be rendered.
+        Err(error) => {
+            return PoolForecast {
+                pool,
+                error: Some(error),
+                comparison: comparison::compare(old, old, &now.rules),
+                overrides: Vec::new(),
+                rollout: None,
+                blocked: Vec::new(),
+                next: old.clone(),
+            };
+        }
+    };
+    let mut explanations = explain::explain(&rendered);
+    explain::add_origins(&mut explanations, &after.origins);
+    let next = rendered.config;
+    let comparison = comparison::compare(old, &next, &now.rules);
+    let changed: BTreeSet<&str> = comparison.changes.names().collect();
+    explanations.retain(|one| !one.overridden.is_empty() && changed.contains(one.name.as_str()));
+    let moves = comparison.old != comparison.new;
+    let rollout = rollout.filter(|_| moves);
+    let drains = matches!(comparison.cost.drain, Drain::Needed { .. });
+    let blocked = match &rollout {
+        Some(rollout) if drains => blocked(rollout, now),
+        _ => Vec::new(),
+    };
+    PoolForecast {
+        pool,
+        error: None,
+        comparison,
+        overrides: explanations,
+        rollout,
+        blocked,
+        next,
+    }
+}
+
+/// Which of the nodes that will go could not be drained at this moment.
+fn blocked(rollout: &PoolWaves, now: &Situation<'_>) -> Vec<Blocker> {
+    let budgets = Budgets::new(now.budgets);
+    let nodes = rollout.under_way.iter().chain(rollout.waves.iter().flatten());
+    nodes
+        .flat_map(|node| {
+            let here = now.pods.iter().filter(|pod| {
+                let spec = pod.spec.as_ref();
+                spec.and_then(|spec| spec.node_name.as_deref()) == Some(node)
+            });
+            let eviction = Eviction::of_pods(here, drain::Policy::default(), |_, _| true);
+            budgets.blockers(node, eviction.evict)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node_settings(profile: &str) -> Manifest {
+        let value = json!({"apiVersion": "config.openshift.io/v1", "kind": "Node", "metadata": {"name": "cluster"},
+            "spec": {"workerLatencyProfile": profile}});
+        let mut read = mco_core::config::manifest::read("node.json", value.to_string().as_bytes()).unwrap();
+        read.remove(0)
+    }
+
+    #[test]
+    fn labels_that_were_applied_and_are_no_longer_written_are_gone() {
+        let pool = |metadata: serde_json::Value| {
+            let value = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+                "metadata": metadata, "spec": {"machineConfigSelector":
+                    {"matchLabels": {"machineconfiguration.openshift.io/role": "worker"}}}});
+            mco_core::config::manifest::read("pool.json", value.to_string().as_bytes())
+                .unwrap()
+                .remove(0)
+        };
+        let record = json!({"metadata": {"labels": {"client": ""}}}).to_string();
+        let there = pool(json!({"name": "infra",
+            "labels": {"client": "", "server": "", "of-another": "", "kept": ""},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": record},
+            "managedFields": [
+                {"operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": {"f:server": {}, "f:kept": {}}}}},
+                {"operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:of-another": {}}}}}]}));
+        let written = pool(json!({"name": "infra", "labels": {"kept": "", "new": ""}}));
+        let (after, refused) = edited(&[there], &[Edit::Apply(written)]);
+        assert_eq!(refused, []);
+        assert_eq!(
+            after[0].value["metadata"]["labels"],
+            json!({"of-another": "", "kept": "", "new": ""})
+        );
+    }
+
+    #[test]
+    fn a_latency_profile_that_the_controllers_would_not_follow_is_foretold_as_refused() {
+        let (low, medium) = ("LowUpdateSlowReaction", "MediumUpdateAverageReaction");
+        let objects = [node_settings("Default")];
+        let refused = |edits: &[&str]| {
+            let edits: Vec<Edit> = edits.iter().map(|to| Edit::Apply(node_settings(to))).collect();
+            edited(&objects, &edits).1
+        };
+        let refusals = refused(&[low]);
+        assert_eq!(refusals.len(), 1);
+        let told = refusals[0].problems[0].to_string();
+        assert!(
+            told.contains("transition not allowed") && told.contains(medium),
+            "{told}"
+        );
+        assert_eq!(refused(&[medium, low]), [], "step by step");
+        assert_eq!(
+            edited(&[], &[Edit::Apply(node_settings(low))]).1,
+            [],
+            "a new cluster"
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! What the command line and the console share: reading a cluster as the user, previewing a change, and putting the
+//! state of pools and nodes into words.
+//!
+//! Everything but `cluster` and `plan` is pure. Decisions are made in `mco-core`; this crate composes and explains them.
+
+pub mod advice;
+pub mod change_list;
+pub mod cluster;
+pub mod comparison;
+pub mod drift;
+pub mod explain;
+pub mod forecast;
+pub mod overview;
+pub mod plan;
+pub mod redaction;
+pub mod snapshot;
+pub mod switch;
+pub mod timeline;
+pub mod undo;
+pub mod words;
+
+pub use cluster::{ReadError, explained};
+pub use snapshot::{NodeDetails, Snapshot};

@@ -1,0 +1,438 @@
+//! The state of every pool and node in a person's words: what it does, what it waits for, since when, how long it takes.
+//!
+//! A view of what the objects say; nothing is decided here.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use mco_api::MachineConfigNode;
+use mco_api::machine_config_pool::MachineConfigPoolCondition;
+use mco_api::vocabulary::conditions::machine_config_node as step;
+use mco_api::vocabulary::conditions::{pool as condition, status};
+use serde::Serialize;
+
+use mco_core::rollout::pool_status::Counts;
+use mco_core::rollout::target::reached_target;
+use mco_core::rollout::{HeldReason, NodeView, PoolView, View, plan_pool};
+
+/// One pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolOverview {
+    pub name: String,
+    pub state: PoolState,
+    /// The rendered config that its nodes go to.
+    pub target: String,
+    pub total: usize,
+    pub updated: usize,
+    pub ready: usize,
+    pub degraded: usize,
+    /// Why it does not move, or is degraded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Since when it is in this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// When the rollout will be done if it goes on as it has so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Timestamp>,
+    /// In the order of their turn.
+    pub nodes: Vec<NodeOverview>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum PoolState {
+    Updated,
+    Updating,
+    Paused,
+    Degraded,
+    /// No config was rendered for it yet.
+    Waiting,
+}
+
+impl PoolState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Updated => "Updated",
+            Self::Updating => "Updating",
+            Self::Paused => "Paused",
+            Self::Degraded => "Degraded",
+            Self::Waiting => "Waiting",
+        }
+    }
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeOverview {
+    pub name: String,
+    pub standing: Standing,
+    /// What its daemon says: Done, Working, Degraded...; empty before the daemon has said anything.
+    pub state: String,
+    pub current: String,
+    pub desired: String,
+    pub ready: bool,
+    pub cordoned: bool,
+    /// What it does or waits for; continues a sentence that starts with the node.
+    pub doing: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+/// Where a node stands in its pool's rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    Updated,
+    Updating,
+    Waiting,
+    Degraded,
+}
+
+impl Standing {
+    fn of(node: &NodeView<'_>, held: Option<&HeldReason>) -> Self {
+        match held {
+            _ if node.is_degraded() => Self::Degraded,
+            Some(HeldReason::FailingOnTarget(_)) => Self::Degraded,
+            Some(HeldReason::UpToDate) => Self::Updated,
+            Some(HeldReason::InProgress | HeldReason::DrainBlocked(_) | HeldReason::JoiningPool(_))
+            | None => Self::Updating,
+            Some(_) => Self::Waiting,
+        }
+    }
+}
+
+/// All pools, by name.
+pub fn overview<'a>(
+    view: &View<'_>,
+    machine_config_nodes: impl IntoIterator<Item = &'a MachineConfigNode>,
+    now: Timestamp,
+) -> Vec<PoolOverview> {
+    let progress: HashMap<&str, &MachineConfigNode> = machine_config_nodes
+        .into_iter()
+        .filter_map(|object| Some((object.metadata.name.as_deref()?, object)))
+        .collect();
+    view.pools
+        .iter()
+        .map(|pool| of_pool(view, pool, &progress, now))
+        .collect()
+}
+
+fn of_pool(
+    view: &View<'_>,
+    pool: &PoolView<'_>,
+    progress: &HashMap<&str, &MachineConfigNode>,
+    now: Timestamp,
+) -> PoolOverview {
+    let plan = plan_pool(view, pool);
+    let counts = Counts::of(pool, reached_target(pool.pool, &pool.layering).as_ref());
+    let conditions = pool
+        .pool
+        .status
+        .as_ref()
+        .map_or(&[][..], |status| &status.conditions);
+    let (state, condition) = state(pool, &counts, conditions);
+    let since = condition.and_then(|condition| condition.last_transition_time.as_ref());
+    let since = since.map(|time| time.0);
+    let degraded = condition.filter(|_| state == PoolState::Degraded);
+    let problem = plan
+        .problem
+        .clone()
+        .or_else(|| degraded.map(|condition| said(condition).to_owned()))
+        .or_else(|| plan.stalled())
+        .filter(|text| !text.is_empty());
+    let held: HashMap<&str, &HeldReason> = plan
+        .held
+        .iter()
+        .map(|held| (held.node.as_str(), &held.reason))
+        .collect();
+    let nodes = pool
+        .members
+        .iter()
+        .map(|node| {
+            let held = held.get(node.name).copied();
+            of_node(node, held, progress.get(node.name).copied())
+        })
+        .collect();
+    let expected = (state == PoolState::Updating)
+        .then(|| expected(&counts, since?, finished_since(pool, progress, since?), now))
+        .flatten();
+    PoolOverview {
+        name: pool.name.to_owned(),
+        state,
+        target: pool.pool.target_name().to_owned(),
+        total: counts.total,
+        updated: counts.updated,
+        ready: counts.ready,
+        degraded: counts.degraded,
+        problem,
+        since,
+        expected,
+        nodes,
+    }
+}
+
+fn state<'c>(
+    pool: &PoolView<'_>,
+    counts: &Counts,
+    conditions: &'c [MachineConfigPoolCondition],
+) -> (PoolState, Option<&'c MachineConfigPoolCondition>) {
+    let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+    let degraded = find(condition::DEGRADED).filter(|condition| condition.status == status::TRUE);
+    if degraded.is_some() {
+        // The summary only says that something is wrong; the first cause says what.
+        let causes = [condition::RENDER_DEGRADED, condition::NODE_DEGRADED];
+        let cause = causes
+            .into_iter()
+            .filter_map(find)
+            .find(|cause| cause.status == status::TRUE);
+        return (PoolState::Degraded, cause.or(degraded));
+    }
+    if pool.pool.target_name().is_empty() {
+        return (PoolState::Waiting, None);
+    }
+    match counts.all_updated() {
+        true => (PoolState::Updated, find(condition::UPDATED)),
+        false if pool.is_paused() => (PoolState::Paused, find(condition::UPDATED)),
+        false => (PoolState::Updating, find(condition::UPDATING)),
+    }
+}
+
+fn said(condition: &MachineConfigPoolCondition) -> &str {
+    if condition.message.is_empty() {
+        &condition.reason
+    } else {
+        &condition.message
+    }
+}
+
+fn of_node(
+    node: &NodeView<'_>,
+    reason: Option<&HeldReason>,
+    progress: Option<&MachineConfigNode>,
+) -> NodeOverview {
+    let step = progress.and_then(current_step);
+    let (doing, since) = match (reason, step) {
+        (Some(HeldReason::InProgress), Some(step)) => {
+            (step_in_words(node.name, step), Some(step.last_transition_time.0))
+        }
+        (Some(reason), step) => (
+            reason.to_string(),
+            step.filter(|_| *reason == HeldReason::UpToDate)
+                .map(|step| step.last_transition_time.0),
+        ),
+        (None, _) => ("is sent to the new config now".to_owned(), None),
+    };
+    NodeOverview {
+        name: node.name.to_owned(),
+        standing: Standing::of(node, reason),
+        state: node.state.to_owned(),
+        current: node.current_config.to_owned(),
+        desired: node.desired_config.to_owned(),
+        ready: node.kubelet_is_well(),
+        cordoned: node.is_unschedulable(),
+        doing,
+        since,
+    }
+}
+
+/// What a node at this step does, as the rest of a sentence that starts with the node.
+fn step_in_words(node: &str, at: &Condition) -> String {
+    let is_done = at.status == status::TRUE;
+    let words = match (at.type_.as_str(), is_done) {
+        // The last word about the update before.
+        (step::UPDATED, true) => "is about to begin",
+        (step::UPDATED, false) => "begins",
+        (step::UPDATE_PREPARED, true) => "is ready to begin",
+        (step::CORDONED, true) => "takes no new work",
+        (step::DRAINED, false) => "is being drained",
+        (step::DRAINED, true) => "is drained",
+        (step::APPLIED_FILES_AND_OS, false) => "is getting its new config",
+        (step::APPLIED_FILES_AND_OS, true) => "has its new config on disk",
+        (step::UPDATE_POST_ACTION_COMPLETE, true) => "has told its services",
+        (step::REBOOTED_NODE, false) => "reboots",
+        (step::REBOOTED_NODE | step::RESUMED, true) => "has rebooted",
+        (step::UPDATE_COMPLETE | step::UNCORDONED, true) => "takes work again",
+        _ => return sentence(node, &at.message),
+    };
+    words.to_owned()
+}
+
+/// A step's message as the rest of such a sentence.
+fn sentence(node: &str, message: &str) -> String {
+    let message = message.trim_end_matches('.');
+    match message.strip_prefix(&format!("Node {node} ")) {
+        Some(rest) => rest.to_owned(),
+        None => format!("says: {message}"),
+    }
+}
+
+/// The step a node is at: the last that began, by time and then by the order of steps.
+fn current_step(progress: &MachineConfigNode) -> Option<&Condition> {
+    let status = progress.status.as_ref()?;
+    let begun = status
+        .conditions
+        .iter()
+        .enumerate()
+        .filter(|(_, condition)| condition.status != status::FALSE || condition.type_ == step::UPDATED);
+    begun
+        .max_by_key(|(index, condition)| (condition.last_transition_time.0, *index))
+        .map(|(_, condition)| condition)
+}
+
+/// How many nodes have arrived since the rollout began.
+fn finished_since(
+    pool: &PoolView<'_>,
+    progress: &HashMap<&str, &MachineConfigNode>,
+    start: Timestamp,
+) -> usize {
+    let arrived = |object: &&MachineConfigNode| {
+        let conditions = object
+            .status
+            .as_ref()
+            .map_or(&[][..], |status| &status.conditions);
+        conditions.iter().any(|condition| {
+            condition.type_ == step::UPDATED
+                && condition.status == status::TRUE
+                && condition.last_transition_time.0 >= start
+        })
+    };
+    let members = pool.members.iter();
+    members
+        .filter_map(|node| progress.get(node.name).copied())
+        .filter(arrived)
+        .count()
+}
+
+fn expected(counts: &Counts, start: Timestamp, finished: usize, now: Timestamp) -> Option<Timestamp> {
+    let remaining = i32::try_from(counts.total.saturating_sub(counts.updated)).ok()?;
+    let finished = i32::try_from(finished).ok().filter(|finished| *finished > 0)?;
+    let each: SignedDuration = now.duration_since(start).checked_div(finished)?;
+    now.checked_add(each.checked_mul(remaining)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use mco_api::MachineConfigPool;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const START: &str = "2026-01-01T00:00:00Z";
+
+    fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn pool(conditions: &Value) -> MachineConfigPool {
+        object(json!({
+            "metadata": {"name": "worker"},
+            "spec": {
+                "configuration": {"name": "rendered-worker-2"},
+                "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}},
+            },
+            "status": {"conditions": conditions},
+        }))
+    }
+
+    fn node(name: &str, current: &str, desired: &str, state: &str) -> Node {
+        let prefix = "machineconfiguration.openshift.io";
+        object(json!({
+            "metadata": {
+                "name": name,
+                "labels": {"node-role.kubernetes.io/worker": ""},
+                "annotations": {
+                    format!("{prefix}/currentConfig"): current,
+                    format!("{prefix}/desiredConfig"): desired,
+                    format!("{prefix}/state"): state,
+                },
+            },
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+    }
+
+    fn progress(name: &str, type_: &str, status: &str, message: &str, at: &str) -> MachineConfigNode {
+        object(json!({
+            "metadata": {"name": name},
+            "spec": {"node": {"name": name}, "pool": {"name": "worker"},
+                "configVersion": {"desired": "rendered-worker-2"}},
+            "status": {"conditions": [{"type": type_, "status": status, "reason": type_, "message": message,
+                "lastTransitionTime": at}]},
+        }))
+    }
+
+    #[test]
+    fn a_rollout_tells_what_each_node_does_and_when_it_will_be_done() {
+        let conditions = json!([{"type": "Updating", "status": "True", "lastTransitionTime": START}]);
+        let pools = [pool(&conditions)];
+        let nodes = [
+            node("a", "rendered-worker-2", "rendered-worker-2", "Done"),
+            node("b", "rendered-worker-1", "rendered-worker-2", "Working"),
+            node("c", "rendered-worker-1", "rendered-worker-1", "Done"),
+        ];
+        let steps = [
+            progress("a", "Updated", "True", "Node a Updated", "2026-01-01T00:01:00Z"),
+            progress(
+                "b",
+                "UpdateExecuted",
+                "Unknown",
+                "Draining Node",
+                "2026-01-01T00:01:10Z",
+            ),
+        ];
+        let now: Timestamp = "2026-01-01T00:02:00Z".parse().unwrap();
+        let overview = overview(&View::new(&pools, &nodes), &steps, now);
+        let worker = &overview[0];
+        assert_eq!(worker.state, PoolState::Updating);
+        assert_eq!((worker.updated, worker.total), (1, 3));
+        let doing: Vec<_> = worker.nodes.iter().map(|node| node.doing.as_str()).collect();
+        assert_eq!(
+            doing,
+            ["is up to date", "says: Draining Node", "waits for its turn"]
+        );
+        let standing: Vec<_> = worker.nodes.iter().map(|node| node.standing).collect();
+        assert_eq!(
+            standing,
+            [Standing::Updated, Standing::Updating, Standing::Waiting]
+        );
+        assert_eq!(
+            worker.expected,
+            Some("2026-01-01T00:06:00Z".parse().unwrap()),
+            "two minutes for each of the two that are left"
+        );
+    }
+
+    #[test]
+    fn steps_are_said_in_the_words_of_people() {
+        let cases = [
+            ("Cordoned", "True", "takes no new work"),
+            ("Drained", "Unknown", "is being drained"),
+            ("AppliedFilesAndOS", "Unknown", "is getting its new config"),
+            ("RebootedNode", "Unknown", "reboots"),
+            ("RebootedNode", "True", "has rebooted"),
+        ];
+        for (type_, status, expected) in cases {
+            let object = progress("a", type_, status, "Node a has rebooted", START);
+            let step = current_step(&object).unwrap();
+            assert_eq!(step_in_words("a", step), expected);
+        }
+    }
+
+    #[test]
+    fn a_degraded_pool_names_the_cause_and_not_the_summary() {
+        let conditions = json!([
+            {"type": "Degraded", "status": "True", "message": ""},
+            {"type": "RenderDegraded", "status": "True", "message": "MachineConfig \"50-x\": bad"},
+        ]);
+        let pools = [pool(&conditions)];
+        let overview = overview(&View::new(&pools, &[] as &[Node]), &[], Timestamp::UNIX_EPOCH);
+        assert_eq!(overview[0].state, PoolState::Degraded);
+        assert_eq!(
+            overview[0].problem.as_deref(),
+            Some("MachineConfig \"50-x\": bad")
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! What a change would do to a running cluster: `mco plan` and the plan page call this one function.
+
+use std::collections::BTreeMap;
+
+use crate::forecast::{self, Edit, ObjectForecast, PoolForecast, Refusal, Situation};
+use kube::Client;
+use mco_core::config::manifest::{Manifest, ManifestError};
+use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::config::render::Identity;
+use mco_core::pipeline::bootstrap::{self, BootstrapError, Settings};
+use serde::Serialize;
+
+use crate::cluster::{self, ReadError};
+
+/// What becomes of every pool, and what would not be accepted.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refusal>,
+    /// What becomes of the objects that configs are generated from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectForecast>,
+    pub pools: Vec<PoolForecast>,
+    /// The configs in force, by pool.
+    #[serde(skip)]
+    pub current: BTreeMap<String, ParsedConfig>,
+}
+
+impl Report {
+    pub fn is_change(&self) -> bool {
+        self.pools.iter().any(PoolForecast::is_change)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A name that means nothing is a typing mistake, and must not look like "no change".
+    #[error("there is no object named {0} to delete")]
+    NothingToDelete(String),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error("{} cannot be used: {}", crate::words::count(.0.len(), "object"), all(.0))]
+    Unusable(Vec<BootstrapError>),
+}
+
+fn all(errors: &[BootstrapError]) -> String {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// Foretells what edits would do, with the rights of the client. Nothing is written.
+pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) -> Result<Report, PlanError> {
+    let found = cluster::read(client).await?;
+    known(&found.objects, edits)?;
+    let (_, mut refused) = forecast::edited(&found.objects, edits);
+    refused.extend(cluster::refused_by_server(client, edits, &refused).await);
+    let is_accepted = |edit: &&Edit| match edit {
+        Edit::Apply(manifest) => !refused
+            .iter()
+            .any(|one| one.kind == manifest.kind && one.name == manifest.name),
+        Edit::Delete(_) => true,
+    };
+    let accepted: Vec<Edit> = edits.iter().filter(is_accepted).cloned().collect();
+    let (after, _) = forecast::edited(&found.objects, &accepted);
+    // A MachineConfiguration among the edits says what the other edits cost.
+    let rules = forecast::rules(&after, found.rules)?;
+    let after = bootstrap::changed(found.objects, after, settings).map_err(PlanError::Unusable)?;
+    let situation = Situation {
+        current: found.current,
+        nodes: &found.nodes,
+        pods: &found.pods,
+        budgets: &found.budgets,
+        rules,
+    };
+    let identity = Identity {
+        controller_version: settings.controller_version,
+        release_version: "",
+    };
+    Ok(Report {
+        refused,
+        objects: forecast::objects(&after),
+        pools: forecast::forecast(&after, identity, &situation),
+        current: situation.current,
+    })
+}
+
+/// Refuses to delete what is not there.
+pub fn known(objects: &[Manifest], edits: &[Edit]) -> Result<(), PlanError> {
+    for edit in edits {
+        if let Edit::Delete(name) = edit
+            && !objects.iter().any(|object| object.name == *name)
+        {
+            return Err(PlanError::NothingToDelete(name.clone()));
+        }
+    }
+    Ok(())
+}

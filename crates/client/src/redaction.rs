@@ -1,0 +1,375 @@
+//! Takes secrets out of objects and texts before they leave a cluster for a support bundle.
+//!
+//! Fields that are known to hold secrets go by their place, and whatever looks like a secret goes wherever it stands.
+//! What was taken out leaves its size and a hash behind where that helps to compare, and nothing where it would help to
+//! guess. An object of which nothing is known is treated like all others: by looks.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use mco_core::config::hex;
+
+const REMOVED: &str = "<removed>";
+
+/// Fields whose value is a secret whatever object they are in. Lower case, without separators.
+const SECRET_FIELDS: [&str; 14] = [
+    "password",
+    "passwordhash",
+    "passwd",
+    "token",
+    "bearertoken",
+    "accesstoken",
+    "authorization",
+    "auth",
+    "privatekey",
+    "clientkeydata",
+    "clientsecret",
+    "secretkey",
+    "apikey",
+    "dockerconfigjson",
+];
+
+/// Fields that hold contents of any kind, replaced by what can be compared. Certificates are among them only because
+/// they are long.
+const CONTENT_FIELDS: [&str; 14] = [
+    "internalRegistryPullSecret",
+    "additionalTrustBundle",
+    "cloudProviderCAData",
+    "cloudProviderConfig",
+    "kubeAPIServerServingCAData",
+    "rootCAData",
+    "imageRegistryBundleData",
+    "imageRegistryBundleUserData",
+    "data",
+    "binaryData",
+    "stringData",
+    "content",
+    "caBundle",
+    "certificate",
+];
+
+/// Takes the secrets out of an object of the Kubernetes API.
+pub fn object(object: &mut Value) {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            // A copy of the whole object as somebody once wrote it.
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+    }
+    match kind.as_str() {
+        "Secret" | "ConfigMap" => contents_of(object, &["data", "stringData", "binaryData"]),
+        "MachineConfig" => {
+            match object.pointer_mut("/spec/config") {
+                Some(config) if config.is_object() => ignition(config),
+                // A config is an object; whatever else this is, nobody needs it.
+                Some(config) => replace_with_shape(config),
+                None => {}
+            }
+        }
+        "ControllerConfig" => {
+            if let Some(spec) = object.get_mut("spec") {
+                contents_of(spec, &CONTENT_FIELDS);
+            }
+        }
+        "MachineOSConfig" => {
+            let files = object
+                .pointer_mut("/spec/containerFile")
+                .and_then(Value::as_array_mut);
+            for file in files.into_iter().flatten() {
+                contents_of(file, &["content"]);
+            }
+        }
+        _ => {}
+    }
+    by_looks(object, None);
+}
+
+/// Takes whatever looks like a secret out of a text, such as a log.
+pub fn text(text: &str) -> String {
+    let mut clean = text.to_owned();
+    for (pattern, replacement) in PATTERNS.iter() {
+        if let std::borrow::Cow::Owned(changed) = pattern.replace_all(&clean, *replacement) {
+            clean = changed;
+        }
+    }
+    clean
+}
+
+/// What may be said of contents without showing them.
+fn shape(bytes: &[u8]) -> Value {
+    let hash = hex::encode(&Sha256::digest(bytes));
+    Value::String(format!("<{} bytes, sha256:{hash}>", bytes.len()))
+}
+
+fn replace_with_shape(value: &mut Value) {
+    *value = match &*value {
+        Value::String(text) => shape(text.as_bytes()),
+        Value::Null => Value::Null,
+        other => shape(other.to_string().as_bytes()),
+    };
+}
+
+/// Replaces these fields; of a map of contents each entry, so that its keys stay.
+fn contents_of(value: &mut Value, fields: &[&str]) {
+    for field in fields {
+        match value.get_mut(*field) {
+            Some(Value::Object(entries)) => entries.values_mut().for_each(replace_with_shape),
+            Some(value) => replace_with_shape(value),
+            None => {}
+        }
+    }
+}
+
+/// An Ignition config of any version: everything that is not structure is replaced.
+fn ignition(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| match key.as_str() {
+            "source" | "contents" | "inline" | "passwordHash" | "keyFile" | "config" | "value"
+                if value.is_string() =>
+            {
+                replace_with_shape(value);
+            }
+            "sshAuthorizedKeys" => {
+                for key in value.as_array_mut().into_iter().flatten() {
+                    replace_with_shape(key);
+                }
+            }
+            _ => ignition(value),
+        }),
+        Value::Array(items) => items.iter_mut().for_each(ignition),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Walks through an object and removes what looks like a secret, by the name of its field or by itself.
+fn by_looks(value: &mut Value, field: Option<&str>) {
+    match value {
+        Value::Object(fields) => {
+            by_name_and_value(fields);
+            for (name, value) in fields.iter_mut() {
+                by_looks(value, Some(name));
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                by_looks(item, field);
+            }
+        }
+        Value::String(found) => {
+            *found = if field.is_some_and(is_secret_field) && !found.is_empty() && !found.starts_with('<') {
+                REMOVED.to_owned()
+            } else {
+                text(found)
+            };
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// `{name: DB_PASSWORD, value: ...}`, as containers have it.
+fn by_name_and_value(fields: &mut Map<String, Value>) {
+    let named_secret = fields
+        .get("name")
+        .and_then(Value::as_str)
+        .is_some_and(|name| SECRET_NAME.as_ref().is_some_and(|pattern| pattern.is_match(name)));
+    if let Some(value) = fields
+        .get_mut("value")
+        .filter(|value| named_secret && value.is_string())
+    {
+        *value = Value::String(REMOVED.to_owned());
+    }
+}
+
+fn is_secret_field(name: &str) -> bool {
+    let plain: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    SECRET_FIELDS.contains(&plain.as_str())
+}
+
+static SECRET_NAME: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i)(passw|secret|token|credential|private|api_?key)").ok());
+
+/// What secrets look like, and what is left of them.
+static PATTERNS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
+    [
+        // Private keys, whole or cut off.
+        (
+            r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)",
+            "<removed private key>",
+        ),
+        // JSON web tokens.
+        (r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", "<removed token>"),
+        // Headers.
+        (
+            r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}",
+            "$1 <removed>",
+        ),
+        // Names and passwords in addresses.
+        (r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@]+:[^/\s@]+@", "$1<removed>@"),
+        // Password hashes as in /etc/shadow.
+        (r"\$(1|2[abxy]?|5|6|7|y|gy|argon2[id]{1,2})\$[^\s:\x22']{8,}", "<removed password hash>"),
+        // Bootstrap tokens.
+        (r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b", "<removed token>"),
+        // Fields of JSON inside texts, escaped or not.
+        (
+            r#"(?i)(\\?"(?:password|passwordhash|token|auth|authorization|secret|client-key-data|clientsecret)\\?"\s*:\s*\\?")[^"\\]+"#,
+            "$1<removed>",
+        ),
+        // Options and settings.
+        (
+            r#"(?i)\b([A-Za-z0-9_-]*(?:password|passwd|token|secret|api_?key))(\s*=\s*|:\s+)(?:"[^"]+"|'[^']+'|[^\s"',;&<]+)"#,
+            "$1$2<removed>",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(pattern, replacement)| Some((Regex::new(pattern).ok()?, replacement)))
+    .collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const PLANTED: &str = "hunter2-planted";
+
+    fn cleaned(mut value: Value) -> String {
+        object(&mut value);
+        value.to_string()
+    }
+
+    #[test]
+    fn every_pattern_is_well_formed() {
+        assert_eq!(PATTERNS.len(), 8);
+        assert!(SECRET_NAME.is_some());
+    }
+
+    #[test]
+    fn secrets_in_their_usual_places_are_gone() {
+        for (name, value) in [
+            (
+                "a Secret",
+                json!({"kind": "Secret", "data": {"key": PLANTED}, "stringData": {"other": PLANTED}}),
+            ),
+            (
+                "a ConfigMap",
+                json!({"kind": "ConfigMap", "data": {"config.yaml": PLANTED}}),
+            ),
+            (
+                "a file",
+                json!({"kind": "MachineConfig", "spec": {"config": {"storage": {"files": [{"path": "/etc/x",
+                    "contents": {"source": format!("data:,{PLANTED}"),
+                        "httpHeaders": [{"name": "X-Key", "value": PLANTED}]},
+                    "append": [{"source": format!("data:,{PLANTED}")}]}]}}}}),
+            ),
+            (
+                "a unit and its drop-in",
+                json!({"kind": "MachineConfig", "spec": {"config": {"systemd": {"units": [{"name": "a.service",
+                    "contents": PLANTED, "dropins": [{"name": "b", "contents": PLANTED}]}]}}}}),
+            ),
+            (
+                "a password and a key",
+                json!({"kind": "MachineConfig", "spec": {"config": {"passwd": {"users": [{"name": "core",
+                    "passwordHash": PLANTED, "sshAuthorizedKeys": [PLANTED]}]}}}}),
+            ),
+            (
+                "an old password",
+                json!({"kind": "MachineConfig", "spec": {"config": {"passwd": {"users": [{"name": "core",
+                    "create": {"passwordHash": PLANTED}}]}}}}),
+            ),
+            (
+                "a pull secret",
+                json!({"kind": "ControllerConfig", "spec": {"internalRegistryPullSecret": PLANTED,
+                    "proxy": {"httpProxy": format!("http://me:{PLANTED}@proxy:3128")}}}),
+            ),
+            (
+                "an annotation with the whole object",
+                json!({"kind": "Node", "metadata": {"annotations":
+                    {"kubectl.kubernetes.io/last-applied-configuration": PLANTED}}}),
+            ),
+            (
+                "a pod's environment",
+                json!({"kind": "Pod", "spec": {"containers": [{"env": [{"name": "DB_PASSWORD", "value": PLANTED}]}]}}),
+            ),
+            (
+                "an image's recipe",
+                json!({"kind": "MachineOSConfig", "spec": {"containerFile": [{"content": PLANTED}]}}),
+            ),
+            (
+                "a field of an unknown kind",
+                json!({"kind": "New", "spec": {"client-secret": PLANTED}}),
+            ),
+        ] {
+            let text = cleaned(value);
+            assert!(!text.contains(PLANTED), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_gone_from_texts() {
+        for (dirty, clean) in [
+            (
+                "Authorization: Bearer abcdefgh12345678",
+                "Authorization: Bearer <removed>",
+            ),
+            (
+                "got eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2ln here",
+                "got <removed token> here",
+            ),
+            ("https://me:pw@example.com/x", "https://<removed>@example.com/x"),
+            (
+                "core:$6$saltsalt$hashhashhash:19000",
+                "core:<removed password hash>:19000",
+            ),
+            (
+                "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nrest",
+                "<removed private key>\nrest",
+            ),
+            (
+                "{\"auth\":\"dXNlcjpwdw==\",\"email\":\"a\"}",
+                "{\"auth\":\"<removed>\",\"email\":\"a\"}",
+            ),
+            ("--token=abc123 --port=1", "--token=<removed> --port=1"),
+            ("join with abcdef.0123456789abcdef", "join with <removed token>"),
+            (
+                "nothing to hide: node worker-1 is drained",
+                "nothing to hide: node worker-1 is drained",
+            ),
+        ] {
+            assert_eq!(text(dirty), clean);
+        }
+    }
+
+    #[test]
+    fn what_helps_to_understand_stays() {
+        let text = cleaned(
+            json!({"kind": "MachineConfig", "metadata": {"name": "50-x"}, "spec": {
+                "kernelArguments": ["audit=1"],
+                "config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                    {"path": "/etc/x", "mode": 420, "contents": {"source": "data:,hello"}}]}},
+            }}),
+        );
+        for kept in ["50-x", "audit=1", "3.5.0", "/etc/x", "420", "<11 bytes, sha256:"] {
+            assert!(text.contains(kept), "{kept}: {text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_contents_of_a_file_never_survive(secret in "[a-zA-Z0-9]{12,40}") {
+            let text = cleaned(json!({"kind": "MachineConfig", "spec": {"config": {"storage": {"files": [
+                {"path": "/etc/x", "contents": {"source": format!("data:,{secret}")}}]}}}}));
+            prop_assert!(!text.contains(&secret));
+        }
+    }
+}

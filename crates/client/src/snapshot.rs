@@ -1,0 +1,128 @@
+//! The state of a cluster at one moment, as all pages that move see it.
+//!
+//! Pure: made from objects, holds what people look at and nothing else.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::drift::{self, Drift};
+use crate::overview::{NodeOverview, PoolOverview, overview};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use mco_api::vocabulary::annotations;
+use mco_api::{MachineConfigNode, MachineConfigPool};
+use mco_core::rollout::node_progress::{StageReport, stages};
+use mco_core::rollout::{NodeView, View};
+
+/// On a pool, or on a single node of it.
+const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Snapshot {
+    /// By name.
+    pub pools: Vec<PoolOverview>,
+    pub paused: Vec<String>,
+    pub nodes: BTreeMap<String, NodeDetails>,
+    /// What could not be read, each as a sentence.
+    pub trouble: Vec<String>,
+    /// Whether everything was read once, or refused.
+    pub complete: bool,
+}
+
+/// What a node's own page says beside its overview.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NodeDetails {
+    /// The pool it belongs to; none if no pool manages it.
+    pub pool: Option<String>,
+    pub reason: String,
+    pub drift_policy: Option<String>,
+    /// What on the machine is not as its config says, as far as it has told.
+    pub drift: Option<Drift>,
+    pub kubelet: String,
+    pub os: String,
+    /// Empty where nothing has been reported.
+    pub timeline: Vec<StageReport>,
+}
+
+impl Snapshot {
+    pub fn of(
+        pools: &[impl AsRef<MachineConfigPool>],
+        nodes: &[impl AsRef<Node>],
+        progress: &[impl AsRef<MachineConfigNode>],
+        now: Timestamp,
+    ) -> Self {
+        let pool_objects: Vec<&MachineConfigPool> = pools.iter().map(AsRef::as_ref).collect();
+        let progress: Vec<&MachineConfigNode> = progress.iter().map(AsRef::as_ref).collect();
+        let view = View::new(pool_objects.iter().copied(), nodes.iter().map(AsRef::as_ref));
+        let overviews = overview(&view, progress.iter().copied(), now);
+        let timelines: HashMap<&str, Vec<StageReport>> = progress
+            .iter()
+            .filter_map(|object| {
+                let conditions = &object.status.as_ref()?.conditions;
+                Some((object.metadata.name.as_deref()?, stages(conditions).into()))
+            })
+            .collect();
+        let mut details: BTreeMap<String, NodeDetails> = nodes
+            .iter()
+            .map(|node| {
+                let node = NodeView::new(node.as_ref());
+                let known = timelines.get(node.name).cloned().unwrap_or_default();
+                (node.name.to_owned(), details(&node, known))
+            })
+            .collect();
+        for pool in &view.pools {
+            let policy = pool.pool.metadata.annotations.as_ref();
+            let policy = policy.and_then(|all| all.get(DRIFT_POLICY));
+            for member in &pool.members {
+                if let Some(details) = details.get_mut(member.name) {
+                    details.pool = Some(pool.name.to_owned());
+                    details.drift_policy = details.drift_policy.take().or_else(|| policy.cloned());
+                }
+            }
+        }
+        for drift in drift::report(&view, &[], &[], &BTreeMap::new()).drifted {
+            if let Some(details) = details.get_mut(&drift.node) {
+                details.drift = Some(drift);
+            }
+        }
+        let paused = view.pools.iter().filter(|pool| pool.is_paused());
+        Self {
+            paused: paused.map(|pool| pool.name.to_owned()).collect(),
+            pools: overviews,
+            nodes: details,
+            trouble: Vec::new(),
+            complete: true,
+        }
+    }
+
+    pub fn pool(&self, name: &str) -> Option<&PoolOverview> {
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// A node as its pool sees it.
+    pub fn node(&self, name: &str) -> Option<(&NodeDetails, Option<&NodeOverview>)> {
+        let details = self.nodes.get(name)?;
+        let pool = details.pool.as_deref().and_then(|pool| self.pool(pool));
+        let overview = pool.and_then(|pool| pool.nodes.iter().find(|node| node.name == name));
+        Some((details, overview))
+    }
+}
+
+fn details(node: &NodeView<'_>, timeline: Vec<StageReport>) -> NodeDetails {
+    let info = node
+        .node
+        .status
+        .as_ref()
+        .and_then(|status| status.node_info.as_ref());
+    NodeDetails {
+        pool: None,
+        reason: node
+            .annotation(annotations::node::REASON)
+            .unwrap_or_default()
+            .to_owned(),
+        drift_policy: node.annotation(DRIFT_POLICY).map(str::to_owned),
+        drift: None,
+        kubelet: info.map_or_else(String::new, |info| info.kubelet_version.clone()),
+        os: info.map_or_else(String::new, |info| info.os_image.clone()),
+        timeline,
+    }
+}

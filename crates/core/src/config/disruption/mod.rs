@@ -1,0 +1,219 @@
+//! What a change costs a machine: nothing, a reload, a restart, a drain or a reboot, and which line causes it.
+
+mod policy;
+mod registries_change;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::config::diff::{ConfigDiff, FileChange, Kind};
+pub use policy::{Action, Policy, Rule};
+pub use registries_change::{RegistriesChange, compare as compare_registries};
+
+/// The file whose changes are looked into before a node is drained for them.
+pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
+
+/// What applying a change takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// What the daemon does after writing, in order. `[None]` when there is nothing to do.
+    pub actions: Vec<Action>,
+    /// Whether, and why, the node is emptied first.
+    pub drain: Drain,
+    /// Each change and what it asks for, costliest first.
+    pub causes: Vec<Cause>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Drain {
+    NotNeeded,
+    Needed { because: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// As in `file /etc/chrony.conf changed`.
+    pub change: String,
+    pub actions: Vec<Action>,
+    /// The rule that says so.
+    pub rule: String,
+}
+
+/// How much a change hurts, from not at all to most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    None,
+    Reload,
+    Restart,
+    Drain,
+    Reboot,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Reload => "reload",
+            Self::Restart => "restart",
+            Self::Drain => "drain",
+            Self::Reboot => "reboot",
+        })
+    }
+}
+
+impl Cost {
+    pub fn level(&self) -> Level {
+        let drain = match self.drain {
+            Drain::Needed { .. } => Level::Drain,
+            Drain::NotNeeded => Level::None,
+        };
+        self.actions
+            .iter()
+            .map(Action::level)
+            .max()
+            .unwrap_or(Level::None)
+            .max(drain)
+    }
+}
+
+/// Decides what a change costs under a policy. `registries` tells whether a change of `registries.conf`, if there is
+/// one, can disturb running workloads.
+pub fn cost(diff: &ConfigDiff, policy: &Policy, registries: &RegistriesChange) -> Cost {
+    let mut causes = unconditional_reboots(diff);
+    causes.extend(diff.files.iter().map(|file| file_cause(file, policy)));
+    causes.extend(diff.units.iter().map(|unit| {
+        let change = format!("unit {} {}", unit.name, past_tense(unit.kind));
+        cause(change, policy.for_unit(&unit.name), "unit")
+    }));
+    if !diff.users.is_empty() {
+        let names: Vec<&str> = diff.users.iter().map(|user| user.name.as_str()).collect();
+        causes.push(Cause {
+            change: format!("SSH keys or password of {} changed", names.join(", ")),
+            actions: policy.ssh_key().to_vec(),
+            rule: "policy for SSH keys".to_owned(),
+        });
+    }
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.actions.iter().map(Action::level).max()));
+    let actions = combine(causes.iter().flat_map(|cause| &cause.actions));
+    let drain = drain(&actions, &causes, registries);
+    Cost {
+        actions,
+        drain,
+        causes,
+    }
+}
+
+fn unconditional_reboots(diff: &ConfigDiff) -> Vec<Cause> {
+    let changes = [
+        ("operating system image changed", diff.os_image.is_some()),
+        ("kernel arguments changed", diff.kernel_arguments.is_some()),
+        ("FIPS mode changed", diff.fips.is_some()),
+        ("kernel type changed", diff.kernel_type.is_some()),
+        ("extensions changed", diff.extensions.is_some()),
+    ];
+    changes
+        .into_iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(change, _)| Cause {
+            change: change.to_owned(),
+            actions: vec![Action::Reboot],
+            rule: "takes effect at boot".to_owned(),
+        })
+        .collect()
+}
+
+fn file_cause(file: &FileChange, policy: &Policy) -> Cause {
+    cause(
+        format!("file {} {}", file.path, past_tense(file.kind)),
+        policy.for_file(&file.path),
+        "file",
+    )
+}
+
+fn cause(change: String, rule: Option<&Rule>, kind: &str) -> Cause {
+    match rule {
+        Some(rule) => Cause {
+            change,
+            actions: rule.actions.clone(),
+            rule: format!("policy for {kind} {}", rule.subject),
+        },
+        None => Cause {
+            change,
+            actions: vec![Action::Reboot],
+            rule: format!("no policy covers this {kind}"),
+        },
+    }
+}
+
+fn past_tense(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Added => "added",
+        Kind::Removed => "removed",
+        Kind::Changed => "changed",
+    }
+}
+
+/// One list of actions out of many: a reboot makes everything else pointless, a restart makes a reload of the same
+/// service pointless, and unit files are read again before any service is touched.
+fn combine<'a>(wanted: impl Iterator<Item = &'a Action>) -> Vec<Action> {
+    let mut actions: Vec<Action> = Vec::new();
+    for action in wanted {
+        if *action == Action::Reboot {
+            return vec![Action::Reboot];
+        }
+        if *action != Action::None && !actions.contains(action) {
+            actions.push(action.clone());
+        }
+    }
+    let restarted: Vec<String> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Restart(service) => Some(service.clone()),
+            _ => None,
+        })
+        .collect();
+    actions.retain(|action| !matches!(action, Action::Reload(service) if restarted.contains(service)));
+    actions.sort_by_key(|action| *action != Action::DaemonReload);
+    if actions.is_empty() {
+        vec![Action::None]
+    } else {
+        actions
+    }
+}
+
+fn drain(actions: &[Action], causes: &[Cause], registries: &RegistriesChange) -> Drain {
+    let cause_of = |wanted: fn(&Action) -> bool| {
+        causes
+            .iter()
+            .find(|cause| cause.actions.iter().any(wanted))
+            .map_or("", |cause| cause.change.as_str())
+    };
+    for action in actions {
+        match (action, registries) {
+            (Action::Reboot, _) => {
+                return Drain::Needed {
+                    because: format!("the node reboots: {}", cause_of(|a| *a == Action::Reboot)),
+                };
+            }
+            (Action::Drain, _) => {
+                return Drain::Needed {
+                    because: format!("the policy asks for it: {}", cause_of(|a| *a == Action::Drain)),
+                };
+            }
+            (Action::Special, RegistriesChange::Unsafe { because }) => {
+                return Drain::Needed {
+                    because: format!("registries.conf: {because}"),
+                };
+            }
+            _ => {}
+        }
+    }
+    Drain::NotNeeded
+}
+
+#[cfg(test)]
+#[allow(clippy::too_many_lines, reason = "tables of cases are long")]
+mod tests;

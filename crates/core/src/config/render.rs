@@ -1,0 +1,218 @@
+//! From a pool and its MachineConfigs to the one immutable config its machines get, under a name that depends on
+//! nothing but the content.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use mco_api::machine_config::MachineConfigSpec;
+use mco_api::vocabulary::annotations;
+use mco_api::{MachineConfig, MachineConfigPool};
+use md5::{Digest, Md5};
+use thiserror::Error;
+
+use crate::config::goyaml;
+use crate::config::hex;
+use crate::config::merge::{self, DefaultImages, MergeError, MergedConfig, SourcedProblem};
+use crate::config::parsed_config::ParsedConfig;
+use crate::config::provenance::Provenance;
+
+/// The API server refuses larger objects.
+pub const LARGEST_OBJECT: usize = 1_572_864;
+/// Above this part of the limit a user should hear about it.
+const WARN_AT_PERCENT: usize = 80;
+
+/// Hashed before the content; every cluster's rendered names depend on it.
+const SALT: [u8; 80] = [
+    0x10, 0x7c, 0xce, 0xe4, 0x8b, 0x38, 0xaf, 0xaf, 0x4f, 0xe5, 0x86, 0x76, 0x9d, 0x9a, 0xd3, 0x6e, 0x19,
+    0x5d, 0x2f, 0xfd, 0xac, 0x6a, 0x25, 0x07, 0xae, 0x0d, 0xa0, 0xb9, 0x6e, 0x11, 0x57, 0x34, 0xdb, 0x83,
+    0x0c, 0xce, 0xda, 0x8d, 0x74, 0x87, 0xbc, 0xb5, 0xc0, 0x97, 0xe9, 0x3e, 0x7e, 0xa5, 0x40, 0x53, 0xb3,
+    0x77, 0x0f, 0xa8, 0xd0, 0xc5, 0x92, 0x6b, 0x3a, 0xe3, 0x85, 0xbc, 0xee, 0x1a, 0x21, 0x1a, 0xeb, 0xca,
+    0x20, 0xad, 0x1f, 0xea, 0x29, 0x90, 0x94, 0x4f, 0x06, 0xce, 0x17, 0x16,
+];
+
+/// Who renders, for the annotations of the result. None of it enters the name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// The source revision of the controller.
+    pub controller_version: &'a str,
+    /// The release the ControllerConfig belongs to.
+    pub release_version: &'a str,
+}
+
+/// A rendered config and how it came about.
+#[derive(Debug, Clone)]
+pub struct Rendered {
+    pub config: ParsedConfig,
+    pub provenance: Provenance,
+    pub warnings: Vec<SourcedProblem>,
+    /// What its sources contradict each other in, so that no node accepts it; see [`crate::config::transition::check`].
+    pub contradictions: Vec<SourcedProblem>,
+}
+
+impl Rendered {
+    pub fn name(&self) -> &str {
+        self.config.name()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RenderError {
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+    #[error(
+        "cannot override MachineConfig osImageURL and set MachineConfigPool spec.osImageStream.name simultaneously \
+         (osImageURL is set by MachineConfig {source_name:?})"
+    )]
+    ImageAndStream { source_name: String },
+    /// Only for an operating system image of the user's own: the Go implementation reads the merged config again to find
+    /// out whether that image has the runtime it asks for.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Contradiction(Vec<SourcedProblem>),
+    #[error(
+        "rendered MachineConfig {name} is too large ({size} bytes, max {LARGEST_OBJECT} bytes). This will exceed etcd's \
+         size limit. The largest parts: {largest}"
+    )]
+    TooLarge {
+        name: String,
+        size: usize,
+        largest: String,
+    },
+}
+
+/// Renders the config of a pool from the configs it selects, in whatever order they come.
+pub fn render(
+    pool: &MachineConfigPool,
+    configs: &[&ParsedConfig],
+    images: DefaultImages<'_>,
+    identity: Identity<'_>,
+) -> Result<Rendered, RenderError> {
+    let MergedConfig {
+        spec,
+        ignition,
+        provenance,
+        warnings,
+        contradictions,
+    } = merge::merge(configs, images)?;
+    let overridden = spec.os_image_url != images.os;
+    if overridden && pool.spec.os_image_stream.is_some() {
+        let sources = provenance.sources_of_field(crate::config::provenance::SpecField::OsImageUrl);
+        return Err(RenderError::ImageAndStream {
+            source_name: sources.last().copied().unwrap_or_default().to_owned(),
+        });
+    }
+    if overridden && !contradictions.is_empty() {
+        return Err(RenderError::Contradiction(contradictions));
+    }
+    let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
+    let metadata = ObjectMeta {
+        name: Some(name(pool_name, &spec)),
+        annotations: Some(result_annotations(identity, overridden)),
+        owner_references: Some(vec![owner(pool)]),
+        ..ObjectMeta::default()
+    };
+    let config = ParsedConfig {
+        object: Arc::new(MachineConfig { metadata, spec }),
+        ignition,
+        warnings: Vec::new(),
+    };
+    Ok(Rendered {
+        config,
+        provenance,
+        warnings,
+        contradictions,
+    })
+}
+
+/// The name of a rendered config: the pool and a hash of the content alone, so that equal content in two pools has
+/// equal hashes.
+pub fn name(pool: &str, spec: &MachineConfigSpec) -> String {
+    let value = serde_json::to_value(spec).unwrap_or_default();
+    let mut hash = Md5::new();
+    hash.update(SALT);
+    hash.update(goyaml::to_string(&value));
+    format!("rendered-{pool}-{}", hex::encode(&hash.finalize()))
+}
+
+/// How an object's size stands to what the API server stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    Fits,
+    /// It fits, but not with much more in it.
+    NearLimit {
+        bytes: usize,
+    },
+}
+
+/// Refuses a rendered config that could not be stored, naming what makes it large.
+pub fn check_size(rendered: &Rendered) -> Result<Size, RenderError> {
+    let bytes = serde_json::to_vec(&*rendered.config.object).map_or(0, |json| json.len());
+    if bytes > LARGEST_OBJECT {
+        return Err(RenderError::TooLarge {
+            name: rendered.name().to_owned(),
+            size: bytes,
+            largest: largest_parts(rendered),
+        });
+    }
+    let near = bytes * 100 > LARGEST_OBJECT * WARN_AT_PERCENT;
+    Ok(if near {
+        Size::NearLimit { bytes }
+    } else {
+        Size::Fits
+    })
+}
+
+fn largest_parts(rendered: &Rendered) -> String {
+    let mut files: Vec<(usize, &str)> = rendered
+        .config
+        .ignition
+        .storage
+        .files
+        .iter()
+        .map(|file| {
+            (
+                file.contents.source.as_ref().map_or(0, String::len),
+                file.path.as_str(),
+            )
+        })
+        .collect();
+    files.sort_unstable_by(|a, b| b.cmp(a));
+    let largest = files.iter().take(3).map(|(size, path)| {
+        let by = rendered
+            .provenance
+            .contributors(&mco_ignition::Item::File((*path).to_owned()));
+        format!(
+            "{path} ({size} bytes from MachineConfig {:?})",
+            by.last().copied().unwrap_or_default()
+        )
+    });
+    largest.collect::<Vec<_>>().join(", ")
+}
+
+fn result_annotations(identity: Identity<'_>, overridden: bool) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::from([
+        (
+            annotations::GENERATED_BY_CONTROLLER_VERSION.to_owned(),
+            identity.controller_version.to_owned(),
+        ),
+        (
+            annotations::RELEASE_IMAGE_VERSION.to_owned(),
+            identity.release_version.to_owned(),
+        ),
+    ]);
+    if overridden {
+        all.insert(annotations::OS_IMAGE_URL_OVERRIDDEN.to_owned(), "true".to_owned());
+    }
+    all
+}
+
+fn owner(pool: &MachineConfigPool) -> OwnerReference {
+    OwnerReference {
+        api_version: "machineconfiguration.openshift.io/v1".to_owned(),
+        kind: "MachineConfigPool".to_owned(),
+        name: pool.metadata.name.clone().unwrap_or_default(),
+        uid: pool.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

@@ -1,0 +1,104 @@
+//! What an administrator has decided about changes, in the cluster's MachineConfiguration: what they cost machines, and
+//! which of them running machines may leave undone.
+
+use mco_api::MachineConfiguration;
+
+use crate::config::disruption::Policy;
+use crate::config::irreconcilable::FEATURE_GATE;
+use crate::config::reconcilable::Overrides;
+use crate::generators::feature_gates::FeatureGates;
+
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pub policy: Policy,
+    pub overrides: Overrides,
+}
+
+impl Rules {
+    /// What somebody has written; its status says the same a moment later.
+    pub fn written(settings: &MachineConfiguration) -> Self {
+        let own = settings.spec.node_disruption_policy.as_ref();
+        Self {
+            policy: own.map_or_else(Policy::default, |own| {
+                Policy::default().with_cluster_policies(own)
+            }),
+            overrides: Overrides::of(settings),
+        }
+    }
+
+    /// What the operator has made of it.
+    pub fn in_force(settings: &MachineConfiguration) -> Self {
+        let status = settings.status.as_ref();
+        let policies = status.and_then(|status| status.node_disruption_policy_status.as_ref());
+        Self {
+            policy: policies.map_or_else(Policy::default, |policies| {
+                Policy::default().with_cluster_policies(&policies.cluster_policies)
+            }),
+            overrides: Overrides::of(settings),
+        }
+    }
+
+    /// The same in a cluster with these feature gates.
+    #[must_use]
+    pub fn under(self, gates: &FeatureGates) -> Self {
+        Self {
+            overrides: self.overrides.under(gates),
+            ..self
+        }
+    }
+}
+
+impl Overrides {
+    pub fn of(settings: &MachineConfiguration) -> Self {
+        let written = settings.spec.irreconcilable_validation_overrides.as_ref();
+        written.map(Self::from).unwrap_or_default()
+    }
+
+    /// None where the release has them switched off. A cluster without feature gates has nothing switched off.
+    #[must_use]
+    pub fn under(self, gates: &FeatureGates) -> Self {
+        if gates.is_disabled(FEATURE_GATE) {
+            Self::default()
+        } else {
+            self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_lifted_counts_unless_the_release_has_it_switched_off() {
+        let settings: MachineConfiguration = serde_json::from_value(json!({
+            "metadata": {"name": "cluster"},
+            "spec": {"irreconcilableValidationOverrides": {"storage": ["Disks", "Raid", "Unheard"]}},
+        }))
+        .unwrap();
+        let lifted = Overrides {
+            disks: true,
+            filesystems: false,
+            raid: true,
+        };
+        let gates = |on: bool| FeatureGates::from_iter([(FEATURE_GATE, on)]);
+        for (gates, expected) in [
+            (FeatureGates::default(), lifted),
+            (gates(true), lifted),
+            (gates(false), Overrides::default()),
+        ] {
+            assert_eq!(
+                Rules::written(&settings).under(&gates).overrides,
+                expected,
+                "{gates:?}"
+            );
+            assert_eq!(
+                Rules::in_force(&settings).under(&gates).overrides,
+                expected,
+                "{gates:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! Is a MachineConfig, a pool or a set of them usable? Every problem is reported, not just the first.
+
+use std::sync::Arc;
+
+use mco_api::vocabulary::labels;
+use mco_api::{MachineConfig, MachineConfigPool};
+use mco_ignition::model::Resource;
+use mco_ignition::{Config, ParseError};
+use serde_json::Value;
+
+use crate::config::extensions::{self, KernelType};
+use crate::config::parsed_config::ParsedConfig;
+use crate::config::pools;
+use crate::config::problem::{InvalidObject, Problem};
+use crate::config::selector::Selector;
+use crate::rollout::budget;
+
+/// The highest file mode a MachineConfig may set: setuid, setgid and sticky bits are not ours to give.
+const HIGHEST_FILE_MODE: i64 = 0o777;
+
+/// A file of this name makes the daemon skip its checks, so no config may create it.
+pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+
+/// Checks a MachineConfig as far as rendering needs it. Whatever the compatible system renders passes.
+pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
+    let Inspection {
+        ignition,
+        problems,
+        mut warnings,
+        unusable,
+    } = Inspection::of(config);
+    warnings.extend(unusable);
+    verdict(config, ignition, problems, warnings)
+}
+
+/// Reads what a machine is to be given. Labels choose pools and mean nothing on a machine, so that rendered configs,
+/// which have none, are as good as any.
+pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
+    let mut inspection = Inspection::default();
+    check_kernel_type(config, &mut inspection.problems);
+    inspection.check_ignition(config);
+    let Inspection {
+        ignition,
+        problems,
+        warnings,
+        ..
+    } = inspection;
+    verdict(config, ignition, problems, warnings)
+}
+
+/// Checks a MachineConfig that somebody is about to write: like [`check`], and also refuses what would render but
+/// could never be applied to a node.
+pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
+    let Inspection {
+        ignition,
+        mut problems,
+        warnings,
+        unusable,
+    } = Inspection::of(config);
+    if name_of(config).is_empty() {
+        problems.push(Problem::new("metadata.name", "a MachineConfig needs a name"));
+    }
+    problems.extend(unusable);
+    verdict(config, ignition, problems, warnings)
+}
+
+fn verdict(
+    config: &Arc<MachineConfig>,
+    ignition: Option<Config>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+) -> Result<ParsedConfig, InvalidObject> {
+    if problems.is_empty() {
+        Ok(ParsedConfig {
+            object: Arc::clone(config),
+            ignition: ignition.unwrap_or_default(),
+            warnings,
+        })
+    } else {
+        Err(InvalidObject {
+            kind: "MachineConfig".to_owned(),
+            name: name_of(config),
+            problems,
+        })
+    }
+}
+
+/// Everything there is to say about one MachineConfig.
+#[derive(Default)]
+struct Inspection {
+    ignition: Option<Config>,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+    /// What passes every check on the way to a node and then fails there.
+    unusable: Vec<Problem>,
+}
+
+impl Inspection {
+    fn of(config: &MachineConfig) -> Self {
+        let mut inspection = Self::default();
+        check_metadata(config, &mut inspection.problems);
+        check_kernel_type(config, &mut inspection.problems);
+        inspection.check_ignition(config);
+        match check_extensions(config) {
+            // Without an Ignition config nobody has ever checked extensions, and clusters that rely on it must go on.
+            Some(problem) if config.spec.config.is_none() => inspection.unusable.push(problem),
+            problem => inspection.problems.extend(problem),
+        }
+        inspection
+    }
+
+    fn check_ignition(&mut self, config: &MachineConfig) {
+        let Some(raw) = config.spec.config.as_ref().filter(|value| !value.is_null()) else {
+            return;
+        };
+        match mco_ignition::parse(raw) {
+            Ok(parsed) => {
+                self.warnings.extend(
+                    parsed
+                        .warnings
+                        .iter()
+                        .map(|finding| Problem::in_config(finding, raw)),
+                );
+                self.unusable.extend(unusable_on_a_running_node(&parsed.config));
+                self.ignition = Some(parsed.config);
+            }
+            Err(error) => self.problems.extend(ignition_problems(&error, raw)),
+        }
+        // Read from the document as written, so that these are reported beside whatever else is wrong in it.
+        for problem in special_mode_bits(raw) {
+            if self.problems.iter().all(|other| other.path != problem.path) {
+                self.problems.push(problem);
+            }
+        }
+    }
+}
+
+/// Checks a pool that somebody is about to write.
+pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
+    let name = pool.metadata.name.clone().unwrap_or_default();
+    let mut problems = Vec::new();
+    if name.is_empty() {
+        problems.push(Problem::new("metadata.name", "a MachineConfigPool needs a name"));
+    }
+    let selectors = [
+        ("spec.machineConfigSelector", &pool.spec.machine_config_selector),
+        ("spec.nodeSelector", &pool.spec.node_selector),
+    ];
+    for (path, selector) in selectors {
+        match selector.as_ref().map(Selector::parse) {
+            Some(Err(error)) => problems.push(Problem::new(path, error.to_string())),
+            Some(Ok(selector)) if selector.is_empty() => {
+                problems.push(
+                    Problem::new(path, "A non-empty selector is required.").with_hint(
+                        "an empty selector would select everything; name the labels that are meant",
+                    ),
+                );
+            }
+            _ => {}
+        }
+    }
+    let selectors_are_sound = problems.is_empty();
+    if let Some(objection) = pool.spec.max_unavailable.as_ref().and_then(budget::objection) {
+        problems.push(Problem::new("spec.maxUnavailable", objection).with_hint(budget::HINT));
+    }
+    if selectors_are_sound && !inherits_from_worker(pool) {
+        problems.push(
+            Problem::new(
+                "spec.machineConfigSelector",
+                "All custom MachineConfigPools must inherit from the worker pool and must have a machineConfigSelector \
+                 that matches for a 'machineconfiguration.openshift.io/role: worker' label",
+            )
+            .with_hint(format!(
+                "use matchExpressions: [{{key: {}, operator: In, values: [worker, {name}]}}]",
+                labels::ROLE
+            )),
+        );
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(InvalidObject {
+            kind: "MachineConfigPool".to_owned(),
+            name,
+            problems,
+        })
+    }
+}
+
+fn inherits_from_worker(pool: &MachineConfigPool) -> bool {
+    let Some(selector) = &pool.spec.machine_config_selector else {
+        return false;
+    };
+    let exact = selector
+        .match_labels
+        .as_ref()
+        .and_then(|labels| labels.get(labels::ROLE));
+    if exact.is_some_and(|role| pools::is_built_in(role)) {
+        return true;
+    }
+    selector
+        .match_expressions
+        .iter()
+        .flatten()
+        .filter(|expression| expression.key == labels::ROLE)
+        .any(|expression| {
+            let names_worker = expression
+                .values
+                .iter()
+                .flatten()
+                .any(|value| value == pools::WORKER);
+            match expression.operator.as_str() {
+                "In" => names_worker,
+                "NotIn" => !names_worker,
+                _ => false,
+            }
+        })
+}
+
+fn name_of(config: &MachineConfig) -> String {
+    config.metadata.name.clone().unwrap_or_default()
+}
+
+fn check_metadata(config: &MachineConfig, problems: &mut Vec<Problem>) {
+    if config.metadata.labels.is_none() {
+        problems.push(
+            Problem::new(
+                "metadata.labels",
+                format!("cannot find label in MachineConfig {}", name_of(config)),
+            )
+            .with_hint(format!(
+                "add the label {} with the name of a pool, for example worker",
+                labels::ROLE
+            )),
+        );
+    }
+}
+
+fn check_kernel_type(config: &MachineConfig, problems: &mut Vec<Problem>) {
+    let kernel_type = config.spec.kernel_type.as_str();
+    if !KernelType::ACCEPTED.contains(&kernel_type) {
+        problems.push(
+            Problem::new("spec.kernelType", format!("kernelType={kernel_type} is invalid"))
+                .with_hint("use default, realtime or 64k-pages"),
+        );
+    }
+}
+
+fn check_extensions(config: &MachineConfig) -> Option<Problem> {
+    let unknown = extensions::unknown(&config.spec.extensions);
+    (!unknown.is_empty()).then(|| {
+        Problem::new(
+            "spec.extensions",
+            format!("invalid extensions found: [{}]", unknown.join(" ")),
+        )
+        .with_hint(format!("known extensions are {}", extensions::known_names()))
+    })
+}
+
+fn ignition_problems(error: &ParseError, raw: &Value) -> Vec<Problem> {
+    if !error.findings().is_empty() {
+        return error
+            .findings()
+            .iter()
+            .map(|finding| Problem::in_config(finding, raw))
+            .collect();
+    }
+    let hint = "set ignition.version to 3.5.0, or to the version the config was written for";
+    let path = if raw.is_object() {
+        "spec.config.ignition.version"
+    } else {
+        "spec.config"
+    };
+    vec![Problem::new(path, error.to_string()).with_hint(hint)]
+}
+
+fn special_mode_bits(config: &Value) -> Vec<Problem> {
+    let files = config.pointer("/storage/files").and_then(Value::as_array);
+    let problem = |(index, file): (usize, &Value)| {
+        let mode = file
+            .get("mode")
+            .and_then(Value::as_i64)
+            .filter(|mode| *mode > HIGHEST_FILE_MODE)?;
+        let path = file.get("path").and_then(Value::as_str).unwrap_or_default();
+        let hint = octal_written_as_decimal(mode).map_or_else(
+            || {
+                "use a mode up to 0777 (511 in decimal); setuid, setgid and sticky bits are not allowed"
+                    .to_owned()
+            },
+            |meant| {
+                format!(
+                    "modes are decimal here: if octal {mode} was meant, write {meant} (or 0{mode} in YAML)"
+                )
+            },
+        );
+        Some(
+            Problem::new(
+                format!("spec.config.storage.files[{index}].mode"),
+                format!("invalid mode {} for {path}, cannot exceed 0777", go_octal(mode)),
+            )
+            .about(path)
+            .with_hint(hint),
+        )
+    };
+    files
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .filter_map(problem)
+        .collect()
+}
+
+/// Go's `%#o`.
+fn go_octal(mode: i64) -> String {
+    format!("0{mode:o}")
+}
+
+/// 644 instead of 0644 is the classic mistake; its decimal digits read as octal give an ordinary mode.
+fn octal_written_as_decimal(mode: i64) -> Option<i64> {
+    i64::from_str_radix(&mode.to_string(), 8)
+        .ok()
+        .filter(|meant| *meant <= HIGHEST_FILE_MODE)
+}
+
+fn unusable_on_a_running_node(config: &Config) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (index, file) in config.storage.files.iter().enumerate() {
+        let path = format!("spec.config.storage.files[{index}]");
+        if !file.append.is_empty() {
+            problems.push(
+                Problem::new(
+                    format!("{path}.append"),
+                    format!("ignition file {} includes append", file.path),
+                )
+                .about(file.path.clone())
+                .with_hint("a running node cannot append; give the whole file in contents.source"),
+            );
+        }
+        if file.path == FORCE_FILE {
+            problems.push(
+                Problem::new(
+                    format!("{path}.path"),
+                    format!("cannot create {FORCE_FILE} via Ignition"),
+                )
+                .with_hint("create that file by hand on the node that needs it"),
+            );
+        }
+        if is_remote(&file.contents) {
+            problems.push(
+                Problem::new(
+                    format!("{path}.contents.source"),
+                    "a running node cannot fetch remote contents",
+                )
+                .about(file.path.clone())
+                .with_hint("embed the contents as a data URL (\"data:,...\" or \"data:;base64,...\")"),
+            );
+        }
+    }
+    problems
+}
+
+fn is_remote(resource: &Resource) -> bool {
+    resource
+        .source
+        .as_deref()
+        .is_some_and(|source| !source.is_empty() && !source.starts_with("data:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine_config(spec: &Value) -> Arc<MachineConfig> {
+        let config = serde_json::from_value(
+            json!({"metadata": {"name": "50-x", "labels": {"role": "worker"}}, "spec": spec}),
+        );
+        Arc::new(config.unwrap())
+    }
+
+    fn texts(result: Result<ParsedConfig, InvalidObject>) -> Vec<String> {
+        match result {
+            Ok(_) => Vec::new(),
+            Err(invalid) => invalid
+                .problems
+                .iter()
+                .map(|p| format!("{}: {}", p.path, p.message))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn all_problems_are_reported_at_once() {
+        let config = machine_config(&json!({
+            "kernelType": "turbo",
+            "extensions": ["usbguard", "bogus"],
+            "config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "/etc/fine", "contents": {"source": "data:,"}},
+                {"path": "/etc/suid", "mode": 0o4755, "contents": {"source": "data:,"}},
+            ]}},
+        }));
+        assert_eq!(
+            texts(check(&config)),
+            [
+                "spec.kernelType: kernelType=turbo is invalid",
+                "spec.config.storage.files[1].mode: invalid mode 04755 for /etc/suid, cannot exceed 0777",
+                "spec.extensions: invalid extensions found: [bogus]",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_document_does_not_hide_other_problems() {
+        let config = machine_config(
+            &json!({"kernelType": "turbo", "config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "relative", "contents": {"source": "data:,"}},
+                {"path": "/etc/suid", "mode": 0o4755, "contents": {"source": "data:,"}},
+            ]}}}),
+        );
+        let paths: Vec<_> = check(&config)
+            .unwrap_err()
+            .problems
+            .into_iter()
+            .map(|problem| problem.path)
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "spec.kernelType",
+                "spec.config.storage.files[0].path",
+                "spec.config.storage.files[1].mode"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_decimal_mode_that_looks_octal_is_recognised() {
+        let config = machine_config(
+            &json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "/etc/x", "mode": 644, "contents": {"source": "data:,"}},
+            ]}}}),
+        );
+        let invalid = check(&config).unwrap_err();
+        assert!(
+            invalid.to_string().contains("if octal 644 was meant, write 420"),
+            "{invalid}"
+        );
+    }
+
+    #[test]
+    fn what_renders_but_cannot_be_applied_is_refused_only_when_written() {
+        let cases = [
+            (
+                "an unknown extension without a config",
+                json!({"extensions": ["bogus"]}),
+            ),
+            (
+                "a remote file",
+                json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/a", "contents": {"source": "https://x.example/a"}}]}}}),
+            ),
+            (
+                "an appended file",
+                json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/a", "append": [{"source": "data:,a"}]}]}}}),
+            ),
+        ];
+        for (name, spec) in cases {
+            let config = machine_config(&spec);
+            assert_eq!(check(&config).unwrap().warnings.len(), 1, "{name}");
+            assert_eq!(admit(&config).unwrap_err().problems.len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_config_without_a_version_says_which_ones_there_are() {
+        let config = machine_config(&json!({"config": {}}));
+        assert_eq!(
+            texts(check(&config)),
+            [
+                "spec.config.ignition.version: invalid version. Supported spec versions: 2.2,3.0,3.1,3.2,3.3,3.4,3.5"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_limit_that_would_stop_the_pool_is_refused_with_what_to_use() {
+        let admitted = |limit: Value| {
+            let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {
+                "machineConfigSelector": {"matchLabels": {labels::ROLE: "worker"}}, "maxUnavailable": limit}}))
+            .unwrap();
+            admit_pool(&pool)
+        };
+        for good in [json!(0), json!(3), json!("0%"), json!("10%"), json!("100%")] {
+            assert!(admitted(good.clone()).is_ok(), "{good}");
+        }
+        for bad in [
+            json!(-1),
+            json!("-50%"),
+            json!("abc"),
+            json!("60"),
+            json!("40 %"),
+            json!(""),
+        ] {
+            let invalid = admitted(bad.clone()).expect_err(&bad.to_string());
+            let [problem] = invalid.problems.as_slice() else {
+                panic!("{invalid}")
+            };
+            assert_eq!(problem.path, "spec.maxUnavailable");
+            assert!(problem.message.contains(&bad.to_string()), "{invalid}");
+            assert!(problem.hint.as_ref().unwrap().contains("\"10%\""), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn custom_pools_must_build_on_worker() {
+        let role = labels::ROLE;
+        let cases = [
+            ("a built-in role", json!({"matchLabels": {role: "master"}}), true),
+            (
+                "worker and itself",
+                json!({"matchExpressions": [{"key": role, "operator": "In", "values": ["worker", "infra"]}]}),
+                true,
+            ),
+            (
+                "everything but infra",
+                json!({"matchExpressions": [{"key": role, "operator": "NotIn", "values": ["infra"]}]}),
+                true,
+            ),
+            ("only itself", json!({"matchLabels": {role: "infra"}}), false),
+            (
+                "only itself, as an expression",
+                json!({"matchExpressions": [{"key": role, "operator": "In", "values": ["infra"]}]}),
+                false,
+            ),
+            (
+                "everything but worker",
+                json!({"matchExpressions": [{"key": role, "operator": "NotIn", "values": ["worker"]}]}),
+                false,
+            ),
+            ("an empty selector", json!({}), false),
+        ];
+        for (name, selector, accepted) in cases {
+            let pool: MachineConfigPool = serde_json::from_value(
+                json!({"metadata": {"name": "infra"}, "spec": {"machineConfigSelector": selector}}),
+            )
+            .unwrap();
+            assert_eq!(admit_pool(&pool).is_ok(), accepted, "{name}");
+        }
+    }
+}

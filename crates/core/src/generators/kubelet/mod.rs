@@ -1,0 +1,194 @@
+//! The kubelet's configuration of a pool: the template's base, overlaid with the cluster's feature gates and node
+//! settings and with the user's KubeletConfigs.
+//!
+//! Objects and base texts in, MachineConfigs out. Which KubeletConfig a pool gets, and under which name, is decided
+//! by the caller with [`crate::generators::generated::suffix`]; nothing here reads a cluster or writes a status.
+
+mod conf;
+pub(crate) mod duration;
+mod error;
+mod node;
+pub mod profile;
+mod schema;
+mod tree;
+mod validate;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use mco_api::foreign::node::Node;
+use mco_api::vocabulary::names;
+use mco_api::{KubeletConfig, MachineConfigPool};
+
+use crate::config::pools;
+use crate::generators::feature_gates::FeatureGates;
+use crate::generators::generated::suffix::{Family, has_written_for};
+use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
+use crate::generators::templates::{TemplateConfig, base_file};
+
+pub use error::KubeletError;
+pub use node::{kernel_arguments, latency};
+pub use tree::{DecodeError, KubeletConfiguration};
+pub use validate::{UserKubelet, check_for_pool, validate};
+
+pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+pub const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
+pub const LOGGING_DROPIN: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
+
+/// On a custom pool, with the value "true": the pool follows the KubeletConfig and the latency profile of the worker
+/// pool. Ours alone; without it a custom pool is left out, as other implementations do it.
+pub const INHERIT_FROM_WORKER: &str = "machineconfiguration.openshift.io/inherit-worker-kubelet";
+
+/// Whether a pool asked to follow the worker pool's kubelet settings.
+pub fn inherits_from_worker(pool: &MachineConfigPool) -> bool {
+    let all = pool.metadata.annotations.as_ref();
+    all.and_then(|all| all.get(INHERIT_FROM_WORKER))
+        .is_some_and(|value| value == "true")
+}
+
+/// Whether the cluster's latency profile is for a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latency {
+    FollowsProfile,
+    AsInBase,
+}
+
+/// What every generated kubelet configuration of a pool starts from.
+#[derive(Debug, Clone, Copy)]
+pub struct Base<'a> {
+    /// The pool.
+    pub role: &'a str,
+    /// The template's kubelet.conf for the pool's role.
+    pub kubelet_conf: &'a str,
+    pub feature_gates: &'a FeatureGates,
+    pub node: Option<&'a Node>,
+    pub latency: Latency,
+    /// The source revision of the generating controller.
+    pub version: &'a str,
+}
+
+impl<'a> Base<'a> {
+    /// What the kubelet configuration of this pool starts from.
+    pub fn of_pool(
+        pool: &'a MachineConfigPool,
+        templates: &'a [TemplateConfig],
+        feature_gates: &'a FeatureGates,
+        node: Option<&'a Node>,
+        version: &'a str,
+    ) -> Result<Self, KubeletError> {
+        let role = role_of(pool);
+        let kubelet_conf = base_file(templates, role, KUBELET_CONF)
+            .ok_or_else(|| KubeletError::Base(format!("the templates have no {KUBELET_CONF}")))?;
+        Ok(Self {
+            role,
+            kubelet_conf,
+            feature_gates,
+            node,
+            latency: if role == names::pool::WORKER || inherits_from_worker(pool) {
+                Latency::FollowsProfile
+            } else {
+                Latency::AsInBase
+            },
+            version,
+        })
+    }
+}
+
+fn role_of(pool: &MachineConfigPool) -> &str {
+    pool.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The pools that follow the worker pool's KubeletConfig: they ask for it, and no other one selects them. One whose selector
+/// cannot be read still has the pools that it has written for.
+pub fn inheriting<'p>(
+    pools: impl IntoIterator<Item = &'p MachineConfigPool>,
+    objects: &[&KubeletConfig],
+) -> Vec<&'p MachineConfigPool> {
+    let directly = |pool: &MachineConfigPool| {
+        objects.iter().any(|object| {
+            let selector = object.spec.machine_config_pool_selector.as_ref();
+            pools::selected([pool], selector).map_or_else(
+                |_| has_written_for(Family::Kubelet, role_of(pool), &object.metadata),
+                |selected| !selected.is_empty(),
+            )
+        })
+    };
+    pools
+        .into_iter()
+        .filter(|pool| inherits_from_worker(pool) && !directly(pool))
+        .collect()
+}
+
+/// The MachineConfig of a user's KubeletConfig for one pool.
+pub fn for_kubelet_config(
+    base: Base<'_>,
+    object: &KubeletConfig,
+    user: &UserKubelet,
+    name: String,
+    owner: Option<OwnerReference>,
+) -> Result<Generated, KubeletError> {
+    let mut user = user.clone();
+    let reserved = conf::take_reserved(&mut user);
+    let mut files = Vec::new();
+    if reserved.is_some() || user.auto_sizing.is_some() {
+        let contents = conf::node_sizing(user.auto_sizing, reserved.as_ref());
+        files.push(GeneratedFile::new(NODE_SIZING, contents));
+    }
+    if let Some(level) = user.log_level {
+        let contents = format!("[Service]\nEnvironment=\"KUBELET_LOG_LEVEL={level}\"\n");
+        files.push(GeneratedFile::new(LOGGING_DROPIN, contents));
+    }
+    let merged = conf::with_user(conf::base(base)?, &user)?;
+    files.push(GeneratedFile::new(KUBELET_CONF, conf::text(&merged)));
+    let made_from = format!(
+        "KubeletConfig {:?}",
+        object.metadata.name.as_deref().unwrap_or_default()
+    );
+    Ok(Blueprint {
+        name,
+        role: base.role,
+        files,
+        version: Some(base.version),
+        owner,
+        made_from,
+        ..Blueprint::default()
+    }
+    .build())
+}
+
+/// The MachineConfig that carries the cluster's feature gates to the kubelets of one pool.
+pub fn for_feature_gates(base: Base<'_>) -> Result<Generated, KubeletError> {
+    let name = names::generated_feature_kubelet(base.role);
+    plain(base, name, Vec::new(), "FeatureGate \"cluster\"")
+}
+
+/// The MachineConfig that carries the cluster's node settings to one pool.
+pub fn for_node(base: Base<'_>, kernel_arguments: Vec<String>) -> Result<Generated, KubeletError> {
+    if let Some(node) = base.node {
+        node::check_latency(node)?;
+    }
+    let name = names::generated_node_kubelet(base.role);
+    plain(
+        base,
+        name,
+        kernel_arguments,
+        "Node \"cluster\" (config.openshift.io)",
+    )
+}
+
+fn plain(
+    base: Base<'_>,
+    name: String,
+    kernel_arguments: Vec<String>,
+    made_from: &str,
+) -> Result<Generated, KubeletError> {
+    let contents = conf::text(&conf::base(base)?);
+    Ok(Blueprint {
+        name,
+        role: base.role,
+        files: vec![GeneratedFile::new(KUBELET_CONF, contents)],
+        kernel_arguments,
+        version: Some(base.version),
+        made_from: made_from.to_owned(),
+        ..Blueprint::default()
+    }
+    .build())
+}

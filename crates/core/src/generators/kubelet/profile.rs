@@ -1,0 +1,207 @@
+//! Which change of the workers' latency profile is made, and which is not.
+//!
+//! The control plane waits for kubelets as long as the profile says, so their intervals must not jump from one end to the
+//! other: on the way between `Default` and `LowUpdateSlowReaction` lies `MediumUpdateAverageReaction`. What is in force is
+//! read from the MachineConfig that was made last, so that a restart forgets nothing.
+
+use mco_api::MachineConfig;
+use mco_api::foreign::node::{Node, NodeSpec};
+use mco_api::vocabulary::names;
+use mco_ignition::resource;
+
+use super::{KUBELET_CONF, KubeletConfiguration, duration, latency};
+use crate::config::manifest;
+
+const DEFAULT: &str = "Default";
+const LOW: &str = "LowUpdateSlowReaction";
+const FREQUENCY: &str = "nodeStatusUpdateFrequency";
+/// A kubelet's whole configuration is a few kilobytes.
+const LARGEST_CONF: usize = 1 << 20;
+
+/// The node settings that count.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settled {
+    /// As they were asked for, but with the latency profile that stays in force.
+    pub settings: Option<Node>,
+    /// Why the profile that was asked for is not the one in force.
+    pub prohibited: Option<String>,
+}
+
+/// Settles what is asked for with `present`, the latest MachineConfig that was made for the workers from such settings.
+/// Settings that were never changed ask for no transition: that is how a cluster is installed with any profile.
+pub fn settle(asked: Option<&Node>, present: Option<&MachineConfig>) -> Settled {
+    let follow = || Settled {
+        settings: asked.cloned(),
+        prohibited: None,
+    };
+    let Some(from) = present.and_then(in_force) else {
+        return follow();
+    };
+    let to = asked.map_or("", |node| node.spec.worker_latency_profile.as_str());
+    let was_changed = asked.is_none_or(|node| node.metadata.generation.unwrap_or(1) > 1);
+    if !was_changed || !is_prohibited(from, to) {
+        return follow();
+    }
+    let mut settings = asked
+        .cloned()
+        .unwrap_or_else(|| Node::new(names::SINGLETON, NodeSpec::default()));
+    from.clone_into(&mut settings.spec.worker_latency_profile);
+    Settled {
+        settings: Some(settings),
+        prohibited: Some(skipped(from, to)),
+    }
+}
+
+/// Whether kubelets cannot be led from one profile to the other in one step.
+pub fn is_prohibited(from: &str, to: &str) -> bool {
+    let is_default = |profile: &str| matches!(profile, "" | DEFAULT);
+    (is_default(from) && to == LOW) || (from == LOW && is_default(to))
+}
+
+/// What to tell somebody who asked for such a step.
+pub fn skipped(from: &str, to: &str) -> String {
+    format!(
+        "Skipping the Update Node event, name: {}, transition not allowed from old WorkerLatencyProfile: {from:?} to new \
+         WorkerLatencyProfile: {to:?}",
+        names::SINGLETON
+    )
+}
+
+/// What to tell about settings that nobody follows because of their name.
+pub fn misnamed(name: &str) -> String {
+    format!(
+        "The node.config.openshift.io {name:?} is invalid: metadata.name Invalid value: {name:?} : must be {:?}",
+        names::SINGLETON
+    )
+}
+
+/// The profile that a MachineConfig was made with, as far as kubelets can tell; none if it has no readable kubelet.conf.
+fn in_force(config: &MachineConfig) -> Option<&'static str> {
+    let files = config
+        .spec
+        .config
+        .as_ref()?
+        .pointer("/storage/files")?
+        .as_array()?;
+    let file = files.iter().find(|file| file["path"] == KUBELET_CONF)?;
+    let text = |key: &str| file.pointer(key).and_then(|value| value.as_str());
+    let contents = resource::decode(
+        text("/contents/source"),
+        text("/contents/compression"),
+        LARGEST_CONF,
+    )
+    .ok()?;
+    let value = manifest::value(std::str::from_utf8(&contents).ok()?).ok()?;
+    let configuration = KubeletConfiguration::decode(&value).ok()?;
+    let frequency = duration::parse(configuration.text(FREQUENCY));
+    let profiles = [DEFAULT, "MediumUpdateAverageReaction", LOW];
+    let same = |profile: &&&str| latency(profile).and_then(duration::parse) == frequency;
+    // An interval of the templates' own is nobody's profile.
+    Some(profiles.iter().find(same).copied().unwrap_or(DEFAULT))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Base, Latency, for_node};
+    use super::*;
+    use crate::generators::feature_gates::FeatureGates;
+
+    const MEDIUM: &str = "MediumUpdateAverageReaction";
+
+    fn node(profile: &str, generation: i64) -> Node {
+        let mut node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "cluster"}, "spec": {"workerLatencyProfile": profile, "cgroupMode": "v2"},
+        }))
+        .unwrap();
+        node.metadata.generation = Some(generation);
+        node
+    }
+
+    fn made_with(profile: &str) -> MachineConfig {
+        let node = node(profile, 1);
+        let base = Base {
+            role: "worker",
+            kubelet_conf: "nodeStatusUpdateFrequency: 10s\n",
+            feature_gates: &FeatureGates::default(),
+            node: Some(&node),
+            latency: Latency::FollowsProfile,
+            version: "v",
+        };
+        for_node(base, Vec::new()).unwrap().config
+    }
+
+    #[test]
+    fn kubelets_never_jump_between_the_shortest_and_the_longest_interval() {
+        for (present, asked, in_force, told) in [
+            (
+                "",
+                LOW,
+                DEFAULT,
+                Some("\"Default\" to new WorkerLatencyProfile: \"LowUpdateSlowReaction\""),
+            ),
+            (
+                DEFAULT,
+                LOW,
+                DEFAULT,
+                Some("\"Default\" to new WorkerLatencyProfile: \"LowUpdateSlowReaction\""),
+            ),
+            (
+                LOW,
+                "",
+                LOW,
+                Some("\"LowUpdateSlowReaction\" to new WorkerLatencyProfile: \"\""),
+            ),
+            (
+                LOW,
+                DEFAULT,
+                LOW,
+                Some("\"LowUpdateSlowReaction\" to new WorkerLatencyProfile: \"Default\""),
+            ),
+            ("", MEDIUM, MEDIUM, None),
+            (MEDIUM, LOW, LOW, None),
+            (LOW, MEDIUM, MEDIUM, None),
+            (MEDIUM, DEFAULT, DEFAULT, None),
+            (LOW, LOW, LOW, None),
+            ("", "", "", None),
+        ] {
+            let settled = settle(Some(&node(asked, 2)), Some(&made_with(present)));
+            let settings = settled.settings.unwrap();
+            assert_eq!(
+                settings.spec.worker_latency_profile, in_force,
+                "{present:?} to {asked:?}"
+            );
+            assert_eq!(settings.spec.cgroup_mode, "v2", "everything else is followed");
+            let message = settled.prohibited;
+            let expected = told.map(|told| {
+                format!("Skipping the Update Node event, name: cluster, transition not allowed from old WorkerLatencyProfile: {told}")
+            });
+            assert_eq!(message, expected, "{present:?} to {asked:?}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_installed_with_any_profile_and_removed_settings_are_no_way_around() {
+        let low = node(LOW, 1);
+        assert_eq!(
+            settle(Some(&low), None).settings.as_ref(),
+            Some(&low),
+            "nothing was made yet"
+        );
+        assert_eq!(
+            settle(Some(&low), Some(&made_with(""))).settings.as_ref(),
+            Some(&low),
+            "nobody changed it"
+        );
+        let settled = settle(None, Some(&made_with(LOW)));
+        assert_eq!(settled.settings.unwrap().spec.worker_latency_profile, LOW);
+        assert!(settled.prohibited.is_some());
+        assert_eq!(settle(None, Some(&made_with(MEDIUM))), Settled::default());
+        assert_eq!(
+            settle(Some(&node(LOW, 2)), Some(&MachineConfig::default())).prohibited,
+            None,
+            "what has no kubelet.conf proves nothing"
+        );
+    }
+}

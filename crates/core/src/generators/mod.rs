@@ -1,0 +1,17 @@
+//! MachineConfigs that are generated: from the template tree, and from KubeletConfigs, ContainerRuntimeConfigs, image
+//! policies, registry mirrors and credential providers; boot images and OS image streams.
+
+pub mod boot_images;
+pub mod container_runtime;
+pub mod credential_provider;
+pub mod feature_gates;
+pub mod generated;
+pub mod kubelet;
+pub mod os_images;
+pub mod os_streams;
+pub mod pointer;
+pub mod quantity;
+pub mod registries;
+pub mod templates;
+pub mod tls_profile;
+pub mod user_data;

@@ -1,0 +1,158 @@
+//! Streams of operating system images: which of them a cluster offers, and which one a pool follows.
+//!
+//! A release says what it consists of ([`release`]), its images say what they are ([`labels`]), [`discovery`] pairs them
+//! up, and [`published`] decides what the cluster's OSImageStream says. [`Streams`] is what rendering asks. Nothing here
+//! fetches an image: what is not written down somewhere is not known.
+
+pub mod discovery;
+pub mod labels;
+pub mod published;
+pub mod release;
+
+use mco_api::os_image_stream::OSImageStreamStatus;
+use mco_api::{MachineConfigPool, OSImageStream};
+
+use crate::config::merge::DefaultImages;
+use crate::generators::feature_gates::FeatureGates;
+use crate::generators::os_images::{self, Stream, StreamError};
+
+/// Without it, every pool has the ControllerConfig's images.
+const GATE: &str = "OSStreams";
+
+/// Whether streams count. A release has to know them; a cluster that has no feature gates at all has whatever it is
+/// given.
+pub fn are_on(gates: &FeatureGates) -> bool {
+    gates.is_enabled(GATE) || gates.is_empty()
+}
+
+/// The streams in force.
+#[derive(Debug, Clone, Default)]
+pub struct Streams {
+    state: State,
+}
+
+#[derive(Debug, Clone, Default)]
+enum State {
+    /// What pools choose does not count.
+    #[default]
+    Off,
+    Unpublished,
+    Published(OSImageStreamStatus),
+}
+
+impl Streams {
+    pub fn of(object: Option<&OSImageStream>, gates: &FeatureGates) -> Self {
+        if !are_on(gates) {
+            return Self::default();
+        }
+        let status = object.and_then(|object| object.status.clone());
+        Self {
+            state: status.map_or(State::Unpublished, State::Published),
+        }
+    }
+
+    /// Whether pools get their images from here.
+    pub fn are_published(&self) -> bool {
+        matches!(self.state, State::Published(_))
+    }
+
+    /// The stream of every pool that does not choose one.
+    pub fn default_stream(&self) -> Option<Stream<'_>> {
+        let State::Published(status) = &self.state else {
+            return None;
+        };
+        let mut available = status.available_streams.iter().map(as_stream);
+        available.find(|stream| stream.name == status.default_stream)
+    }
+
+    /// The stream that a pool follows; none if the cluster has no streams.
+    pub fn of_pool(
+        &self,
+        pool: &MachineConfigPool,
+        worker: Option<&MachineConfigPool>,
+    ) -> Result<Option<Stream<'_>>, StreamError> {
+        match &self.state {
+            State::Off => Ok(None),
+            State::Unpublished => os_images::refuse_choice(pool, worker).map(|()| None),
+            State::Published(status) => {
+                let streams = os_images::Streams {
+                    available: status.available_streams.iter().map(as_stream).collect(),
+                    default: &status.default_stream,
+                };
+                os_images::stream_of(pool, worker, &streams).map(Some)
+            }
+        }
+    }
+}
+
+fn as_stream(stream: &mco_api::os_image_stream::OSImageStreamImages) -> Stream<'_> {
+    Stream {
+        name: &stream.name,
+        images: DefaultImages {
+            os: &stream.os_image,
+            extensions: &stream.os_extensions_image,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mco_api::foreign::feature_gate::FeatureGate;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn gates(details: &Value) -> FeatureGates {
+        let object: FeatureGate = serde_json::from_value(json!({
+            "metadata": {"name": "cluster"},
+            "status": {"featureGates": [details]},
+        }))
+        .unwrap();
+        FeatureGates::of_only_version(&object).unwrap()
+    }
+
+    fn published() -> OSImageStream {
+        serde_json::from_value(json!({
+            "metadata": {"name": "cluster"},
+            "spec": {"defaultStream": "rhel-9"},
+            "status": {
+                "defaultStream": "rhel-9",
+                "availableStreams": [
+                    {"name": "rhel-9", "osImage": "nine", "osExtensionsImage": "nine-extensions"},
+                    {"name": "rhel-10", "osImage": "ten", "osExtensionsImage": "ten-extensions"},
+                ],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn pool(stream: &Value) -> MachineConfigPool {
+        serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {"osImageStream": stream}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn what_a_pool_gets_depends_on_the_gate_the_cluster_and_its_choice() {
+        let on = gates(&json!({"version": "1", "enabled": [{"name": "OSStreams"}]}));
+        let off = gates(&json!({"version": "1", "disabled": [{"name": "OSStreams"}]}));
+        let unknown = gates(&json!({"version": "1", "enabled": [{"name": "Other"}]}));
+        let absent = FeatureGates::default();
+        let (object, ten) = (published(), json!({"name": "rhel-10"}));
+        let cases = [
+            ("the choice", &on, Some(&object), &ten, Ok(Some("ten"))),
+            ("the default", &on, Some(&object), &Value::Null, Ok(Some("nine"))),
+            ("the gate is off", &off, Some(&object), &ten, Ok(None)),
+            ("an older release", &unknown, Some(&object), &ten, Ok(None)),
+            ("no gates at all", &absent, Some(&object), &ten, Ok(Some("ten"))),
+            ("nothing offered or chosen", &absent, None, &Value::Null, Ok(None)),
+            ("nothing offered", &absent, None, &ten, Err(())),
+        ];
+        for (name, gates, object, choice, expected) in cases {
+            let streams = Streams::of(object, gates);
+            let found = streams.of_pool(&pool(choice), None);
+            let found = found.map(|stream| stream.map(|stream| stream.images.os.to_owned()));
+            let expected = expected.map(|os| os.map(str::to_owned));
+            assert_eq!(found.map_err(|_| ()), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! May this object be written? The same answer for everybody who asks: `mco validate`, the webhook of a real cluster, and
+//! the embedded control plane.
+//!
+//! What exists already and is not made worse always passes, so that nobody is kept from repairing or removing it.
+
+use std::sync::Arc;
+
+use std::collections::BTreeSet;
+
+use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
+use mco_api::vocabulary::names;
+use mco_api::{ContainerRuntimeConfig, KubeletConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::config::problem::{InvalidObject, Problem};
+use crate::config::rendered_configs;
+use crate::config::selector::Selector;
+use crate::config::validate;
+use crate::generators::container_runtime;
+use crate::generators::kubelet;
+use crate::generators::registries;
+use crate::rollout::pinned_images;
+
+/// The API groups whose objects are looked at.
+pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
+pub const OPERATOR_GROUP: &str = "operator.openshift.io";
+pub const CONFIG_GROUP: &str = "config.openshift.io";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+/// A write that somebody asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    pub operation: Operation,
+    pub group: &'a str,
+    pub kind: &'a str,
+    pub name: &'a str,
+    /// What would be stored; none for a deletion.
+    pub object: Option<&'a Value>,
+    /// What is stored; none for a creation.
+    pub old: Option<&'a Value>,
+}
+
+/// Who uses a rendered config.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Users {
+    pub nodes: BTreeSet<String>,
+    pub pools: BTreeSet<String>,
+    /// MachineOSBuilds.
+    pub builds: BTreeSet<String>,
+}
+
+/// What is known about the users of a rendered config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InUse {
+    By(Users),
+    /// Nobody has told yet.
+    Unknown,
+}
+
+/// Whether the write may happen: the warnings that come with it, or why not. `users` is asked only when a rendered config
+/// is to be deleted.
+pub fn review(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<Vec<Problem>, String> {
+    match request.operation {
+        Operation::Delete => deletion(request, users).map(|()| Vec::new()),
+        Operation::Create | Operation::Update => {
+            let Some(object) = request.object else {
+                return Ok(Vec::new());
+            };
+            if request.old.is_some_and(|old| means_the_same(old, object)) || is_going(object) {
+                return Ok(Vec::new());
+            }
+            let problems = match check(request.group, request.kind, object) {
+                None => return Ok(Vec::new()),
+                Some(Ok(warnings)) => return Ok(warnings),
+                Some(Err(problems)) => problems,
+            };
+            let refusal = InvalidObject {
+                kind: request.kind.to_owned(),
+                name: request.name.to_owned(),
+                problems,
+            };
+            Err(refusal.to_string())
+        }
+    }
+}
+
+/// Checks an object of a kind that we know, as if it were new: warnings, or everything that is wrong. None for other kinds.
+pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Problem>, Vec<Problem>>> {
+    let checked = match (group, kind) {
+        (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&Arc::new(config))),
+        (OWN_GROUP, "MachineConfigPool") => decode(object).and_then(|pool: MachineConfigPool| {
+            let admitted = validate::admit_pool(&pool);
+            admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
+        }),
+        (OWN_GROUP, "KubeletConfig") => decode(object).and_then(|config| kubelet_config(&config)),
+        (OWN_GROUP, "ContainerRuntimeConfig") => decode(object).and_then(|config| runtime_config(&config)),
+        (OWN_GROUP, "PinnedImageSet") => {
+            decode(object).and_then(|set: PinnedImageSet| verdict(pinned_images::validate(&set)))
+        }
+        (OPERATOR_GROUP, "MachineConfiguration") => machine_configuration(object),
+        (OPERATOR_GROUP, "ImageContentSourcePolicy") => {
+            decode(object).and_then(|set| registries::admit_content_policy(&set))
+        }
+        (CONFIG_GROUP, "ImageDigestMirrorSet") => {
+            decode(object).and_then(|set| registries::admit_digest_mirrors(&set))
+        }
+        (CONFIG_GROUP, "ImageTagMirrorSet") => {
+            decode(object).and_then(|set| registries::admit_tag_mirrors(&set))
+        }
+        (CONFIG_GROUP, "ClusterImagePolicy") => {
+            decode(object).and_then(|policy: ClusterImagePolicy| registries::admit_policy(&policy.spec))
+        }
+        (CONFIG_GROUP, "ImagePolicy") => {
+            decode(object).and_then(|policy: ImagePolicy| registries::admit_policy(&policy.spec))
+        }
+        _ => return None,
+    };
+    Some(checked)
+}
+
+fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Vec<Problem>> {
+    let decoded = serde_path_to_error::deserialize(object);
+    decoded.map_err(|error| vec![Problem::new(error.path().to_string(), error.inner().to_string())])
+}
+
+fn machine_config(config: &Arc<MachineConfig>) -> Result<Vec<Problem>, Vec<Problem>> {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    if rendered_configs::is_name(name) {
+        // Pools select by label what is to be rendered; what was rendered has none.
+        let checked = validate::check_applicable(config);
+        return checked.map(|_| Vec::new()).map_err(|invalid| invalid.problems);
+    }
+    let admitted = validate::admit(config);
+    admitted
+        .map(|checked| checked.warnings)
+        .map_err(|invalid| invalid.problems)
+}
+
+fn kubelet_config(config: &KubeletConfig) -> Result<Vec<Problem>, Vec<Problem>> {
+    let mut problems: Vec<Problem> = kubelet::validate(config)
+        .err()
+        .map(|error| Problem::new("spec.kubeletConfig", error.to_string()))
+        .into_iter()
+        .collect();
+    problems.extend(selector(config.spec.machine_config_pool_selector.as_ref()));
+    verdict(problems)
+}
+
+fn runtime_config(config: &ContainerRuntimeConfig) -> Result<Vec<Problem>, Vec<Problem>> {
+    let found = container_runtime::validate(config).err().unwrap_or_default();
+    let mut problems: Vec<Problem> = found
+        .iter()
+        .map(|problem| Problem::new("spec.containerRuntimeConfig", problem.to_string()))
+        .collect();
+    problems.extend(selector(config.spec.machine_config_pool_selector.as_ref()));
+    verdict(problems)
+}
+
+/// The one that counts has a fixed name; any other would be believed to count.
+fn machine_configuration(object: &Value) -> Result<Vec<Problem>, Vec<Problem>> {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str);
+    if name == Some(names::SINGLETON) {
+        return Ok(Vec::new());
+    }
+    let problem = Problem::new(
+        "metadata.name",
+        "Only a single object of MachineConfiguration is allowed and it must be named cluster.",
+    );
+    Err(vec![problem.with_hint("edit the one named cluster")])
+}
+
+fn selector(
+    given: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+) -> Option<Problem> {
+    let error = given.map(Selector::parse)?.err()?;
+    Some(Problem::new("spec.machineConfigPoolSelector", error.to_string()))
+}
+
+fn verdict(problems: Vec<Problem>) -> Result<Vec<Problem>, Vec<Problem>> {
+    if problems.is_empty() {
+        Ok(Vec::new())
+    } else {
+        Err(problems)
+    }
+}
+
+/// Spec and labels are all that anything here depends on.
+fn means_the_same(old: &Value, new: &Value) -> bool {
+    ["/spec", "/metadata/labels"]
+        .iter()
+        .all(|part| old.pointer(part) == new.pointer(part))
+}
+
+/// An object that is being deleted changes only to get rid of its finalizers.
+fn is_going(object: &Value) -> bool {
+    object
+        .pointer("/metadata/deletionTimestamp")
+        .is_some_and(|time| !time.is_null())
+}
+
+fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<(), String> {
+    let is_rendered = request.group == OWN_GROUP
+        && request.kind == "MachineConfig"
+        && rendered_configs::is_name(request.name);
+    if !is_rendered || request.old.is_some_and(is_going) {
+        return Ok(());
+    }
+    let name = request.name;
+    let users = match users(name) {
+        InUse::By(users) => users,
+        InUse::Unknown => {
+            return Err(format!(
+                "MachineConfig {name:?}: it is not known yet who uses this rendered config\n  hint: try again in a moment"
+            ));
+        }
+    };
+    let list = |what: &str, several: &str, names: &BTreeSet<String>| match names.len() {
+        0 => None,
+        1 => Some(format!("{what} {}", joined(names))),
+        _ => Some(format!("{several} {}", joined(names))),
+    };
+    let by: Vec<String> = [
+        list("node", "nodes", &users.nodes),
+        list("pool", "pools", &users.pools),
+        list("MachineOSBuild", "MachineOSBuilds", &users.builds),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if by.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "MachineConfig {name:?}: this rendered config is in use by {} and cannot be deleted\n  hint: it is removed by itself some time after nothing uses it any more",
+        by.join(" and ")
+    ))
+}
+
+fn joined(names: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn unused(_: &str) -> InUse {
+        InUse::By(Users::default())
+    }
+
+    fn write(kind: &str, old: Option<&Value>, object: &Value) -> Result<Vec<Problem>, String> {
+        let request = Request {
+            operation: if old.is_some() {
+                Operation::Update
+            } else {
+                Operation::Create
+            },
+            group: OWN_GROUP,
+            kind,
+            name: object["metadata"]["name"].as_str().unwrap(),
+            object: Some(object),
+            old,
+        };
+        review(&request, unused)
+    }
+
+    fn config(mode: i64) -> Value {
+        json!({
+            "metadata": {"name": "50-x", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+            "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
+                {"path": "/etc/x", "mode": mode, "contents": {"source": "data:,"}},
+            ]}}},
+        })
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_with_place_and_remedy() {
+        let refusal = write("MachineConfig", None, &config(0o4755)).unwrap_err();
+        assert_eq!(
+            refusal,
+            "MachineConfig \"50-x\": spec.config.storage.files[0].mode (\"/etc/x\"): invalid mode 04755 for /etc/x, cannot exceed 0777\n  hint: use a mode up to 0777 (511 in decimal); setuid, setgid and sticky bits are not allowed"
+        );
+        let cases = [
+            (
+                "KubeletConfig",
+                json!({"metadata": {"name": "k"}, "spec": {"kubeletConfig": {"clusterDomain": "x"}}}),
+                "KubeletConfig \"k\": spec.kubeletConfig: KubeletConfiguration: clusterDomain is not allowed to be set, but contains: x",
+            ),
+            (
+                "ContainerRuntimeConfig",
+                json!({"metadata": {"name": "c"}, "spec": {"containerRuntimeConfig": {"pidsLimit": 3, "logLevel": "loud"}}}),
+                "ContainerRuntimeConfig \"c\": spec.containerRuntimeConfig: invalid PidsLimit 3\nContainerRuntimeConfig \"c\": spec.containerRuntimeConfig: invalid LogLevel \"loud\", must be one of error, fatal, panic, warn, info, debug, or trace",
+            ),
+            (
+                "MachineConfigPool",
+                json!({"metadata": {"name": "p"}, "spec": {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}}),
+                "MachineConfigPool \"p\": spec.nodeSelector: matchExpressions[0]: \"Like\" is not a valid label selector operator; use In, NotIn, Exists or DoesNotExist",
+            ),
+            (
+                "PinnedImageSet",
+                json!({"metadata": {"name": "s"}, "spec": {"pinnedImages": [{"name": "quay.io/x:latest"}]}}),
+                "PinnedImageSet \"s\": spec.pinnedImages[0].name (\"quay.io/x:latest\"): the OCI Image reference must end with a valid '@sha256:<digest>' suffix, where '<digest>' is 64 characters long",
+            ),
+            (
+                "MachineConfig",
+                json!({"metadata": {"name": "m"}, "spec": {"kernelArguments": "quiet"}}),
+                "MachineConfig \"m\": spec.kernelArguments: invalid type: string \"quiet\", expected a sequence",
+            ),
+        ];
+        for (kind, object, expected) in cases {
+            assert_eq!(write(kind, None, &object).unwrap_err(), expected);
+        }
+        assert_eq!(write("MachineConfig", None, &config(0o755)), Ok(Vec::new()));
+        assert_eq!(write("Unknown", None, &config(0o4755)), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_exists_can_be_repaired_and_removed_but_not_made_worse() {
+        let bad = config(0o4755);
+        let mut finalized = bad.clone();
+        finalized["metadata"]["finalizers"] = json!(["example.com/x"]);
+        assert_eq!(write("MachineConfig", Some(&bad), &finalized), Ok(Vec::new()));
+        let mut going = config(0o2755);
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(write("MachineConfig", Some(&bad), &going), Ok(Vec::new()));
+        assert_eq!(write("MachineConfig", Some(&bad), &config(0o755)), Ok(Vec::new()));
+        assert!(write("MachineConfig", Some(&bad), &config(0o2755)).is_err());
+        let mut relabelled = bad.clone();
+        relabelled["metadata"]["labels"] = json!({"machineconfiguration.openshift.io/role": "master"});
+        assert!(
+            write("MachineConfig", Some(&bad), &relabelled).is_err(),
+            "it would break another pool"
+        );
+    }
+
+    #[test]
+    fn rendered_configs_need_no_labels() {
+        let mut rendered = config(0o644);
+        rendered["metadata"] = json!({"name": "rendered-worker-1"});
+        assert_eq!(write("MachineConfig", None, &rendered), Ok(Vec::new()));
+        rendered["metadata"] = json!({"name": "worker-1"});
+        assert!(write("MachineConfig", None, &rendered).is_err());
+    }
+
+    #[test]
+    fn a_rendered_config_in_use_stays_and_its_users_are_named() {
+        let delete = |name: &str, users: InUse| {
+            let request = Request {
+                operation: Operation::Delete,
+                group: OWN_GROUP,
+                kind: "MachineConfig",
+                name,
+                object: None,
+                old: None,
+            };
+            review(&request, |_| users).map(|_| ())
+        };
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let users = |nodes: &[&str], pools: &[&str]| {
+            InUse::By(Users {
+                nodes: set(nodes),
+                pools: set(pools),
+                ..Users::default()
+            })
+        };
+        let build = InUse::By(Users {
+            builds: set(&["worker-abc"]),
+            ..Users::default()
+        });
+        for (users, expected) in [
+            (
+                users(&["w-2", "w-1"], &["worker"]),
+                "in use by nodes w-1, w-2 and pool worker and cannot be deleted",
+            ),
+            (users(&["w-1"], &[]), "in use by node w-1 and cannot be deleted"),
+            (build, "in use by MachineOSBuild worker-abc and cannot be deleted"),
+            (InUse::Unknown, "not known yet who uses"),
+        ] {
+            let refusal = delete("rendered-worker-1", users).unwrap_err();
+            assert!(refusal.contains(expected), "{refusal}");
+        }
+        assert_eq!(delete("rendered-worker-1", users(&[], &[])), Ok(()));
+        assert_eq!(
+            delete("50-mine", users(&["w-1"], &[])),
+            Ok(()),
+            "only rendered ones are used by nodes"
+        );
+    }
+
+    #[test]
+    fn registry_objects_that_cannot_be_used_were_accepted() {
+        let policy = |identity: Value, scopes: &[&str]| {
+            json!({"metadata": {"name": "p"}, "spec": {"scopes": scopes, "policy": {
+                "rootOfTrust": {"policyType": "PublicKey", "publicKey": {"keyData": "a2V5"}}, "signedIdentity": identity}}})
+        };
+        let remap = |prefix: &str| {
+            policy(
+                json!({"matchPolicy": "RemapIdentity", "remapIdentity": {"prefix": prefix, "signedPrefix": "q.io"}}),
+                &["q.io"],
+            )
+        };
+        let set = |source: &str, mirror: &str| {
+            let mirrors = json!([{"source": source, "mirrors": [mirror]}]);
+            json!({"metadata": {"name": "s"}, "spec": {
+                "imageDigestMirrors": mirrors, "imageTagMirrors": mirrors, "repositoryDigestMirrors": mirrors}})
+        };
+        let mirror_sets = [
+            (CONFIG_GROUP, "ImageDigestMirrorSet"),
+            (CONFIG_GROUP, "ImageTagMirrorSet"),
+            (OPERATOR_GROUP, "ImageContentSourcePolicy"),
+        ];
+        let policies = [
+            (CONFIG_GROUP, "ClusterImagePolicy"),
+            (CONFIG_GROUP, "ImagePolicy"),
+        ];
+        let texts = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect::<String>();
+        for (kinds, object, rejected, expected) in [
+            (
+                &policies[..],
+                remap("q.io/a:tag"),
+                true,
+                "remapIdentity.prefix \"q.io/a:tag\"",
+            ),
+            (&policies[..], remap("q.io/a"), false, ""),
+            (
+                &policies[..],
+                policy(json!({"matchPolicy": "MatchRepository"}), &["*.q.io", "q.io/A"]),
+                false,
+                "spec.scopes[1] (\"q.io/A\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io/A", "m.io/a"),
+                true,
+                "invalid format for source \"q.io/A\"",
+            ),
+            (
+                &mirror_sets[..],
+                set("*.q.io", "m.io"),
+                false,
+                "[0].source (\"*.q.io\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io/a", "m.io:5000"),
+                false,
+                "[0].mirrors[0] (\"m.io:5000\")",
+            ),
+            (
+                &mirror_sets[..],
+                set("q.io", "short/a"),
+                false,
+                "[0].mirrors[0] (\"short/a\")",
+            ),
+            (&mirror_sets[..], set("q.io", "m.io:5000"), false, ""),
+        ] {
+            for (group, kind) in kinds {
+                match (check(group, kind, &object).unwrap(), rejected) {
+                    (Ok(found), false) | (Err(found), true) => {
+                        let found = texts(&found);
+                        assert!(
+                            found.contains(expected) && (found.is_empty() == expected.is_empty()),
+                            "{kind} {expected}: {found}"
+                        );
+                    }
+                    (other, _) => panic!("{kind} {expected}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_one_machine_configuration() {
+        let check = |name: &str| {
+            let object = json!({"metadata": {"name": name}});
+            check(OPERATOR_GROUP, "MachineConfiguration", &object).unwrap()
+        };
+        assert!(check("cluster").is_ok());
+        assert!(check("mine").is_err());
+    }
+}

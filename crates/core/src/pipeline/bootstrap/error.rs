@@ -1,0 +1,29 @@
+//! What can be wrong with a directory of manifests. Every text names the object it is about.
+
+use thiserror::Error;
+
+use super::pull_secret::PullSecretError;
+use crate::generators::os_streams::published::PublishError;
+use crate::pipeline::offline::InventoryError;
+use crate::pipeline::{BaseError, GenerationFailure};
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BootstrapError {
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    #[error(transparent)]
+    PullSecret(#[from] PullSecretError),
+    #[error(transparent)]
+    Base(#[from] BaseError),
+    #[error(transparent)]
+    Generation(#[from] GenerationFailure),
+    #[error(
+        "the change would change the base configuration, and the templates given do not produce the cluster's present one\n  \
+         hint: pass the cluster's own template tree with --templates"
+    )]
+    OtherTemplates,
+    #[error("OSImageStream: {0}")]
+    Streams(#[from] PublishError),
+    #[error("MachineOSConfig {name:?}: {message}")]
+    PreBuiltImage { name: String, message: String },
+}

@@ -1,0 +1,361 @@
+//! The full render of a directory of manifests: base templates, registries, container runtime and kubelet
+//! configuration, and from all of them and the user's own MachineConfigs one rendered config per pool.
+//!
+//! # What is assumed when the manifests do not say it
+//!
+//! - Without a ControllerConfig: platform `None`, a highly available control plane, the cluster DNS service at
+//!   `10.96.0.10`, the domain `cluster.local`, the API server at `https://api-int.cluster.local:6443`, no proxy, no
+//!   additional certificates, no images.
+//! - Without a FeatureGate: no feature gate is written into any kubelet configuration.
+//! - Without a Node or APIServer of `config.openshift.io`: cgroups version 2, the base's kubelet timing, the
+//!   Intermediate TLS profile.
+//! - Without any pool: `master` and `worker`.
+//! - With a release's list of images (an ImageStream): an OSImageStream that offers nothing yet offers the release's
+//!   streams.
+//! - A directory with nothing but MachineConfigs and pools, and no templates given, is rendered from those alone: the
+//!   base configuration is added only when something refers to it (a ControllerConfig, given templates, or an object
+//!   that the base is changed by).
+//!
+//! Objects that an API server has accepted before (they have a `metadata.uid`) are a cluster's: they are rendered as its
+//! controllers do, [`Stage::Cluster`]. Others are an installation's.
+//!
+//! Nothing here reads or writes files; the command line does.
+
+mod assembled;
+mod defaults;
+mod error;
+mod objects;
+mod pre_built_images;
+mod pull_secret;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mco_api::foreign::api_server::APIServer;
+use mco_api::{ControllerConfig, MachineConfig};
+
+use crate::config::manifest::Manifest;
+use crate::config::rendered_configs;
+use crate::generators::feature_gates::FeatureGates;
+use crate::generators::generated::{Origins, generator_of};
+use crate::generators::os_streams::{self, Streams};
+use crate::generators::templates::{TemplateConfig, TemplateTree};
+use crate::pipeline::offline::Inventory;
+use crate::pipeline::{
+    self, Base, BaseSettings, ClusterObjects, GeneratedConfig, GenerationError, GenerationResult,
+    GeneratorInputs, Stage,
+};
+
+pub use assembled::{Current, PoolOutcome};
+pub use defaults::controller_config as default_controller_config;
+pub use error::BootstrapError;
+pub use objects::is_rendered_from;
+pub use pull_secret::{PullSecretError, pull_secret};
+
+/// What a render depends on beside the manifests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings<'a> {
+    /// The base templates; none stands for our own, used when something refers to the base at all.
+    pub templates: Option<&'a TemplateTree>,
+    /// The registry credentials, as compact JSON.
+    pub pull_secret: Option<&'a str>,
+    /// The source revision of the generating controller.
+    pub controller_version: &'a str,
+    /// The release whose feature gates count; none takes the ControllerConfig's, or the only one there is.
+    pub payload_version: Option<&'a str>,
+    /// Whether the manifests are an installation's or those of a running cluster; none decides by the manifests.
+    pub stage: Option<Stage>,
+}
+
+/// A directory of manifests, completed with everything that is generated from it.
+#[derive(Debug, Clone, Default)]
+pub struct Cluster {
+    /// All MachineConfigs: first the user's in the order of their files, then the generated ones in the order of
+    /// their generation.
+    pub inventory: Inventory,
+    /// What the generated ones were made from.
+    pub origins: Origins,
+    /// The ControllerConfig in force; none if the base is no part of the result.
+    pub controller_config: Option<ControllerConfig>,
+    pub api_server: Option<APIServer>,
+    pub warnings: Vec<String>,
+    /// What became of the objects that configs are generated from.
+    pub generation: GenerationResult,
+    streams: Streams,
+}
+
+/// Reads manifests as a cluster and generates what its objects ask for. Everything that is wrong is reported.
+pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Cluster, Vec<BootstrapError>> {
+    let stage = settings.stage.unwrap_or_else(|| stage_of(&manifests));
+    let (mut objects, mut inventory) = objects::gather(manifests)?;
+    let mut cluster = Cluster {
+        api_server: objects.cluster.api_server.clone(),
+        ..Cluster::default()
+    };
+    let wants_base = settings.templates.is_some()
+        || inventory.controller_config.is_some()
+        || objects.cluster.refer_to_base();
+    let mut gates = FeatureGates::default();
+    if wants_base {
+        complete(&mut objects.cluster, &mut inventory, stage);
+        let existing = take_generated(&mut inventory.configs);
+        let base = base(&objects.cluster, &existing, settings)?;
+        let inputs = GeneratorInputs {
+            objects: &objects.cluster,
+            base: &base,
+            version: settings.controller_version,
+            stage,
+        };
+        let mut generation = pipeline::generate(&inputs, &existing);
+        if stage == Stage::Installation {
+            check_installation(&mut generation, &objects.cluster)?;
+        }
+        cluster.add_generation(generation, &mut inventory);
+        gates = base.feature_gates;
+    }
+    if os_streams::are_on(&gates) {
+        let published = objects.published_streams(settings.controller_version);
+        let published = published.map_err(|error| vec![error.into()])?;
+        cluster.streams = Streams::of(published.as_ref(), &gates);
+    }
+    if let (Some(config), Some(default)) =
+        (&mut inventory.controller_config, cluster.streams.default_stream())
+    {
+        default
+            .images
+            .os
+            .clone_into(&mut config.spec.base_os_container_image);
+        let extensions = &mut config.spec.base_os_extensions_container_image;
+        default.images.extensions.clone_into(extensions);
+    }
+    if wants_base {
+        cluster.controller_config.clone_from(&inventory.controller_config);
+    }
+    cluster.inventory = inventory;
+    Ok(cluster)
+}
+
+/// Reads the objects of a running cluster, in which everything has been generated already.
+pub fn adopt(manifests: Vec<Manifest>) -> Result<Cluster, Vec<BootstrapError>> {
+    let (objects, inventory) = objects::gather(manifests)?;
+    Ok(adopted(&objects.cluster, inventory))
+}
+
+fn adopted(objects: &ClusterObjects, inventory: Inventory) -> Cluster {
+    let config = inventory.controller_config.clone().unwrap_or_default();
+    let gates = FeatureGates::in_force(objects.feature_gate.as_ref(), &config, None).unwrap_or_default();
+    Cluster {
+        api_server: objects.api_server.clone(),
+        controller_config: inventory.controller_config.clone(),
+        streams: Streams::of(objects.os_image_stream.as_ref(), &gates),
+        inventory,
+        ..Cluster::default()
+    }
+}
+
+/// A running cluster after a change. MachineConfigs whose generation the change does not affect are those that the
+/// cluster has: so neither its registry credentials nor, in most cases, its templates are needed.
+pub fn changed(
+    before: Vec<Manifest>,
+    after: Vec<Manifest>,
+    settings: &Settings<'_>,
+) -> Result<Cluster, Vec<BootstrapError>> {
+    let (mut old, mut old_inventory) = objects::gather(before)?;
+    let (mut new, mut inventory) = objects::gather(after)?;
+    if new.cluster.controller_config.is_none() {
+        return Ok(adopted(&new.cluster, inventory));
+    }
+    old.cluster.sort();
+    new.cluster.sort();
+    let existing = take_generated(&mut old_inventory.configs);
+    take_generated(&mut inventory.configs);
+    let old_base = base(&old.cluster, &existing, settings)?;
+    let new_base = if Base::depends_on_change(&old.cluster, &new.cluster) {
+        changed_base(&old.cluster, &new.cluster, &old_base, settings)?
+    } else {
+        base(&new.cluster, &existing, settings)?
+    };
+    let generate = |objects: &ClusterObjects, base: &Base| {
+        let inputs = GeneratorInputs {
+            objects,
+            base,
+            version: settings.controller_version,
+            stage: Stage::Cluster,
+        };
+        pipeline::generate(&inputs, &existing)
+    };
+    let unchanged = by_name(&generate(&old.cluster, &old_base));
+    let mut generation = generate(&new.cluster, &new_base);
+    for config in &mut generation.configs {
+        let same = unchanged
+            .get(config.name())
+            .is_some_and(|old| old.spec == config.object.spec);
+        if let Some(present) = existing.get(config.name()).filter(|_| same) {
+            config.object = Arc::clone(present);
+        }
+    }
+    let mut cluster = adopted(&new.cluster, Inventory::default());
+    cluster.controller_config.clone_from(&inventory.controller_config);
+    cluster.streams = Streams::of(new.cluster.os_image_stream.as_ref(), &new_base.feature_gates);
+    cluster.add_generation(generation, &mut inventory);
+    cluster.inventory = inventory;
+    Ok(cluster)
+}
+
+fn by_name(generation: &GenerationResult) -> BTreeMap<String, Arc<MachineConfig>> {
+    let configs = generation.configs.iter();
+    configs
+        .map(|config| (config.name().to_owned(), Arc::clone(&config.object)))
+        .collect()
+}
+
+/// The base after a change of what it is rendered from. Only templates that produce the cluster's present base can say
+/// what the next one will be.
+fn changed_base(
+    old: &ClusterObjects,
+    new: &ClusterObjects,
+    present: &Base,
+    settings: &Settings<'_>,
+) -> Result<Base, Vec<BootstrapError>> {
+    let pull_secret = settings.pull_secret.unwrap_or(present.pull_secret());
+    if old.controller_config.is_some() && !present.templates.is_empty() {
+        let before = rendered_base(old, pull_secret, settings)?;
+        if !before.has_same_files(present) {
+            return Err(vec![BootstrapError::OtherTemplates]);
+        }
+    }
+    rendered_base(new, pull_secret, settings)
+}
+
+/// The base as the cluster has it, or rendered if it has none or templates are given.
+fn base(
+    objects: &ClusterObjects,
+    existing: &BTreeMap<String, Arc<MachineConfig>>,
+    settings: &Settings<'_>,
+) -> Result<Base, Vec<BootstrapError>> {
+    let config = objects.controller_config.clone().unwrap_or_default();
+    if settings.templates.is_none() {
+        let configs = existing.values().map(Arc::as_ref);
+        let base = Base::of_cluster(objects, &config, configs, settings.payload_version)
+            .map_err(|error| vec![error.into()])?;
+        if !base.templates.is_empty() {
+            return Ok(base);
+        }
+    }
+    rendered_base(objects, settings.pull_secret.unwrap_or_default(), settings)
+}
+
+fn rendered_base(
+    objects: &ClusterObjects,
+    pull_secret: &str,
+    settings: &Settings<'_>,
+) -> Result<Base, Vec<BootstrapError>> {
+    let embedded = TemplateTree::embedded();
+    let config = objects.controller_config.clone().unwrap_or_default();
+    let settings = BaseSettings {
+        templates: settings.templates.unwrap_or(&embedded),
+        pull_secret,
+        version: settings.controller_version,
+        payload_version: settings.payload_version,
+    };
+    Base::render(objects, &config, &settings).map_err(|error| vec![error.into()])
+}
+
+fn stage_of(manifests: &[Manifest]) -> Stage {
+    let is_stored = |manifest: &Manifest| {
+        let uid = manifest.value.pointer("/metadata/uid");
+        uid.and_then(|uid| uid.as_str())
+            .is_some_and(|uid| !uid.is_empty())
+    };
+    if manifests.iter().any(is_stored) {
+        Stage::Cluster
+    } else {
+        Stage::Installation
+    }
+}
+
+/// Adds the pools and the ControllerConfig that every cluster has.
+fn complete(objects: &mut ClusterObjects, inventory: &mut Inventory, stage: Stage) {
+    let config = inventory
+        .controller_config
+        .get_or_insert_with(defaults::controller_config);
+    objects.controller_config = Some(Arc::new(config.clone()));
+    if inventory.pools.is_empty() {
+        inventory.pools = crate::pipeline::offline::built_in_pools().into();
+    }
+    inventory
+        .pools
+        .sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    objects.pools.clone_from(&inventory.pools);
+    if stage == Stage::Cluster {
+        objects.sort();
+    }
+}
+
+/// Splits off what generators have written before.
+fn take_generated(configs: &mut Vec<MachineConfig>) -> BTreeMap<String, Arc<MachineConfig>> {
+    configs.retain(|config| rendered_configs::pool_of(&config.metadata).is_none());
+    let is_generated = |config: &MachineConfig| {
+        generator_of(&config.metadata).is_some() || TemplateConfig::is_of_cluster(config)
+    };
+    let (generated, users): (Vec<_>, Vec<_>) = configs.drain(..).partition(is_generated);
+    *configs = users;
+    let named = generated.into_iter().map(|config| {
+        let name = config.metadata.name.clone().unwrap_or_default();
+        (name, Arc::new(config))
+    });
+    named.collect()
+}
+
+/// At installation everything must be usable; only an object for no pool is no more than a warning.
+fn check_installation(
+    generation: &mut GenerationResult,
+    objects: &ClusterObjects,
+) -> Result<(), Vec<BootstrapError>> {
+    let mut errors = Vec::new();
+    for failure in std::mem::take(&mut generation.failures) {
+        if let GenerationError::NoPool(_) = failure.error {
+            generation.warnings.push(format!(
+                "{}: could not find any MachineConfigPool: its machineConfigPoolSelector matches the labels of none",
+                failure.object
+            ));
+        } else {
+            errors.push(failure.into());
+        }
+    }
+    for image in pre_built_images::generate(&objects.os_configs, &objects.pools) {
+        match image {
+            Ok(generated) => generation.configs.push(generated.into()),
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+impl Cluster {
+    /// Adds what was generated behind the users' MachineConfigs, in place of those of the same names.
+    fn add_generation(&mut self, mut generation: GenerationResult, inventory: &mut Inventory) {
+        let generated = std::mem::take(&mut generation.configs);
+        let names: Vec<&str> = generated.iter().map(GeneratedConfig::name).collect();
+        inventory.configs.retain(|config| {
+            let name = config.metadata.name.as_deref().unwrap_or_default();
+            !names.contains(&name)
+        });
+        for config in generated {
+            if let Some(origin) = &config.origin {
+                self.origins.insert(config.name(), origin.clone());
+            }
+            inventory.configs.push(Arc::unwrap_or_clone(config.object));
+        }
+        self.warnings = std::mem::take(&mut generation.warnings);
+        let failures = generation.failures.iter().map(ToString::to_string);
+        let skipped = generation.skipped.iter().map(|object| {
+            format!(
+                "{} {:?} is left out of the registry settings: {}",
+                object.kind, object.name, object.error
+            )
+        });
+        self.warnings.extend(failures.chain(skipped));
+        self.generation = generation;
+    }
+}
