@@ -10,7 +10,7 @@ use kube::Client;
 use mco_core::config::skew::Versions;
 use mco_core::generators::templates::TemplateTree;
 use mco_core::rollout::drain::timing;
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 
 use crate::metrics::Metrics;
 
@@ -34,7 +34,7 @@ pub struct Options {
     /// Where to answer scrapes; none listens nowhere.
     pub metrics_address: Option<SocketAddr>,
     /// Who sees metrics there.
-    pub metrics_door: Door,
+    pub metrics_access: ScrapeAccess,
     /// How many rendered configs of each pool stay although nobody uses them.
     pub kept_configs: usize,
     /// The shortest time between two renders of a pool, however much is written.
@@ -54,7 +54,7 @@ impl Options {
             drain: DrainTiming::default(),
             metrics: Metrics::default(),
             metrics_address: None,
-            metrics_door: Door::default(),
+            metrics_access: ScrapeAccess::default(),
             kept_configs: 10,
             render_interval: crate::cluster::RENDER_SPACING,
             clock: Clock::default(),
@@ -76,7 +76,7 @@ impl fmt::Debug for Options {
             .field("source_version", &self.source_version)
             .field("drain", &self.drain)
             .field("metrics_address", &self.metrics_address)
-            .field("metrics_door", &self.metrics_door)
+            .field("metrics_access", &self.metrics_access)
             .field("kept_configs", &self.kept_configs)
             .finish_non_exhaustive()
     }

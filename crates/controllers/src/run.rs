@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -41,8 +41,8 @@ const ONE: usize = 1;
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let mut tasks: JoinSet<&'static str> = JoinSet::new();
     if let Some(address) = options.metrics_address {
-        let (door, metrics) = (options.metrics_door.clone(), options.metrics.clone());
-        let serving = serve_metrics(address, door, metrics, stop.clone()).await?;
+        let (access, metrics) = (options.metrics_access.clone(), options.metrics.clone());
+        let serving = serve_metrics(address, access, metrics, stop.clone()).await?;
         tasks.spawn(named("the metrics", serving));
     }
     let (teller, writer) = events::channel();
@@ -76,15 +76,15 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 /// Answers scrapers there until `stop`. For those who want to be scraped before they may work.
 pub async fn serve_metrics(
     address: SocketAddr,
-    door: Door,
+    access: ScrapeAccess,
     metrics: Metrics,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
-    let listener = mco_serve_metrics::listen(address)
+    let listener = mco_http::bind(address)
         .await
         .map_err(|source| Error::Listen { address, source })?;
-    let site = move || metrics.encode();
-    Ok(mco_serve_metrics::serve(listener, door, site, stop))
+    let source = move || metrics.encode();
+    Ok(mco_http::metrics::serve_metrics(listener, access, source, stop))
 }
 
 async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use kube::Client;
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::{MachineConfigPool, MachineConfiguration};
-use mco_serve_metrics::Door;
-use mco_tls::{Certificate, TlsError};
+use mco_http::metrics::{ScrapeAccess, serve_metrics};
+use mco_http::tls::{CertificateStore, TlsError};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -65,7 +65,7 @@ pub enum OperatorError {
         #[source]
         source: std::io::Error,
     },
-    #[error("cannot tell metrics over TLS: {0}")]
+    #[error("cannot serve metrics over TLS: {0}")]
     Tls(#[from] TlsError),
 }
 
@@ -84,21 +84,21 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         let serving = webhook::serve(listener, certificate, in_use, ending.clone());
         tasks.spawn(async move {
             if let Err(error) = serving.await {
-                warn!("no admission requests are answered: {error}");
+                warn!("cannot serve the admission webhook: {error}");
             }
         });
     }
     if let Some(address) = operator.options.metrics_address {
         let listener = listen("scrapers of metrics", address).await?;
-        let door = match operator.options.metrics_access {
-            MetricsAccess::Open => Door::default(),
+        let access = match operator.options.metrics_access {
+            MetricsAccess::Open => ScrapeAccess::default(),
             MetricsAccess::Guarded => {
-                Door::with_certificate(Arc::clone(&operator.metrics_certificate), client)?
+                ScrapeAccess::with_certificate(Arc::clone(&operator.metrics_certificate), client)?
             }
         };
         let metrics = operator.options.metrics.clone();
-        let site = move || metrics.encode();
-        tasks.spawn(mco_serve_metrics::serve(listener, door, site, ending.clone()));
+        let source = move || metrics.encode();
+        tasks.spawn(serve_metrics(listener, access, source, ending.clone()));
     }
     tokio::select! {
         () = stop.cancelled() => {}
@@ -111,7 +111,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, OperatorError> {
-    let bound = mco_serve_metrics::listen(address).await;
+    let bound = mco_http::bind(address).await;
     bound.map_err(|source| OperatorError::Listen {
         what,
         address,
@@ -142,9 +142,9 @@ struct Operator {
     /// The operating system's images in rendered configs that pools report.
     rendered_images: BTreeMap<String, String>,
     /// The webhook's.
-    certificate: Arc<Certificate>,
+    certificate: Arc<CertificateStore>,
     /// What scrapers of the operator's own metrics are shown.
-    metrics_certificate: Arc<Certificate>,
+    metrics_certificate: Arc<CertificateStore>,
 }
 
 impl Operator {

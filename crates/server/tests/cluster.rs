@@ -12,8 +12,9 @@ use http::{Request, Response};
 use http_body_util::Full;
 use kube::Client;
 use kube::client::Body;
+use mco_http::Transport;
 use mco_server::cluster::Cluster;
-use mco_server::http::{App, Limits, Transport};
+use mco_server::http::{App, DEFAULT_LIMITS};
 use serde_json::{Value, json};
 use support::{DEADLINE, Server};
 use tokio::sync::watch;
@@ -158,7 +159,7 @@ impl Scene {
         let token_directory = tempfile::tempdir().unwrap();
         std::fs::write(token_directory.path().join("token"), "bootstrap-token").unwrap();
         std::fs::write(token_directory.path().join("ca.crt"), "file ca").unwrap();
-        let server = Server::start(App::default(), Transport::Plain, Limits::default()).await;
+        let server = Server::start(App::default(), Transport::Plain, DEFAULT_LIMITS).await;
         let cluster = Cluster {
             client: api.client(),
             api_server_url: "https://api-int.example.com:6443".to_owned(),

@@ -8,9 +8,10 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use mco_server::http::{App, Limits, TokenGuard, Transport};
+use mco_http::{Limits, Transport};
+use mco_server::http::{App, DEFAULT_LIMITS, TokenGuard};
 use mco_server::prepared::{Sources, Trouble};
-use mco_server::tokens::{Record, Tokens};
+use mco_server::tokens::{PoolTokens, TokenRecord};
 use support::{DEADLINE, Pair, Server, client, exchange, rendered_directory, tls, write_pool};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -60,7 +61,7 @@ async fn every_answer_makes_a_booting_machine_do_the_right_thing() {
 
 #[tokio::test]
 async fn before_anything_is_known_machines_are_told_to_ask_again() {
-    let server = Server::start(App::default(), Transport::Plain, Limits::default()).await;
+    let server = Server::start(App::default(), Transport::Plain, DEFAULT_LIMITS).await;
     for path in ["/config/worker", "/healthz"] {
         let reply = server.get(path, &[]).await;
         assert_eq!(reply.status, 503, "{path}");
@@ -136,12 +137,12 @@ async fn a_token_is_needed_once_tokens_are_on() {
     let file = base.path().join("tokens.json");
     let now = Timestamp::now();
     let later = now + SignedDuration::from_hours(1);
-    Tokens::add_to(&file, Record::new("master", "good", later), now).unwrap();
-    Tokens::add_to(&file, Record::new("arbiter", "other", later), now).unwrap();
+    PoolTokens::add_to(&file, TokenRecord::new("master", "good", later), now).unwrap();
+    PoolTokens::add_to(&file, TokenRecord::new("arbiter", "other", later), now).unwrap();
     let app = App::new(Some(TokenGuard::load(&file).unwrap()));
     app.store
         .publish(rendered_directory(base.path(), 100).read(), Trouble::Refused);
-    let server = Server::start(app, Transport::Plain, Limits::default()).await;
+    let server = Server::start(app, Transport::Plain, DEFAULT_LIMITS).await;
     let with = async |token: &str| {
         server
             .get("/config/master", &[("Authorization", token)])
@@ -177,7 +178,7 @@ async fn a_replaced_certificate_is_used_by_new_connections_and_drops_none() {
     let app = App::default();
     app.store
         .publish(rendered_directory(base.path(), 100).read(), Trouble::Refused);
-    let server = Server::start(app, transport, Limits::default()).await;
+    let server = Server::start(app, transport, DEFAULT_LIMITS).await;
     let open = tls(&client(&first, &[]), server.address).await.unwrap();
 
     let (_, second) = Pair::write(base.path());
@@ -198,7 +199,7 @@ async fn only_http_1_1_is_spoken() {
     let base = tempfile::tempdir().unwrap();
     let (pair, trusted) = Pair::write(base.path());
     let (transport, _) = pair.acceptor();
-    let server = Server::start(App::default(), transport, Limits::default()).await;
+    let server = Server::start(App::default(), transport, DEFAULT_LIMITS).await;
     assert!(tls(&client(&trusted, &[b"h2"]), server.address).await.is_err());
     let stream = tls(&client(&trusted, &[b"h2", b"http/1.1"]), server.address)
         .await
@@ -210,7 +211,7 @@ async fn only_http_1_1_is_spoken() {
 async fn too_many_connections_are_told_to_come_again() {
     let limits = Limits {
         connections: 2,
-        ..Limits::default()
+        ..DEFAULT_LIMITS
     };
     let directory = tempfile::tempdir().unwrap();
     let app = App::default();
@@ -247,8 +248,8 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
     let limits = Limits {
         headers: Duration::from_millis(200),
         handshake: Duration::from_millis(200),
-        stall: Duration::from_millis(200),
-        ..Limits::default()
+        stall: Some(Duration::from_millis(200)),
+        ..DEFAULT_LIMITS
     };
     let base = tempfile::tempdir().unwrap();
     let large = rendered_directory(base.path(), 6 << 20);
@@ -310,7 +311,7 @@ async fn stopping_lets_open_transfers_finish() {
     let mut begun = [0; 1000];
     slow.read_exact(&mut begun).await.unwrap();
     server.app.drain();
-    server.stop.send(true).unwrap();
+    server.stop.cancel();
     let mut rest = Vec::new();
     slow.read_to_end(&mut rest).await.unwrap();
     assert!(rest.len() > 6 << 20, "the body is complete: {} bytes", rest.len());

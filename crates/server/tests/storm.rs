@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mco_server::http::{App, Limits};
+use mco_http::Limits;
+use mco_server::http::{App, DEFAULT_LIMITS};
 use mco_server::prepared::Trouble;
 use support::{Pair, Server, client, exchange, rendered_directory, tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -93,7 +94,7 @@ async fn a_thousand_machines_at_once_all_boot_although_some_misbehave() {
     let limits = Limits {
         headers: Duration::from_secs(20),
         handshake: Duration::from_mins(1),
-        ..Limits::default()
+        ..DEFAULT_LIMITS
     };
     let server = Server::start(app, transport, limits).await;
     let address = server.address;

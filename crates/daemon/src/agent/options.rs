@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 
 use super::kubelet::KubeletCheck;
 
@@ -15,7 +15,7 @@ pub struct Options {
     /// Where liveness, readiness and metrics are served; nowhere without it.
     pub listen: Option<SocketAddr>,
     /// Who sees metrics there.
-    pub door: Door,
+    pub metrics_access: ScrapeAccess,
     /// How the machine's kubelet is asked how it is; machines of ours may have none.
     pub kubelet: Option<KubeletCheck>,
     /// The service manager to tell how we are: the value of `NOTIFY_SOCKET`.
@@ -30,7 +30,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             listen: None,
-            door: Door::default(),
+            metrics_access: ScrapeAccess::default(),
             kubelet: None,
             notify_socket: None,
             grace: GRACE,

@@ -54,8 +54,8 @@ pub async fn run(
     let mut agent = Agent::new(client, machine, node, &options);
     let endpoints = match options.listen {
         Some(address) => {
-            let (door, health) = (options.door.clone(), Arc::clone(&agent.health));
-            Some(health::listen(address, door, health, helpers.clone()).await?)
+            let (access, health) = (options.metrics_access.clone(), Arc::clone(&agent.health));
+            Some(health::listen(address, access, health, helpers.clone()).await?)
         }
         None => None,
     };

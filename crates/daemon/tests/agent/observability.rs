@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use mco_daemon::agent::Options;
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -65,7 +65,7 @@ async fn whether_a_daemon_lives_is_told_while_its_metrics_are_guarded_and_its_ce
     let (certificate, key) = (world.path("/not-yet/tls.crt"), world.path("/not-yet/tls.key"));
     world.start_daemon_with(Options {
         listen: Some(address),
-        door: Door::with_files(&certificate, &key, world.client()).unwrap(),
+        metrics_access: ScrapeAccess::with_files(&certificate, &key, world.client()).unwrap(),
         ..Options::default()
     });
     world.until_done(&first).await;

@@ -1,18 +1,18 @@
-//! Where a component tells its metrics, and to whom.
+//! Options for the metrics endpoint of a component.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use mco_serve_metrics::Door;
+use mco_http::metrics::ScrapeAccess;
 
 #[derive(Debug, Clone, Args)]
 pub struct Metrics {
-    /// Tell /metrics and signs of life here, over plain HTTP.
+    /// Serve /metrics and health endpoints on this address, over plain HTTP.
     #[arg(long = "metrics-listen", id = "metrics_listen", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Tell metrics there over TLS only, with this certificate, and only to those whose bearer token the cluster knows and whom
-    /// it lets get /metrics. The file may come later and is read again when it changes.
+    /// Serve metrics over TLS only, with this certificate, to clients whose bearer token the cluster authenticates and
+    /// authorizes to get /metrics. The file may appear later and is reloaded when it changes.
     #[arg(
         long = "metrics-cert",
         id = "metrics_cert",
@@ -31,11 +31,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Who gets to see them. Where not everybody does, the cluster of the client decides.
-    pub fn door(&self, client: &kube::Client) -> anyhow::Result<Door> {
+    /// Returns the access control of the metrics endpoint. With a certificate, the client's cluster authenticates and
+    /// authorizes every scrape.
+    pub fn access(&self, client: &kube::Client) -> anyhow::Result<ScrapeAccess> {
         Ok(match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Door::with_files(certificate, key, client.clone())?,
-            _ => Door::default(),
+            (Some(certificate), Some(key)) => ScrapeAccess::with_files(certificate, key, client.clone())?,
+            _ => ScrapeAccess::default(),
         })
     }
 }

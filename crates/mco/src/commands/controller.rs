@@ -45,8 +45,8 @@ async fn control(
     };
     if let Some(address) = arguments.metrics.listen {
         // Whoever waits for the lease answers too: a process that stands by is not one that is down.
-        let (door, metrics) = (arguments.metrics.door(&client)?, options.metrics.clone());
-        tokio::spawn(mco_controllers::serve_metrics(address, door, metrics, stop.clone()).await?);
+        let (access, metrics) = (arguments.metrics.access(&client)?, options.metrics.clone());
+        tokio::spawn(mco_controllers::serve_metrics(address, access, metrics, stop.clone()).await?);
     }
     let work = |stop| Box::pin(mco_controllers::run(client.clone(), options, stop)).map_err(Into::into);
     leader::lead(

@@ -70,7 +70,7 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
     serve(metrics.listen, |options, stop| async move {
         let client = client(kubeconfig.as_deref()).await?;
         let options = Options {
-            door: metrics.door(&client)?,
+            metrics_access: metrics.access(&client)?,
             kubelet,
             ..options
         };

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use mco_ignition::SpecVersion;
 use mco_server::negotiate::SERVED;
 use mco_server::pointer::{self, Pointer};
-use mco_server::tokens::{self, Record, Tokens};
+use mco_server::tokens::{self, PoolTokens, TokenRecord};
 
 use crate::cli;
 use crate::output::{self, Outcome};
@@ -34,8 +34,8 @@ pub fn run(arguments: &cli::Pointer) -> anyhow::Result<Outcome> {
     // Only a token that can be used is worth a record.
     if let (Some(store), Some(token)) = (&arguments.tokens, &token) {
         let now = Timestamp::now();
-        let record = Record::new(&arguments.pool, token, expiry(now, &arguments.token_lifetime)?);
-        Tokens::add_to(store, record, now)?;
+        let record = TokenRecord::new(&arguments.pool, token, expiry(now, &arguments.token_lifetime)?);
+        PoolTokens::add_to(store, record, now)?;
     }
     output::print(&format!("{pointer:#}\n"))?;
     Ok(Outcome::Done)

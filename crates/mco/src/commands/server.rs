@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use mco_http::Limits;
 use mco_server::cluster::Cluster;
-use mco_server::http::{Limits, is_pool_name};
+use mco_server::http::{DEFAULT_LIMITS, is_pool_name};
 use mco_server::offline::Directory;
 use mco_server::{Backend, Settings};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +41,7 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
         tokens: arguments.tokens.clone(),
         limits: Limits {
             connections: usize::try_from(arguments.max_connections)?,
-            ..Limits::default()
+            ..DEFAULT_LIMITS
         },
     };
     let backend = backend(arguments).await?;

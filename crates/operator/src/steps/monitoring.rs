@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use mco_api::vocabulary::names::component;
-use mco_tls::{Certificate, PairError};
+use mco_http::tls::{CertificatePairError, CertificateStore};
 use thiserror::Error;
 
 use crate::cluster::Cluster;
@@ -14,13 +14,13 @@ pub enum MonitoringError {
     #[error(transparent)]
     Serving(#[from] ServingError),
     #[error("the certificate for the operator's own metrics cannot be used: {0}")]
-    Pair(#[from] PairError),
+    Pair(#[from] CertificatePairError),
 }
 
 /// Renews them where that is due, each whatever happens to the others; the first problem is reported.
 pub async fn certificates(
     cluster: &Cluster,
-    own: &Certificate,
+    own: &CertificateStore,
     now: Timestamp,
 ) -> Result<(), MonitoringError> {
     let mut result = Ok(());
@@ -34,11 +34,11 @@ pub async fn certificates(
 async fn certificate(
     cluster: &Cluster,
     scraped: Scraped,
-    own: &Certificate,
+    own: &CertificateStore,
     now: Timestamp,
 ) -> Result<(), MonitoringError> {
     let names = Names {
-        authority: METRICS_AUTHORITY,
+        ca: METRICS_AUTHORITY,
         serving: scraped.certificate,
     };
     let renewed = serving::renew(cluster, names, "", &[scraped.host()], now).await?;

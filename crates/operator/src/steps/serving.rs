@@ -1,4 +1,4 @@
-//! The config server's certificates, kept in the cluster: authority, bundle and serving certificate.
+//! The config server's certificates in the cluster: CA, bundle and serving certificate.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,15 @@ use mco_api::vocabulary::annotations::certificate as annotation;
 use mco_api::vocabulary::names;
 use thiserror::Error;
 
-use crate::certificates::{self, CertificateError, Existing, KeyedCertificate, Summary, Wanted};
+use crate::certificates::{
+    self, CertificatePair, CertificateSummary, ExistingCertificates, PkiError, WantedCertificates,
+};
 use crate::cluster::{Cluster, ClusterError, failed, metadata};
 use crate::controller_config::{self, server_hosts};
 use crate::facts::Facts;
 use crate::options::Options;
 
-/// Where a ConfigMap with an authority has it.
+/// The key of a ConfigMap with a CA.
 pub const BUNDLE_KEY: &str = "ca-bundle.crt";
 const CERTIFICATE_KEY: &str = "tls.crt";
 const KEY_KEY: &str = "tls.key";
@@ -31,24 +33,24 @@ pub enum ServingError {
     Certificates {
         name: String,
         #[source]
-        source: CertificateError,
+        source: PkiError,
     },
 }
 
-/// Where a set of certificates is kept.
+/// The object names of a set of certificates.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// Both the Secret with the authority and the ConfigMap with the bundle.
-    pub authority: &'static str,
+    /// The Secret with the CA, and the ConfigMap with the bundle.
+    pub ca: &'static str,
     pub serving: &'static str,
 }
 
 pub const CONFIG_SERVER: Names = Names {
-    authority: names::secret::SERVER_CA,
+    ca: names::secret::SERVER_CA,
     serving: names::secret::SERVER_TLS,
 };
 
-/// Makes the config server's certificates what they should be now.
+/// Renews the config server's certificates.
 pub async fn config_server(
     cluster: &Cluster,
     facts: &Facts,
@@ -62,7 +64,7 @@ pub async fn config_server(
         .map(|_| ())
 }
 
-/// What machines trust the config server by: our bundle, or what the installer signed with.
+/// Returns the CAs with which machines verify the config server: our bundle, or the installer's.
 pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, ClusterError> {
     let bundle = bundle(cluster, names::config_map::SERVER_CA).await?;
     Ok(if bundle.is_empty() {
@@ -72,36 +74,36 @@ pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, Clu
     })
 }
 
-/// The infrastructure that the ControllerConfig describes, found or assumed.
+/// Returns the Infrastructure in the ControllerConfig, found or default.
 pub fn effective_infrastructure(facts: &Facts, options: &Options) -> Option<Infrastructure> {
     controller_config::controller_config(facts, "", options)
         .spec
         .infra
 }
 
-/// Renews one set of certificates and returns what is in force.
+/// Renews one set of certificates and returns those in effect.
 pub async fn renew(
     cluster: &Cluster,
     names: Names,
     trusted_before: &str,
     hosts: &[String],
     now: Timestamp,
-) -> Result<Wanted, ServingError> {
+) -> Result<WantedCertificates, ServingError> {
     let existing = read(cluster, names, trusted_before).await?;
-    let wanted = certificates::renew(existing.clone(), names.authority, hosts, now);
+    let wanted = certificates::renew(existing.clone(), names.ca, hosts, now);
     let wanted = wanted.map_err(|source| ServingError::Certificates {
         name: names.serving.to_owned(),
         source,
     })?;
-    // Who checks comes before who is checked, so that nobody meets a certificate that cannot be trusted yet.
-    if wanted.authority != existing.authority
-        && let Some(authority) = &wanted.authority
+    // The bundle is written before the certificate, so that no client sees a certificate that it cannot verify yet.
+    if wanted.ca != existing.ca
+        && let Some(ca) = &wanted.ca
     {
-        write_pair(cluster, names.authority, authority).await?;
+        write_pair(cluster, names.ca, ca).await?;
     }
-    if wanted.authority.is_some() && wanted.bundle != existing.bundle {
+    if wanted.ca.is_some() && wanted.bundle != existing.bundle {
         let bundle = ConfigMap {
-            metadata: metadata(Some(names::NAMESPACE), names.authority),
+            metadata: metadata(Some(names::NAMESPACE), names.ca),
             data: Some([(BUNDLE_KEY.to_owned(), wanted.bundle.clone())].into()),
             ..ConfigMap::default()
         };
@@ -113,12 +115,16 @@ pub async fn renew(
     Ok(wanted)
 }
 
-async fn read(cluster: &Cluster, names: Names, trusted_before: &str) -> Result<Existing, ClusterError> {
-    let authority = cluster.secret(names::NAMESPACE, names.authority).await?;
+async fn read(
+    cluster: &Cluster,
+    names: Names,
+    trusted_before: &str,
+) -> Result<ExistingCertificates, ClusterError> {
+    let ca = cluster.secret(names::NAMESPACE, names.ca).await?;
     let serving = cluster.secret(names::NAMESPACE, names.serving).await?;
-    let bundle = bundle(cluster, names.authority).await?;
-    Ok(Existing {
-        authority: authority.as_ref().and_then(pair),
+    let bundle = bundle(cluster, names.ca).await?;
+    Ok(ExistingCertificates {
+        ca: ca.as_ref().and_then(pair),
         bundle: if bundle.is_empty() {
             trusted_before.to_owned()
         } else {
@@ -134,21 +140,21 @@ async fn bundle(cluster: &Cluster, name: &str) -> Result<String, ClusterError> {
     Ok(found.unwrap_or_default())
 }
 
-fn pair(secret: &Secret) -> Option<KeyedCertificate> {
+fn pair(secret: &Secret) -> Option<CertificatePair> {
     let text = |key: &str| {
         let bytes = &secret.data.as_ref()?.get(key)?.0;
         Some(String::from_utf8_lossy(bytes).into_owned())
     };
-    Some(KeyedCertificate {
+    Some(CertificatePair {
         certificate: text(CERTIFICATE_KEY)?,
         key: text(KEY_KEY)?,
     })
 }
 
-async fn write_pair(cluster: &Cluster, name: &str, pair: &KeyedCertificate) -> Result<(), ClusterError> {
+async fn write_pair(cluster: &Cluster, name: &str, pair: &CertificatePair) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(names::NAMESPACE);
     let found = cluster.secret(names::NAMESPACE, name).await?;
-    // A secret's type cannot be changed, only chosen when it is made.
+    // A Secret's type is immutable.
     if found.is_some_and(|found| found.type_.as_deref() != Some(TLS_TYPE)) {
         let answer = secrets.delete(name, &DeleteParams::default()).await;
         answer.map_err(failed("replacing", || {
@@ -173,7 +179,7 @@ async fn write_pair(cluster: &Cluster, name: &str, pair: &KeyedCertificate) -> R
     cluster.apply(&secret).await.map(|_| ())
 }
 
-fn described(facts: &Summary) -> BTreeMap<String, String> {
+fn described(facts: &CertificateSummary) -> BTreeMap<String, String> {
     let mut described = BTreeMap::from([
         (annotation::NOT_BEFORE.to_owned(), facts.not_before.to_string()),
         (annotation::NOT_AFTER.to_owned(), facts.not_after.to_string()),

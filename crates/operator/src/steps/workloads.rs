@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use mco_api::vocabulary::names::{self, component};
-use mco_tls::{Certificate, PairError};
+use mco_http::tls::{CertificatePairError, CertificateStore};
 use serde_json::Value;
 use thiserror::Error;
 use tracing::info;
@@ -19,7 +19,7 @@ use crate::progress::Settled;
 use crate::steps::serving::{self, Names, ServingError};
 
 const WEBHOOK: Names = Names {
-    authority: "machine-config-operator-webhook-ca",
+    ca: "machine-config-operator-webhook-ca",
     serving: "machine-config-operator-webhook-tls",
 };
 
@@ -30,7 +30,7 @@ pub enum AdmissionError {
     #[error(transparent)]
     Serving(#[from] ServingError),
     #[error("the webhook's certificate cannot be used: {0}")]
-    Pair(#[from] PairError),
+    Pair(#[from] CertificatePairError),
 }
 
 /// The accounts, roles and bindings of the other components.
@@ -51,7 +51,7 @@ pub async fn guards(cluster: &Cluster) -> Result<(), ClusterError> {
 pub async fn webhook(
     cluster: &Cluster,
     options: &Webhook,
-    certificate: &Arc<Certificate>,
+    certificate: &Arc<CertificateStore>,
     now: Timestamp,
 ) -> Result<(), AdmissionError> {
     let service = format!("{}.{}.svc", component::OPERATOR, names::NAMESPACE);

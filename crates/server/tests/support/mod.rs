@@ -1,4 +1,4 @@
-//! A server on a free port of the loopback interface, and a client that says exactly what a test wants said.
+//! A server on a free port of the loopback interface, and a client that sends exactly the bytes of a test.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mco_server::http::{self, App, Limits, Listener, Transport};
+use mco_http::tls::{ALPN_HTTP1, CertificateFiles, TlsPolicy};
+use mco_http::{Limits, Listener, Transport};
+use mco_server::http::{self, App, DEFAULT_LIMITS};
 use mco_server::offline::Directory;
 use mco_server::prepared::Trouble;
-use mco_tls::{Certificates, Offer};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::sync::CancellationToken;
 
 /// No exchange on the loopback interface takes this long.
 pub const DEADLINE: Duration = Duration::from_mins(1);
@@ -28,7 +29,7 @@ pub const DEADLINE: Duration = Duration::from_mins(1);
 pub struct Server {
     pub address: SocketAddr,
     pub app: Arc<App>,
-    pub stop: watch::Sender<bool>,
+    pub stop: CancellationToken,
     pub task: JoinHandle<()>,
 }
 
@@ -37,9 +38,9 @@ impl Server {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let app = Arc::new(app);
-        let (stop, stopped) = watch::channel(false);
+        let stop = CancellationToken::new();
         let listener = Listener { socket, transport };
-        let task = tokio::spawn(http::serve(listener, Arc::clone(&app), limits, stopped));
+        let task = tokio::spawn(http::serve(listener, Arc::clone(&app), limits, stop.clone()));
         Self {
             address,
             app,
@@ -52,7 +53,7 @@ impl Server {
     pub async fn plain(directory: &Directory) -> Self {
         let app = App::default();
         app.store.publish(directory.read(), Trouble::Refused);
-        Self::start(app, Transport::Plain, Limits::default()).await
+        Self::start(app, Transport::Plain, DEFAULT_LIMITS).await
     }
 
     pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
@@ -110,7 +111,7 @@ pub async fn exchange(
         stream.write_all(text.as_bytes()).await?;
         let mut bytes = Vec::new();
         let read = stream.read_to_end(&mut bytes).await;
-        // Some peers close without saying goodbye after a complete answer.
+        // Some peers close without a TLS close_notify after a complete response.
         match Reply::parse(&bytes) {
             Some(reply) => Ok(reply),
             None => read.and(Err(std::io::Error::other("no answer"))),
@@ -139,10 +140,12 @@ impl Pair {
         (pair, made.cert.der().clone())
     }
 
-    pub fn acceptor(&self) -> (Transport, Arc<Certificates>) {
-        let certificates = Certificates::load(&self.certificate, &self.key).unwrap();
-        let offer = Offer::new("", &[]).unwrap();
-        let config = offer.server_config(Arc::clone(&certificates)).unwrap();
+    pub fn acceptor(&self) -> (Transport, Arc<CertificateFiles>) {
+        let certificates = CertificateFiles::load(&self.certificate, &self.key).unwrap();
+        let policy = TlsPolicy::new("", &[]).unwrap();
+        let config = policy
+            .server_config(Arc::clone(&certificates), ALPN_HTTP1)
+            .unwrap();
         (Transport::Tls(TlsAcceptor::from(Arc::new(config))), certificates)
     }
 }

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
 use mco_server::cluster::Cluster;
-use mco_server::http::Limits;
-use mco_server::tokens::Tokens;
+use mco_server::http::DEFAULT_LIMITS;
+use mco_server::tokens::PoolTokens;
 use mco_server::{Backend, Settings};
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ impl Files {
         let bootstrap = files.bootstrap();
         fs::create_dir_all(&bootstrap).with_context(|| format!("cannot create {}", bootstrap.display()))?;
         if files.tokens().exists() {
-            Tokens::read(&files.tokens()).map_err(|error| {
+            PoolTokens::read(&files.tokens()).map_err(|error| {
                 anyhow!("{error}; remove the file to go on without the tokens in it, or {START_OVER}")
             })?;
         } else {
@@ -98,7 +98,7 @@ pub async fn run(
         tls_minimum: "VersionTLS12".to_owned(),
         tls_suites: Vec::new(),
         tokens: Some(files.tokens()),
-        limits: Limits::default(),
+        limits: DEFAULT_LIMITS,
     };
     let backend = Backend::Cluster(Cluster {
         client: client.clone(),

@@ -1,23 +1,23 @@
-//! Private keys in the forms that others keep them in.
+//! Private keys in the encodings of other programs.
 //!
-//! We sign with PKCS#8 keys and make no others, but Go programs write keys in the older forms of their own kind. Those lack
-//! nothing but an envelope that names the kind.
+//! rcgen signs with PKCS#8 keys and creates no others, but Go programs also write PKCS#1 and SEC1 keys. Those lack only the
+//! PKCS#8 envelope that names the algorithm.
 
 use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::CertificateError;
+use super::PkiError;
 
 const SEQUENCE: u8 = 0x30;
 const OCTET_STRING: u8 = 0x04;
-/// INTEGER 0, the only version that says nothing more.
+/// INTEGER 0, the version without further fields.
 const VERSION: &[u8] = &[0x02, 0x01, 0x00];
 /// rsaEncryption, with its NULL.
 const RSA: &[u8] = &[
     0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00,
 ];
-/// id-ecPublicKey on P-256, and on P-384: the curves that we can sign on.
+/// id-ecPublicKey on P-256, and on P-384: the curves that can sign.
 const ELLIPTIC: [&[u8]; 2] = [
     &[
         0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03,
@@ -28,15 +28,15 @@ const ELLIPTIC: [&[u8]; 2] = [
     ],
 ];
 
-/// The first key of a PEM text, to sign with.
-pub(super) fn read(pem: &str) -> Result<KeyPair, CertificateError> {
-    // What the parser says about a text that is no key may quote it.
-    let unreadable = || CertificateError::Read("there is no private key in it".to_owned());
+/// Returns the first key of a PEM text.
+pub(super) fn read(pem: &str) -> Result<KeyPair, PkiError> {
+    // The error of the parser could quote the text.
+    let unreadable = || PkiError::Read("no private key found".to_owned());
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
     let envelopes = match &key {
         PrivateKeyDer::Pkcs8(key) => vec![key.secret_pkcs8_der().to_vec()],
         PrivateKeyDer::Pkcs1(key) => vec![envelope(RSA, key.secret_pkcs1_der())],
-        // The curve need not be named inside, and only one of them fits.
+        // The key need not name its curve, and only one of them fits.
         PrivateKeyDer::Sec1(key) => ELLIPTIC
             .map(|algorithm| envelope(algorithm, key.secret_sec1_der()))
             .to_vec(),
@@ -44,7 +44,7 @@ pub(super) fn read(pem: &str) -> Result<KeyPair, CertificateError> {
     };
     let mut result = Err(unreadable());
     for der in envelopes {
-        result = KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).map_err(CertificateError::from);
+        result = KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).map_err(PkiError::from);
         if result.is_ok() {
             break;
         }
@@ -52,7 +52,7 @@ pub(super) fn read(pem: &str) -> Result<KeyPair, CertificateError> {
     result
 }
 
-/// A PKCS#8 key around one of the older kind.
+/// Wraps a key into PKCS#8.
 fn envelope(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
     let contents = [
         VERSION.to_vec(),
@@ -69,7 +69,7 @@ fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
     let significant: Vec<u8> = significant.collect();
     match (contents.len(), u8::try_from(significant.len())) {
         (0..=0x7f, _) => all.push(significant.first().copied().unwrap_or_default()),
-        // Eight bytes hold every length there is.
+        // Eight bytes hold every length.
         (_, count) => {
             all.push(0x80 | count.unwrap_or_default());
             all.extend(significant);

@@ -1,18 +1,23 @@
-//! Scrapers before an open door.
+//! The metrics endpoint without access control.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use mco_serve_metrics::{Door, serve};
+use mco_http::metrics::{ScrapeAccess, serve_metrics};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test]
-async fn scrapers_are_answered_until_the_end() {
+async fn metrics_and_health_are_served_until_the_endpoint_stops() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let encode = || Ok("some_metric 1\n# EOF\n".to_owned());
-    let serving = tokio::spawn(serve(listener, Door::default(), encode, stop.clone()));
+    let serving = tokio::spawn(serve_metrics(
+        listener,
+        ScrapeAccess::default(),
+        encode,
+        stop.clone(),
+    ));
     for (path, status, text) in [
         ("/metrics", "200 OK", "some_metric 1\n# EOF\n"),
         ("/healthz", "200 OK", "ok\n"),
@@ -28,7 +33,7 @@ async fn scrapers_are_answered_until_the_end() {
         let is_metrics = answer.contains("content-type: application/openmetrics-text");
         assert_eq!(is_metrics, path == "/metrics", "{answer}");
     }
-    // Somebody who never asks anything keeps nobody.
+    // A client that sends nothing does not delay the end.
     let _silent = TcpStream::connect(address).await.unwrap();
     stop.cancel();
     serving.await.unwrap();

@@ -1,4 +1,4 @@
-//! A certificate and its key in two files that somebody else replaces.
+//! A certificate and its key in two files that another process replaces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,103 +7,139 @@ use std::time::Duration;
 
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use tracing::{error, info};
+use tokio::time::Instant;
+use tracing::{error, info, warn};
 
-use crate::{Certificate, TlsError};
+use super::{CertificateStore, TlsError};
 
-/// Certificates are replaced rarely and by tools that take seconds themselves.
+/// Certificates are replaced rarely, by tools that take seconds themselves.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The certificate and key of a server, re-read when their files change.
 #[derive(Debug)]
-pub struct Certificates {
+pub struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
-    current: Certificate,
-    /// What the files held, to see whether they changed.
-    seen: Mutex<Option<Text>>,
+    current: CertificateStore,
+    /// The contents when they were last read, to detect changes.
+    seen: Mutex<Option<Contents>>,
 }
 
 #[derive(PartialEq, Eq)]
-struct Text {
+struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-impl std::fmt::Debug for Text {
+impl std::fmt::Debug for Contents {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Text").finish_non_exhaustive()
+        formatter.debug_struct("Contents").finish_non_exhaustive()
     }
 }
 
-impl Certificates {
-    /// Reads the pair for the first time, which must succeed.
+impl CertificateFiles {
+    /// Reads the pair, which must exist and be usable.
     pub fn load(certificate: &Path, key: &Path) -> Result<Arc<Self>, TlsError> {
         let files = Self::awaited(certificate, key);
         files.reload()?;
         Ok(Arc::new(files))
     }
 
-    /// Files that may come later.
+    /// Returns a pair whose files need not exist yet.
     pub fn awaited(certificate: &Path, key: &Path) -> Self {
         Self {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
-            current: Certificate::default(),
+            current: CertificateStore::default(),
             seen: Mutex::default(),
         }
     }
 
-    /// Looks at the files for ever. A pair that cannot be used is ignored and said once; new connections go on with
+    /// Reloads the files when they change, without end. An unusable pair is logged once and ignored; new connections keep
     /// the old one.
     pub async fn follow(self: Arc<Self>) {
-        let mut complaint = String::new();
+        let mut last_error = String::new();
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             let certificates = Arc::clone(&self);
             let result = tokio::task::spawn_blocking(move || certificates.reload()).await;
             match result {
-                Ok(Ok(false)) => complaint.clear(),
+                Ok(Ok(false)) => last_error.clear(),
                 Ok(Ok(true)) => {
-                    complaint.clear();
+                    last_error.clear();
                     info!("new certificate in use from {}", self.certificate.display());
                 }
                 Ok(Err(problem)) => {
                     let problem = problem.to_string();
-                    if problem != complaint {
+                    if problem != last_error {
                         error!("keeping the old certificate: {problem}");
-                        complaint = problem;
+                        last_error = problem;
                     }
                 }
-                Err(problem) => error!("cannot look at the certificate: {problem}"),
+                Err(problem) => error!("cannot read the certificate: {problem}"),
             }
         }
     }
 
-    /// Takes the files' pair if it is new and usable. Says whether it was.
+    /// Loads the pair if its files have changed. Returns whether they had.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        let text = Text {
+        let contents = Contents {
             certificate: read(&self.certificate)?,
             key: read(&self.key)?,
         };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.as_ref() == Some(&text) {
+        if seen.as_ref() == Some(&contents) {
             return Ok(false);
         }
-        let taken = self.current.set(&text.certificate, &text.key);
-        taken.map_err(|problem| TlsError::Pair {
+        let loaded = self.current.set(&contents.certificate, &contents.key);
+        loaded.map_err(|problem| TlsError::Pair {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             message: problem.to_string(),
         })?;
-        *seen = Some(text);
+        *seen = Some(contents);
         Ok(true)
     }
 }
 
-impl ResolvesServerCert for Certificates {
+impl ResolvesServerCert for CertificateFiles {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current.resolve(hello)
+    }
+}
+
+/// A pair that is reloaded during a TLS handshake if its files have changed, for servers with few connections.
+#[derive(Debug)]
+pub struct ReloadOnHandshake {
+    files: CertificateFiles,
+    checked: Mutex<Option<Instant>>,
+}
+
+impl ReloadOnHandshake {
+    pub fn new(certificate: &Path, key: &Path) -> Self {
+        Self {
+            files: CertificateFiles::awaited(certificate, key),
+            checked: Mutex::default(),
+        }
+    }
+
+    /// Clients that reconnect again and again do not cause as many reads.
+    fn reload_if_due(&self) {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if checked.is_some_and(|checked| checked.elapsed() < CHECK_INTERVAL) {
+            return;
+        }
+        if let Err(problem) = self.files.reload() {
+            warn!("keeping the old certificate: {problem}");
+        }
+        *checked = Some(Instant::now());
+    }
+}
+
+impl ResolvesServerCert for ReloadOnHandshake {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.reload_if_due();
+        self.files.resolve(hello)
     }
 }
 
@@ -119,12 +155,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new_and_good_in_the_files_is_taken() {
+    fn changed_files_are_loaded_if_they_are_usable() {
         let directory = tempfile::tempdir().unwrap();
         let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
-        let missing = Certificates::load(&certificate, &key).unwrap_err();
+        let missing = CertificateFiles::load(&certificate, &key).unwrap_err();
         assert!(missing.to_string().contains("cannot read"), "{missing}");
-        let files = Certificates::awaited(&certificate, &key);
+        let files = CertificateFiles::awaited(&certificate, &key);
         assert!(files.reload().is_err());
         let write = || {
             let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -132,8 +168,8 @@ mod tests {
             fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
         };
         write();
-        assert!(files.reload().unwrap(), "they came late");
-        assert!(!files.reload().unwrap(), "nothing new");
+        assert!(files.reload().unwrap(), "created late");
+        assert!(!files.reload().unwrap(), "unchanged");
 
         let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         fs::write(&key, other.signing_key.serialize_pem()).unwrap();
@@ -146,6 +182,6 @@ mod tests {
 
         write();
         assert!(files.reload().unwrap());
-        assert!(Certificates::load(&certificate, &key).is_ok());
+        assert!(CertificateFiles::load(&certificate, &key).is_ok());
     }
 }

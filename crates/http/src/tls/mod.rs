@@ -1,17 +1,16 @@
-//! The TLS side of whoever serves: which versions and suites are offered, and certificates that are replaced while serving.
-//! Opens no socket and signs nothing.
+//! TLS of servers: versions, cipher suites, and certificates that can be replaced while serving.
 
-mod certificate;
 mod files;
-mod offer;
+mod policy;
+mod store;
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub use certificate::{Certificate, PairError};
-pub use files::Certificates;
-pub use offer::Offer;
+pub use files::{CertificateFiles, ReloadOnHandshake};
+pub use policy::{ALPN_HTTP1, ALPN_HTTP1_AND_HTTP2, TlsPolicy};
+pub use store::{CertificatePairError, CertificateStore};
 
 #[derive(Debug, Error)]
 pub enum TlsError {
@@ -19,16 +18,20 @@ pub enum TlsError {
     Version(String),
     #[error("unknown TLS cipher suite {0:?}; use the IANA name, for example TLS_AES_128_GCM_SHA256")]
     Suite(String),
-    #[error("none of the TLS cipher suites asked for can be offered with minimum version {0}")]
+    #[error("no requested TLS cipher suite can be used with minimum version {0}")]
     NoSuite(String),
     #[error("cannot read {path}: {message}", path = path.display())]
     Read { path: PathBuf, message: String },
-    #[error("certificate {certificate} and key {key} cannot be used: {message}", certificate = certificate.display(), key = key.display())]
+    #[error(
+        "certificate {certificate} and key {key} cannot be used: {message}",
+        certificate = certificate.display(),
+        key = key.display()
+    )]
     Pair {
         certificate: PathBuf,
         key: PathBuf,
         message: String,
     },
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Setup(#[from] rustls::Error),
 }

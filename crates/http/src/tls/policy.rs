@@ -1,4 +1,4 @@
-//! Which versions and suites are offered. Knows no certificate.
+//! TLS versions and cipher suites of a server.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use rustls::server::ResolvesServerCert;
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion, version};
 use tracing::warn;
 
-use crate::TlsError;
+use super::TlsError;
 
-/// Suites that clusters may still name but that are too weak to be implemented here.
+/// Suites that clusters may still configure but that are too weak to be implemented here.
 const KNOWN_WEAK: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
@@ -29,43 +29,20 @@ const KNOWN_WEAK: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// The names that OpenSSL, and the TLS profiles of clusters, use for suites.
-const OPENSSL_NAMES: &[(&str, &str)] = &[
-    (
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    ),
-    (
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    ),
-    (
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    ),
-    (
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    ),
-    (
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-    (
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-    ),
-];
+/// The protocols that a server negotiates, in order of preference.
+pub const ALPN_HTTP1: &[&[u8]] = &[b"http/1.1"];
+pub const ALPN_HTTP1_AND_HTTP2: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// What is offered to clients.
+/// The versions and cipher suites that a server offers.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct TlsPolicy {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
 }
 
-impl Offer {
-    /// From the flags of the command line. No suites means all good ones.
+impl TlsPolicy {
+    /// Returns a policy for a minimum version and cipher suites by their IANA names, as components take them in flags. Without
+    /// suites, all strong ones are offered.
     pub fn new(minimum: &str, suites: &[String]) -> Result<Self, TlsError> {
         let mut versions = match minimum {
             "" | "VersionTLS12" => vec![&version::TLS13, &version::TLS12],
@@ -85,7 +62,7 @@ impl Offer {
                 .filter(|suite| named.contains(&suite.suite()))
                 .copied()
                 .collect();
-            // Nobody could ever choose among the suites of TLS 1.3, so naming none of them means all of them.
+            // In Go the suites of TLS 1.3 cannot be configured, so naming none of them means all of them.
             if chosen.is_empty() && (suites.is_empty() || version == &version::TLS13) {
                 known.copied().collect()
             } else {
@@ -108,10 +85,11 @@ impl Offer {
         })
     }
 
-    /// The configuration for new connections, whose certificate comes from `certificates`.
+    /// Returns the configuration for new connections.
     pub fn server_config(
         &self,
         certificates: Arc<impl ResolvesServerCert + 'static>,
+        alpn: &[&[u8]],
     ) -> Result<ServerConfig, TlsError> {
         let provider = CryptoProvider {
             cipher_suites: self.suites.clone(),
@@ -121,8 +99,8 @@ impl Offer {
             .with_protocol_versions(&self.versions)?
             .with_no_client_auth()
             .with_cert_resolver(certificates);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A machine boots once and a scraper keeps its connection: remembering sessions would only cost memory.
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        // A machine boots once and a scraper keeps its connection: resuming sessions would only cost memory.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
@@ -136,14 +114,10 @@ fn named_suites(names: &[String]) -> Result<Vec<CipherSuite>, TlsError> {
         .map(|name| name.trim())
         .filter(|name| !name.is_empty())
     {
-        let iana = OPENSSL_NAMES
-            .iter()
-            .find(|(openssl, _)| *openssl == name)
-            .map_or(name, |(_, iana)| *iana);
-        // rustls spells the suites of TLS 1.3 with their version.
-        let ours = match iana.strip_prefix("TLS_") {
+        // rustls names the suites of TLS 1.3 after their version.
+        let ours = match name.strip_prefix("TLS_") {
             Some(rest) if !rest.contains("_WITH_") => format!("TLS13_{rest}"),
-            _ => iana.to_owned(),
+            _ => name.to_owned(),
         };
         let known = ring::ALL_CIPHER_SUITES
             .iter()
@@ -151,7 +125,7 @@ fn named_suites(names: &[String]) -> Result<Vec<CipherSuite>, TlsError> {
             .find(|suite| suite.as_str() == Some(ours.as_str()));
         match known {
             Some(suite) => suites.push(suite),
-            None if KNOWN_WEAK.contains(&iana) => warn!("cipher suite {name} is too weak and is not offered"),
+            None if KNOWN_WEAK.contains(&name) => warn!("cipher suite {name} is too weak and is not offered"),
             None => return Err(TlsError::Suite(name.to_owned())),
         }
     }
@@ -162,21 +136,21 @@ fn named_suites(names: &[String]) -> Result<Vec<CipherSuite>, TlsError> {
 mod tests {
     use super::*;
 
-    fn offer(minimum: &str, suites: &str) -> Result<(usize, usize), String> {
+    fn offered(minimum: &str, suites: &str) -> Result<(usize, usize), String> {
         let suites: Vec<_> = suites
             .split(',')
             .filter(|s| !s.is_empty())
             .map(str::to_owned)
             .collect();
-        Offer::new(minimum, &suites)
-            .map(|offer| (offer.versions.len(), offer.suites.len()))
+        TlsPolicy::new(minimum, &suites)
+            .map(|policy| (policy.versions.len(), policy.suites.len()))
             .map_err(|error| error.to_string())
     }
 
     #[test]
     fn flags_decide_what_is_offered() {
         for (name, minimum, suites, expected) in [
-            ("nothing said", "", "", (2, 9)),
+            ("no flags", "", "", (2, 9)),
             ("the default", "VersionTLS12", "", (2, 9)),
             ("a weak minimum is raised", "VersionTLS10", "", (2, 9)),
             ("only TLS 1.3", "VersionTLS13", "", (1, 3)),
@@ -193,23 +167,17 @@ mod tests {
                 (1, 1),
             ),
             (
-                "OpenSSL's names",
-                "VersionTLS12",
-                "ECDHE-RSA-AES128-GCM-SHA256,TLS_AES_128_GCM_SHA256",
-                (2, 2),
-            ),
-            (
                 "weak ones are left out",
                 "VersionTLS12",
                 "TLS_RSA_WITH_AES_128_CBC_SHA,TLS_AES_128_GCM_SHA256",
                 (1, 1),
             ),
         ] {
-            assert_eq!(offer(minimum, suites), Ok(expected), "{name}");
+            assert_eq!(offered(minimum, suites), Ok(expected), "{name}");
         }
-        assert!(offer("TLS1.2", "").unwrap_err().contains("unknown TLS version"));
+        assert!(offered("TLS1.2", "").unwrap_err().contains("unknown TLS version"));
         assert!(
-            offer("", "TLS_NULL")
+            offered("", "TLS_NULL")
                 .unwrap_err()
                 .contains("unknown TLS cipher suite \"TLS_NULL\"")
         );

@@ -1,4 +1,4 @@
-//! Scrapers before a guarded door, with a real TLS client and an API that reviews tokens.
+//! The metrics endpoint with access control: a real TLS client, and an API server that reviews tokens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fmt;
@@ -13,7 +13,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use mco_apiserver::{Identity, Options, Server};
-use mco_serve_metrics::{Door, serve};
+use mco_http::metrics::{ScrapeAccess, serve_metrics};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -28,14 +28,14 @@ use tower::ServiceExt as _;
 
 const READER: &str = "reader";
 const MOST_TRIES: usize = 20;
-/// Longer than anything is remembered, and than files are not looked at.
+/// Longer than any verdict is cached and than the interval in which files are checked.
 const LONG: Duration = Duration::from_mins(6);
 
-/// A process that tells its metrics, the API it asks about scrapers, and the files with its certificate.
-struct World {
+/// A process that serves metrics, the API server that reviews its scrapers, and the files of its certificate.
+struct TestEndpoint {
     server: Server,
-    /// How often the API was asked anything by the process.
-    asked: Arc<AtomicUsize>,
+    /// The number of requests to the API server.
+    reviews: Arc<AtomicUsize>,
     address: SocketAddr,
     files: TempDir,
     stop: CancellationToken,
@@ -43,17 +43,17 @@ struct World {
     _data: TempDir,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what an encoder looks like")]
+#[expect(clippy::unnecessary_wraps, reason = "the signature of an encoder")]
 fn encode() -> Result<String, fmt::Error> {
     Ok("some_metric 1\n# EOF\n".to_owned())
 }
 
-impl World {
+impl TestEndpoint {
     async fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
         let server = Server::open(data.path(), Options::default()).await.unwrap();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&asked);
+        let reviews = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reviews);
         let service = server.service().map_request(move |request| {
             counted.fetch_add(1, Ordering::Relaxed);
             request
@@ -61,14 +61,14 @@ impl World {
         let files = tempfile::tempdir().unwrap();
         let client = kube::Client::new(service, "default");
         let (certificate, key) = pair_of(&files);
-        let door = Door::with_files(&certificate, &key, client).unwrap();
+        let access = ScrapeAccess::with_files(&certificate, &key, client).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let serving = tokio::spawn(serve(listener, door, encode, stop.clone()));
+        let serving = tokio::spawn(serve_metrics(listener, access, encode, stop.clone()));
         Self {
             server,
-            asked,
+            reviews,
             address,
             files,
             stop,
@@ -77,8 +77,8 @@ impl World {
         }
     }
 
-    /// Puts another certificate into the files, and returns it.
-    fn certify(&self) -> CertificateDer<'static> {
+    /// Writes a new certificate into the files and returns it.
+    fn write_certificate(&self) -> CertificateDer<'static> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let (certificate, key) = pair_of(&self.files);
         fs::write(certificate, made.cert.pem()).unwrap();
@@ -110,10 +110,10 @@ impl World {
         self.api().create(&PostParams::default(), &binding).await.unwrap();
     }
 
-    /// Asks as a client that trusts nothing but this certificate.
+    /// Sends a request as a client that trusts only this certificate.
     async fn get(&self, trusted: &CertificateDer<'static>, path: &str, token: Option<&str>) -> (u16, String) {
         let stream = self.handshake(trusted).await.unwrap();
-        ask(stream, path, token).await
+        get(stream, path, token).await
     }
 
     async fn handshake(
@@ -134,11 +134,11 @@ impl World {
     }
 
     async fn get_plain(&self, path: &str, token: Option<&str>) -> (u16, String) {
-        ask(TcpStream::connect(self.address).await.unwrap(), path, token).await
+        get(TcpStream::connect(self.address).await.unwrap(), path, token).await
     }
 
-    fn times_asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    fn review_requests(&self) -> usize {
+        self.reviews.load(Ordering::Relaxed)
     }
 
     async fn end(self) {
@@ -152,7 +152,7 @@ fn pair_of(files: &TempDir) -> (PathBuf, PathBuf) {
     (files.path().join("tls.crt"), files.path().join("tls.key"))
 }
 
-async fn ask(
+async fn get(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     path: &str,
     token: Option<&str>,
@@ -161,14 +161,14 @@ async fn ask(
     let token = token.unwrap_or_default();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, body.to_owned())
 }
 
-/// Lets time pass without waiting for it.
+/// Advances the clock without waiting.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -176,24 +176,24 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test]
-async fn metrics_are_for_those_whom_the_cluster_lets_and_signs_of_life_for_all() {
-    let world = World::start().await;
-    let trusted = world.certify();
-    world.allow("prometheus").await;
-    let (allowed, known) = (world.token_of("prometheus"), world.token_of("somebody"));
+async fn metrics_need_authorization_and_health_endpoints_do_not() {
+    let endpoint = TestEndpoint::start().await;
+    let trusted = endpoint.write_certificate();
+    endpoint.allow("prometheus").await;
+    let (allowed, known) = (endpoint.token_of("prometheus"), endpoint.token_of("other"));
     for (name, path, token, expected) in [
         ("no token", "/metrics", None, 401),
-        ("nobody's token", "/metrics", Some("nonsense"), 401),
-        ("somebody who may not", "/metrics", Some(known.as_str()), 403),
-        ("somebody who may", "/metrics", Some(allowed.as_str()), 200),
+        ("an unknown token", "/metrics", Some("nonsense"), 401),
+        ("an unauthorized user", "/metrics", Some(known.as_str()), 403),
+        ("an authorized user", "/metrics", Some(allowed.as_str()), 200),
         ("a probe", "/healthz", None, 200),
-        ("something else", "/", None, 404),
+        ("another path", "/", None, 404),
     ] {
-        let (status, body) = world.get(&trusted, path, token).await;
+        let (status, body) = endpoint.get(&trusted, path, token).await;
         assert_eq!(status, expected, "{name}: {body}");
         assert_eq!(
             body.contains("some_metric 1"),
-            name == "somebody who may",
+            name == "an authorized user",
             "{name}: {body}"
         );
     }
@@ -202,113 +202,116 @@ async fn metrics_are_for_those_whom_the_cluster_lets_and_signs_of_life_for_all()
         ("no token", "/metrics", None, 403),
         ("a good token", "/metrics", Some(allowed.as_str()), 403),
     ] {
-        let (status, body) = world.get_plain(path, token).await;
+        let (status, body) = endpoint.get_plain(path, token).await;
         assert_eq!(status, expected, "over plain HTTP, {name}: {body}");
         assert!(!body.contains("some_metric"), "over plain HTTP, {name}: {body}");
     }
-    world.end().await;
+    endpoint.end().await;
 }
 
 #[tokio::test]
-async fn the_cluster_is_not_asked_about_every_scrape_and_is_asked_again_after_a_while() {
-    let world = World::start().await;
-    let trusted = world.certify();
-    world.allow("prometheus").await;
-    let token = world.token_of("prometheus");
-    for (name, token, expected, questions) in [
-        ("whose token it is, and whether they may", token.as_str(), 200, 2),
-        ("whose token it is", "nonsense", 401, 1),
+async fn reviews_are_cached_for_a_while() {
+    let endpoint = TestEndpoint::start().await;
+    let trusted = endpoint.write_certificate();
+    endpoint.allow("prometheus").await;
+    let token = endpoint.token_of("prometheus");
+    for (name, token, expected, requests) in [
+        ("token and access review", token.as_str(), 200, 2),
+        ("token review", "nonsense", 401, 1),
     ] {
         let mut costs = Vec::new();
-        // On a machine that stands still for minutes even the second answer comes too late to be remembered.
+        // On a host that stands still for minutes the first verdict has expired before the second scrape.
         while !costs.contains(&0) && costs.len() < MOST_TRIES {
-            let before = world.times_asked();
-            let (status, body) = world.get(&trusted, "/metrics", Some(token)).await;
+            let before = endpoint.review_requests();
+            let (status, body) = endpoint.get(&trusted, "/metrics", Some(token)).await;
             assert_eq!(status, expected, "{name}: {body}");
-            costs.push(world.times_asked() - before);
+            costs.push(endpoint.review_requests() - before);
         }
-        assert_eq!(costs.first(), Some(&questions), "{name}");
+        assert_eq!(costs.first(), Some(&requests), "{name}");
         assert_eq!(costs.last(), Some(&0), "{name}");
     }
-    world
+    endpoint
         .api::<ClusterRoleBinding>()
         .delete(READER, &DeleteParams::default())
         .await
         .unwrap();
     pass(LONG).await;
-    let (status, _) = world.get(&trusted, "/metrics", Some(&token)).await;
-    assert_eq!(status, 403, "the right was taken away");
-    world.server.revoke_tokens("prometheus").unwrap();
+    let (status, _) = endpoint.get(&trusted, "/metrics", Some(&token)).await;
+    assert_eq!(status, 403, "the role was revoked");
+    endpoint.server.revoke_tokens("prometheus").unwrap();
     pass(LONG).await;
-    let (status, _) = world.get(&trusted, "/metrics", Some(&token)).await;
-    assert_eq!(status, 401, "the token was taken away");
-    world.end().await;
+    let (status, _) = endpoint.get(&trusted, "/metrics", Some(&token)).await;
+    assert_eq!(status, 401, "the token was revoked");
+    endpoint.end().await;
 }
 
 #[tokio::test]
-async fn many_scrapes_at_once_with_one_token_are_one_question() {
-    let world = World::start().await;
-    let trusted = world.certify();
-    world.allow("prometheus").await;
-    let token = world.token_of("prometheus");
-    let scrape = || world.get(&trusted, "/metrics", Some(&token));
+async fn concurrent_scrapes_with_one_token_cause_one_review() {
+    let endpoint = TestEndpoint::start().await;
+    let trusted = endpoint.write_certificate();
+    endpoint.allow("prometheus").await;
+    let token = endpoint.token_of("prometheus");
+    let scrape = || endpoint.get(&trusted, "/metrics", Some(&token));
     let answers = tokio::join!(scrape(), scrape(), scrape(), scrape());
     for (status, _) in <[(u16, String); 4]>::from(answers) {
         assert_eq!(status, 200);
     }
-    assert_eq!(world.times_asked(), 2);
-    world.end().await;
+    assert_eq!(endpoint.review_requests(), 2);
+    endpoint.end().await;
 }
 
 #[tokio::test]
-async fn a_certificate_may_come_late_and_be_replaced() {
-    let world = World::start().await;
+async fn a_certificate_may_appear_late_and_be_replaced() {
+    let endpoint = TestEndpoint::start().await;
     let unrelated = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let unrelated = CertificateDer::from_pem_slice(unrelated.cert.pem().as_bytes()).unwrap();
-    assert!(world.handshake(&unrelated).await.is_err(), "there is none yet");
-    let (status, _) = world.get_plain("/healthz", None).await;
-    assert_eq!(status, 200, "but the process lives");
-
-    let first = world.certify();
-    pass(LONG).await;
-    assert_eq!(world.get(&first, "/healthz", None).await.0, 200);
-
-    let second = world.certify();
-    pass(LONG).await;
-    assert_eq!(world.get(&second, "/healthz", None).await.0, 200);
     assert!(
-        world.handshake(&first).await.is_err(),
-        "the first is no longer shown"
+        endpoint.handshake(&unrelated).await.is_err(),
+        "no certificate yet"
+    );
+    let (status, _) = endpoint.get_plain("/healthz", None).await;
+    assert_eq!(status, 200, "health needs no certificate");
+
+    let first = endpoint.write_certificate();
+    pass(LONG).await;
+    assert_eq!(endpoint.get(&first, "/healthz", None).await.0, 200);
+
+    let second = endpoint.write_certificate();
+    pass(LONG).await;
+    assert_eq!(endpoint.get(&second, "/healthz", None).await.0, 200);
+    assert!(
+        endpoint.handshake(&first).await.is_err(),
+        "the first is no longer served"
     );
 
-    fs::write(pair_of(&world.files).0, "nonsense").unwrap();
+    fs::write(pair_of(&endpoint.files).0, "nonsense").unwrap();
     pass(LONG).await;
     assert_eq!(
-        world.get(&second, "/healthz", None).await.0,
+        endpoint.get(&second, "/healthz", None).await.0,
         200,
-        "a broken one is not taken"
+        "an unusable one is ignored"
     );
-    world.end().await;
+    endpoint.end().await;
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_asked_lets_nobody_in_and_is_asked_again() {
-    let world = World::start().await;
-    let trusted = world.certify();
-    world.allow("prometheus").await;
-    let token = world.token_of("prometheus");
-    let refusing = Identity::new("without-rights", &[]);
-    let client = kube::Client::new(world.server.service_as(refusing), "default");
-    let (certificate, key) = pair_of(&world.files);
-    let door = Door::with_files(&certificate, &key, client).unwrap();
+async fn without_reviews_no_client_is_authorized() {
+    let endpoint = TestEndpoint::start().await;
+    let trusted = endpoint.write_certificate();
+    endpoint.allow("prometheus").await;
+    let token = endpoint.token_of("prometheus");
+    let unprivileged = Identity::new("without-rights", &[]);
+    let client = kube::Client::new(endpoint.server.service_as(unprivileged), "default");
+    let (certificate, key) = pair_of(&endpoint.files);
+    let access = ScrapeAccess::with_files(&certificate, &key, client).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(serve(listener, door, encode, world.stop.clone()));
-    let powerless = World { address, ..world };
+    let serving = tokio::spawn(serve_metrics(listener, access, encode, endpoint.stop.clone()));
+    let unprivileged = TestEndpoint { address, ..endpoint };
     for _ in 0..2 {
-        let (status, body) = powerless.get(&trusted, "/metrics", Some(&token)).await;
+        let (status, body) = unprivileged.get(&trusted, "/metrics", Some(&token)).await;
         assert_eq!(status, 503, "{body}");
     }
-    powerless.end().await;
+    unprivileged.end().await;
     serving.await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Asks the cluster whose a token is and whether they may get `/metrics`. No token is logged or kept.
+//! Authenticates and authorizes scrapers with TokenReview and SubjectAccessReview. No token is logged or stored.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,75 +11,76 @@ use kube::api::{Api, PostParams};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::memory::{Fingerprint, Memory, Verdict};
+use super::review_cache::{ReviewCache, Verdict};
+use crate::tokens::TokenHash;
 
-/// Scrapers give up after ten seconds themselves.
-const PATIENCE: Duration = Duration::from_secs(9);
+/// Scrapers time out after ten seconds.
+const DEADLINE: Duration = Duration::from_secs(9);
 
 #[derive(Debug, Error)]
-pub(crate) enum ReviewError {
+pub(super) enum ReviewError {
     #[error("{0}")]
-    Refused(#[from] kube::Error),
-    #[error("no answer within {} s", PATIENCE.as_secs())]
-    TooSlow,
+    Failed(#[from] kube::Error),
+    #[error("no response within {} s", DEADLINE.as_secs())]
+    TimedOut,
 }
 
-pub(crate) struct Reviewer {
+pub(super) struct TokenReviewer {
     client: kube::Client,
-    memory: Mutex<Memory>,
-    /// Strangers can make us ask as often as they like, but not more than one question at a time.
-    turn: tokio::sync::Mutex<()>,
+    cache: Mutex<ReviewCache>,
+    /// Unauthenticated clients can cause any number of reviews, but only one at a time.
+    in_progress: tokio::sync::Mutex<()>,
 }
 
-impl Reviewer {
+impl TokenReviewer {
     pub fn new(client: kube::Client) -> Self {
         Self {
             client,
-            memory: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
+            cache: Mutex::default(),
+            in_progress: tokio::sync::Mutex::default(),
         }
     }
 
     pub async fn verdict(&self, token: &str) -> Result<Verdict, ReviewError> {
-        let fingerprint = Fingerprint::of(token);
-        if let Some(verdict) = self.recall(fingerprint) {
+        let hash = TokenHash::of(token);
+        if let Some(verdict) = self.cached(hash) {
             return Ok(verdict);
         }
-        let asked = tokio::time::timeout(PATIENCE, self.ask_once(fingerprint, token));
-        asked.await.map_err(|_| ReviewError::TooSlow)?
+        let review = tokio::time::timeout(DEADLINE, self.review_once(hash, token));
+        review.await.map_err(|_| ReviewError::TimedOut)?
     }
 
-    async fn ask_once(&self, fingerprint: Fingerprint, token: &str) -> Result<Verdict, ReviewError> {
-        let _turn = self.turn.lock().await;
-        // Whoever had the turn before may have asked the same.
-        if let Some(verdict) = self.recall(fingerprint) {
+    async fn review_once(&self, hash: TokenHash, token: &str) -> Result<Verdict, ReviewError> {
+        let _guard = self.in_progress.lock().await;
+        // A request that held the lock before may have reviewed the same token.
+        if let Some(verdict) = self.cached(hash) {
             return Ok(verdict);
         }
-        let verdict = self.ask(token).await?;
-        self.memory().keep(fingerprint, verdict, Instant::now());
+        let verdict = self.review(token).await?;
+        self.cache().insert(hash, verdict, Instant::now());
         Ok(verdict)
     }
 
-    fn recall(&self, fingerprint: Fingerprint) -> Option<Verdict> {
-        self.memory().recall(fingerprint, Instant::now())
+    fn cached(&self, hash: TokenHash) -> Option<Verdict> {
+        self.cache().get(hash, Instant::now())
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> std::sync::MutexGuard<'_, ReviewCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask(&self, token: &str) -> Result<Verdict, kube::Error> {
-        let Some(user) = self.owner(token).await? else {
-            return Ok(Verdict::Unknown);
+    async fn review(&self, token: &str) -> Result<Verdict, kube::Error> {
+        let Some(user) = self.authenticate(token).await? else {
+            return Ok(Verdict::Unauthenticated);
         };
-        Ok(if self.is_allowed(user).await? {
+        Ok(if self.is_authorized(user).await? {
             Verdict::Allowed
         } else {
             Verdict::Forbidden
         })
     }
 
-    async fn owner(&self, token: &str) -> Result<Option<UserInfo>, kube::Error> {
+    async fn authenticate(&self, token: &str) -> Result<Option<UserInfo>, kube::Error> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -93,7 +94,7 @@ impl Reviewer {
         Ok(status.user.filter(|_| status.authenticated == Some(true)))
     }
 
-    async fn is_allowed(&self, user: UserInfo) -> Result<bool, kube::Error> {
+    async fn is_authorized(&self, user: UserInfo) -> Result<bool, kube::Error> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username,
@@ -101,7 +102,7 @@ impl Reviewer {
                 uid: user.uid,
                 extra: user.extra,
                 non_resource_attributes: Some(NonResourceAttributes {
-                    path: Some(crate::METRICS.to_owned()),
+                    path: Some(super::METRICS.to_owned()),
                     verb: Some("get".to_owned()),
                 }),
                 ..SubjectAccessReviewSpec::default()
