@@ -1,8 +1,7 @@
-//! JSON text as Go's encoder writes it.
+//! JSON in the format of Go's encoder.
 //!
-//! Two appended files carry a whole MachineConfig as text, and both that text and its bytes on disk are compared by other
-//! tools. So fields come in the order of the Go types, empty metadata is left out, and `<`, `>`, `&` and the two Unicode
-//! line separators are escaped. Only MachineConfigs are known here.
+//! Two files of a document contain a whole MachineConfig, and other tools compare their bytes. So fields have the order of
+//! the Go types, empty metadata is omitted, and `<`, `>`, `&` and the two Unicode line separators are escaped.
 
 use mco_api::MachineConfig;
 use mco_core::generators::generated::json_text::GoEscapes;
@@ -11,25 +10,25 @@ use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 use serde_json::{Map, Value};
 
-/// Whether an object names its own kind: one read from a file does, one from a typed cache does not.
+/// Whether an object has `kind` and `apiVersion`: objects from files do, those from a typed cache do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeMeta {
     Present,
     Absent,
 }
 
-/// The MachineConfig as compact JSON.
+/// Returns a MachineConfig as compact JSON.
 pub fn compact(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
     write(&Ordered::machine_config(config, type_meta)?, CompactFormatter)
 }
 
-/// The MachineConfig as JSON indented by four spaces.
+/// Returns a MachineConfig as JSON indented by four spaces.
 pub fn indented(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
     let formatter = PrettyFormatter::with_indent(b"    ");
     write(&Ordered::machine_config(config, type_meta)?, formatter)
 }
 
-/// A flat map of texts, keys sorted.
+/// Returns a map of strings with sorted keys.
 pub fn strings(entries: &[(&str, &str)]) -> serde_json::Result<Vec<u8>> {
     let mut entries = entries.to_vec();
     entries.sort_unstable();
@@ -95,7 +94,7 @@ const SPEC: &[&str] = &[
     "kernelType",
 ];
 
-/// JSON whose object keys keep the order they were given.
+/// A JSON value whose objects keep the order of their keys.
 enum Ordered {
     Leaf(Value),
     List(Vec<Ordered>),
@@ -171,7 +170,7 @@ impl Ordered {
         }
     }
 
-    /// What came as YAML or was stored by the API server has sorted keys.
+    /// Returns a value with sorted keys, as YAML and the API server produce them.
     fn sorted(value: Value) -> Self {
         match value {
             Value::Array(items) => Self::List(items.into_iter().map(Self::sorted).collect()),
@@ -185,7 +184,7 @@ impl Ordered {
     }
 }
 
-/// The entries named in `order` first, in that order; the others after them, sorted.
+/// Returns the entries in `order` first, in that order, and the others sorted after them.
 fn in_order(map: Map<String, Value>, order: &[&str]) -> impl Iterator<Item = (String, Value)> {
     let mut entries: Vec<_> = map.into_iter().collect();
     let rank = |key: &str| order.iter().position(|name| *name == key).unwrap_or(order.len());

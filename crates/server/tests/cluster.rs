@@ -1,4 +1,4 @@
-//! Serving the objects of a cluster, played by a few lines that list and watch as an API server does.
+//! Serving the objects of a cluster, with a minimal API server that lists and watches.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use support::{DEADLINE, Server};
 use tokio::sync::watch;
 
-/// Every change so far: the plural, the event and the object, whose revision is its place.
+/// All changes so far: the plural, the event and the object, whose index is its revision.
 #[derive(Clone, Default)]
 struct History(Vec<(String, &'static str, Value)>);
 
@@ -101,7 +101,7 @@ impl FakeApi {
         Response::new(Full::from(list.to_string()))
     }
 
-    /// Waits for events after a revision and ends with them; the client asks again from there.
+    /// Returns the events after a revision and ends; the client resumes the watch from there.
     async fn watch(&self, plural: &str, after: usize) -> Response<Full<bytes::Bytes>> {
         let mut history = self.history.subscribe();
         loop {
@@ -330,7 +330,7 @@ async fn a_layered_image_saves_a_reboot_once_it_is_certain() {
     std::fs::remove_file(scene.token_directory.path().join("token")).unwrap();
     scene.api.put("machineconfigpools", pool(2));
     scene
-        .until("without a token nobody can join", |got| *got == Err(503))
+        .until("without a token no machine can join", |got| *got == Err(503))
         .await
         .unwrap_err();
 }

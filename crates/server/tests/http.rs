@@ -1,4 +1,4 @@
-//! The server as a machine meets it: over sockets.
+//! The server over real sockets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use mco_http::{Limits, Transport};
 use mco_server::http::{App, DEFAULT_LIMITS, TokenGuard};
-use mco_server::prepared::{Sources, Trouble};
+use mco_server::prepared::{Sources, Unavailable};
 use mco_server::tokens::{PoolTokens, TokenRecord};
 use support::{DEADLINE, Pair, Server, client, exchange, rendered_directory, tls, write_pool};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -70,7 +70,7 @@ async fn before_anything_is_known_machines_are_told_to_ask_again() {
     server
         .app
         .store
-        .publish(Sources::new(), Trouble::NotYet("unknown".to_owned()));
+        .publish(Sources::new(), Unavailable::NotYet("unknown".to_owned()));
     assert_eq!(
         server.get("/config/worker", &[]).await.status,
         503,
@@ -141,7 +141,7 @@ async fn a_token_is_needed_once_tokens_are_on() {
     PoolTokens::add_to(&file, TokenRecord::new("arbiter", "other", later), now).unwrap();
     let app = App::new(Some(TokenGuard::load(&file).unwrap()));
     app.store
-        .publish(rendered_directory(base.path(), 100).read(), Trouble::Refused);
+        .publish(rendered_directory(base.path(), 100).read(), Unavailable::Refused);
     let server = Server::start(app, Transport::Plain, DEFAULT_LIMITS).await;
     let with = async |token: &str| {
         server
@@ -161,13 +161,9 @@ async fn a_token_is_needed_once_tokens_are_on() {
     assert_eq!(
         with("Bearer guess").await,
         503,
-        "further guesses are not even looked at"
+        "further guesses are rejected unchecked"
     );
-    assert_eq!(
-        with("Bearer good").await,
-        503,
-        "which a machine survives: it asks again"
-    );
+    assert_eq!(with("Bearer good").await, 503, "a machine retries after 503");
 }
 
 #[tokio::test]
@@ -177,7 +173,7 @@ async fn a_replaced_certificate_is_used_by_new_connections_and_drops_none() {
     let (transport, certificates) = pair.acceptor();
     let app = App::default();
     app.store
-        .publish(rendered_directory(base.path(), 100).read(), Trouble::Refused);
+        .publish(rendered_directory(base.path(), 100).read(), Unavailable::Refused);
     let server = Server::start(app, transport, DEFAULT_LIMITS).await;
     let open = tls(&client(&first, &[]), server.address).await.unwrap();
 
@@ -208,15 +204,17 @@ async fn only_http_1_1_is_spoken() {
 }
 
 #[tokio::test]
-async fn too_many_connections_are_told_to_come_again() {
+async fn connections_over_the_limit_are_asked_to_retry() {
     let limits = Limits {
         connections: 2,
         ..DEFAULT_LIMITS
     };
     let directory = tempfile::tempdir().unwrap();
     let app = App::default();
-    app.store
-        .publish(rendered_directory(directory.path(), 100).read(), Trouble::Refused);
+    app.store.publish(
+        rendered_directory(directory.path(), 100).read(),
+        Unavailable::Refused,
+    );
     let server = Server::start(app, Transport::Plain, limits).await;
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -244,7 +242,7 @@ async fn too_many_connections_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
+async fn a_slow_or_malformed_client_is_disconnected() {
     let limits = Limits {
         headers: Duration::from_millis(200),
         handshake: Duration::from_millis(200),
@@ -254,7 +252,7 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
     let base = tempfile::tempdir().unwrap();
     let large = rendered_directory(base.path(), 6 << 20);
     let app = App::default();
-    app.store.publish(large.read(), Trouble::Refused);
+    app.store.publish(large.read(), Unavailable::Refused);
     let server = Server::start(app, Transport::Plain, limits).await;
     let huge = format!(
         "GET / HTTP/1.1\r\nHost: x\r\nX-Large: {}\r\n\r\n",
@@ -273,14 +271,14 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
         ),
     ] {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        // The kernel must not take the whole answer in the client's stead.
+        // The receive buffer must be smaller than the response.
         socket.set_recv_buffer_size(4096).unwrap();
         let mut stream = socket.connect(server.address).await.unwrap();
-        // The server may already have answered and gone.
+        // The server may have responded and closed already.
         let _ = stream.write_all(bytes.as_bytes()).await;
         let ends = async {
             if name == "reading nothing" {
-                // Once the answer has begun, nothing of it is read for ten times as long as the server waits.
+                // Once the response has begun, it is not read for ten times the stall limit.
                 let _ = stream.read_exact(&mut [0; 1]).await;
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
@@ -290,7 +288,7 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
         };
         let answer = tokio::time::timeout(DEADLINE, ends)
             .await
-            .unwrap_or_else(|_| panic!("{name}: not let go"));
+            .unwrap_or_else(|_| panic!("{name}: not disconnected"));
         if name == "reading nothing" {
             assert!(answer.len() < 6 << 20, "{name}: {} bytes arrived", answer.len());
         } else {
@@ -301,7 +299,7 @@ async fn a_client_that_is_slow_or_talks_nonsense_is_let_go() {
 }
 
 #[tokio::test]
-async fn stopping_lets_open_transfers_finish() {
+async fn open_transfers_finish_after_a_stop() {
     let base = tempfile::tempdir().unwrap();
     let server = Server::plain(&rendered_directory(base.path(), 6 << 20)).await;
     let mut slow = TcpStream::connect(server.address).await.unwrap();
@@ -321,6 +319,6 @@ async fn stopping_lets_open_transfers_finish() {
         .unwrap();
     assert!(
         TcpStream::connect(server.address).await.is_err(),
-        "nobody listens any more"
+        "the socket is closed"
     );
 }

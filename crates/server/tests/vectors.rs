@@ -1,7 +1,7 @@
-//! Requests whose answers were recorded from the Go implementation, compared by value.
+//! Requests with recorded responses of the Go implementation, compared by value.
 //!
-//! Two of its answers are faults that are not copied: 500 for spec 3.0.0, which is served here, and 500 for a path that
-//! names no pool, which no repetition can ever make right.
+//! Two of its responses are bugs that are not reproduced: 500 for spec 3.0.0, which is served here, and 500 for a path without
+//! a pool, for which no retry helps.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ fn text<'a>(request: &'a Value, key: &str) -> Option<&'a str> {
     request[key].as_str()
 }
 
-/// What is expected instead of a fault of the original; `None` where there is none.
+/// Returns the expected status where the original has a bug.
 fn instead(request: &Value) -> Option<u16> {
     let asks_for_3_0 = text(request, "accept").is_some_and(|accept| accept.contains("version=3.0.0"));
     let names_no_pool = matches!(text(request, "path"), Some("/config" | "/config/"));

@@ -1,7 +1,7 @@
-//! Serving a cluster's own objects.
+//! Serving the objects of a cluster.
 //!
-//! Pools, the ControllerConfig and what else decides about a document are watched; of rendered configs only those that are
-//! served are fetched, by name, because all of them together would not fit into a small server. Nothing is ever written.
+//! Pools, the ControllerConfig and the other inputs of a document are watched. Rendered configs are fetched by name when they
+//! are served, because all of them together would not fit into a small server. The server never writes to the cluster.
 
 mod mirror;
 
@@ -22,30 +22,30 @@ use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 use crate::choose::{self, ImageSources};
-use crate::compose::{Origin, Source, Surroundings};
+use crate::compose::{ComposeContext, Origin, Source};
 use crate::http::App;
 use crate::kubeconfig;
-use crate::prepared::{Sources, Trouble};
+use crate::prepared::{Sources, Unavailable};
 use mirror::Mirror;
 
-/// Where the cluster's own image registry lives.
+/// The namespace of the internal image registry.
 const REGISTRY_NAMESPACE: &str = "openshift-image-registry";
-/// The certificates of the API server inside the config map and beside the token.
+/// The key of the API server CA in the ConfigMap.
 const CA_BUNDLE: &str = "ca-bundle.crt";
-/// How often the token's files are looked at; they change when the token is replaced.
+/// How often the files of the bootstrap token are read; they change when the token is rotated.
 const FILES_INTERVAL: Duration = Duration::from_secs(5);
-/// Changes come in groups; one answer for all of them is enough.
-const SETTLE: Duration = Duration::from_millis(50);
-/// Rendered configs do not change. Asking now and then notices one that was deleted and made again.
+/// Debounces changes, which come in bursts.
+const QUIET_PERIOD: Duration = Duration::from_millis(50);
+/// Rendered configs are immutable. Refetching them detects one that was deleted and created again.
 const CONFIG_AGE: Duration = Duration::from_mins(5);
 
-/// Where the objects and the machines' first credentials are.
+/// The cluster whose objects are served, and the bootstrap credentials of its machines.
 #[derive(Clone)]
 pub struct Cluster {
     pub client: Client,
-    /// How machines reach the API server.
+    /// The URL of the API server in the kubeconfig of machines.
     pub api_server_url: String,
-    /// Holds `token` and `ca.crt`.
+    /// Contains `token` and `ca.crt`.
     pub token_directory: PathBuf,
 }
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Publishes what the cluster has as soon as it is known, then follows every change for ever.
+    /// Publishes the documents of the cluster and every change of them, without end.
     pub async fn follow(self, app: Arc<App>) {
         let changed = Arc::new(Notify::new());
         let mut watches = JoinSet::new();
@@ -68,7 +68,7 @@ impl Cluster {
         loop {
             if let Some(sources) = self.sources(&view, &mut configs).await {
                 let app = Arc::clone(&app);
-                let unknown = Trouble::NotYet("there is no pool of this name".to_owned());
+                let unknown = Unavailable::NotYet("there is no pool of this name".to_owned());
                 let published =
                     tokio::task::spawn_blocking(move || app.store.publish(sources, unknown)).await;
                 if let Err(problem) = published {
@@ -76,78 +76,78 @@ impl Cluster {
                 }
             }
             tokio::select! {
-                () = changed.notified() => tokio::time::sleep(SETTLE).await,
+                () = changed.notified() => tokio::time::sleep(QUIET_PERIOD).await,
                 () = tokio::time::sleep(FILES_INTERVAL) => {}
             }
         }
     }
 
-    /// What every pool's documents are made from; `None` until the objects are known.
+    /// Returns the inputs of every pool's documents; `None` until the watches are synced.
     async fn sources(&self, view: &View, configs: &mut RenderedConfigs) -> Option<Sources> {
         let pools = view.pools.all()?;
         let controller_configs = view.controller_configs.all()?;
-        let authorities = view.kubeconfig_data.all()?;
-        let kubeconfig = self.kubeconfig(&authorities);
-        let surroundings = match (controller_configs.first(), kubeconfig) {
-            (None, _) => Err(Trouble::NotYet(format!(
+        let ca_bundles = view.kubeconfig_data.all()?;
+        let kubeconfig = self.kubeconfig(&ca_bundles);
+        let context = match (controller_configs.first(), kubeconfig) {
+            (None, _) => Err(Unavailable::NotYet(format!(
                 "could not get controllerconfig: {CONTROLLER_CONFIG_NAME} does not exist"
             ))),
-            (_, Err(problem)) => Err(Trouble::NotYet(problem)),
-            (Some(controller_config), Ok(kubeconfig)) => Ok(Surroundings {
+            (_, Err(problem)) => Err(Unavailable::NotYet(problem)),
+            (Some(controller_config), Ok(kubeconfig)) => Ok(ComposeContext {
                 kubeconfig: kubeconfig.into_bytes(),
-                ..Surroundings::of(controller_config, Origin::Cluster)
+                ..ComposeContext::of(controller_config, Origin::Cluster)
             }),
         };
         let images = view.images();
         let mut sources = Sources::new();
         for pool in &pools {
             let name = pool.metadata.name.clone().unwrap_or_default();
-            let source = match &surroundings {
-                Ok(surroundings) => source(pool, surroundings.clone(), images.as_ref(), configs).await,
-                Err(trouble) => Err(trouble.clone()),
+            let source = match &context {
+                Ok(context) => source(pool, context.clone(), images.as_ref(), configs).await,
+                Err(unavailable) => Err(unavailable.clone()),
             };
             sources.insert(name, source);
         }
-        configs.forget_unused();
+        configs.evict_unused();
         Some(sources)
     }
 
-    /// The kubeconfig for new machines, from the files and the certificates of this moment.
-    fn kubeconfig(&self, authorities: &[ConfigMap]) -> Result<String, String> {
+    /// Returns the kubeconfig for new machines, from the current token and CA.
+    fn kubeconfig(&self, ca_bundles: &[ConfigMap]) -> Result<String, String> {
         let read = |name: &str| {
             let path = self.token_directory.join(name);
             std::fs::read(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))
         };
-        let published = authorities
+        let published = ca_bundles
             .iter()
             .find_map(|map| Some(map.binary_data.as_ref()?.get(CA_BUNDLE)?.0.clone()));
-        let authority = match published {
+        let ca = match published {
             Some(bundle) => bundle,
             None => read("ca.crt")?,
         };
         let token = String::from_utf8(read("token")?)
             .map_err(|_| format!("{}/token is not text", self.token_directory.display()))?;
-        Ok(kubeconfig::bootstrap(&self.api_server_url, &authority, &token))
+        Ok(kubeconfig::bootstrap(&self.api_server_url, &ca, &token))
     }
 }
 
 async fn source(
     pool: &MachineConfigPool,
-    surroundings: Surroundings,
+    context: ComposeContext,
     images: Option<&Images>,
     configs: &mut RenderedConfigs,
-) -> Result<Source, Trouble> {
+) -> Result<Source, Unavailable> {
     let name = choose::config_name(pool)
-        .ok_or_else(|| Trouble::NotYet("it has no rendered config yet".to_owned()))?;
+        .ok_or_else(|| Unavailable::NotYet("it has no rendered config yet".to_owned()))?;
     let config = configs.get(name).await?;
     let layered_image = images
         .and_then(|images| choose::layered_image(pool, name, images.sources()))
         .map(str::to_owned);
-    let surroundings = Surroundings {
+    let context = ComposeContext {
         layered_image,
-        ..surroundings
+        ..context
     };
-    Source::new(config, surroundings).map_err(|error| Trouble::Broken(error.to_string()))
+    Source::new(config, context).map_err(|error| Unavailable::Broken(error.to_string()))
 }
 
 /// The watched objects.
@@ -205,7 +205,7 @@ impl View {
         }
     }
 
-    /// Everything about images; `None` while any of it is unknown, which means no image.
+    /// Returns the inputs of the image choice; `None` until all watches are synced.
     fn images(&self) -> Option<Images> {
         let services = self.registry_services.all()?;
         let routes = self.registry_routes.all()?;
@@ -253,7 +253,7 @@ fn route_host(route: &DynamicObject) -> Option<String> {
     (!host.is_empty()).then(|| host.to_owned())
 }
 
-/// The rendered configs that are served, fetched when they are first needed.
+/// A cache of the rendered configs that are served.
 struct RenderedConfigs {
     api: Api<MachineConfig>,
     fetched: BTreeMap<String, Fetched>,
@@ -273,12 +273,12 @@ impl RenderedConfigs {
         }
     }
 
-    async fn get(&mut self, name: &str) -> Result<Arc<MachineConfig>, Trouble> {
-        if let Some(known) = self.fetched.get_mut(name)
-            && known.at.elapsed() < CONFIG_AGE
+    async fn get(&mut self, name: &str) -> Result<Arc<MachineConfig>, Unavailable> {
+        if let Some(cached) = self.fetched.get_mut(name)
+            && cached.at.elapsed() < CONFIG_AGE
         {
-            known.used = true;
-            return Ok(Arc::clone(&known.config));
+            cached.used = true;
+            return Ok(Arc::clone(&cached.config));
         }
         match self.api.get_opt(name).await {
             Ok(Some(config)) => {
@@ -293,25 +293,25 @@ impl RenderedConfigs {
             }
             Ok(None) => {
                 self.fetched.remove(name);
-                Err(Trouble::NotYet(format!(
+                Err(Unavailable::NotYet(format!(
                     "could not fetch config {name}: it does not exist"
                 )))
             }
             Err(problem) => match self.fetched.get_mut(name) {
-                // An API server that is away must not keep machines from booting.
-                Some(known) => {
-                    warn!("serving {name} as it was: {problem}");
-                    known.used = true;
-                    Ok(Arc::clone(&known.config))
+                // Machines must be able to boot while the API server is unavailable.
+                Some(cached) => {
+                    warn!("serving the cached config {name}: {problem}");
+                    cached.used = true;
+                    Ok(Arc::clone(&cached.config))
                 }
-                None => Err(Trouble::NotYet(format!(
+                None => Err(Unavailable::NotYet(format!(
                     "could not fetch config {name}, err: {problem}"
                 ))),
             },
         }
     }
 
-    fn forget_unused(&mut self) {
+    fn evict_unused(&mut self) {
         self.fetched
             .retain(|_, fetched| std::mem::take(&mut fetched.used));
     }

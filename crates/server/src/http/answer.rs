@@ -19,12 +19,12 @@ use super::guard::TokenGuard;
 use super::path::Target;
 use crate::metrics::{self, Metrics};
 use crate::negotiate;
-use crate::prepared::{Body, Encoding, Store, Trouble};
+use crate::prepared::{Body, Encoding, PreparedStore, Unavailable};
 
 /// The state that requests share.
 #[derive(Debug, Default)]
 pub struct App {
-    pub store: Store,
+    pub store: PreparedStore,
     pub(crate) metrics: Metrics,
     pub(crate) tokens: Option<TokenGuard>,
     draining: AtomicBool,
@@ -73,7 +73,10 @@ impl App {
             Target::Config { pool } => {
                 let headers = request.headers();
                 let (response, label) = self.config(headers, &pool, client).await;
-                let known = self.store.current().is_some_and(|answers| answers.knows(&pool));
+                let known = self
+                    .store
+                    .current()
+                    .is_some_and(|configs| configs.contains(&pool));
                 let label = metrics::RequestLabels {
                     pool: if known { pool } else { metrics::UNKNOWN.to_owned() },
                     version: label,
@@ -128,26 +131,28 @@ impl App {
         version: mco_ignition::SpecVersion,
         encoding: Encoding,
     ) -> Result<Body, Refusal> {
-        let answers = self.store.current().ok_or(Refusal::NotReady)?;
-        let pool_answers = answers.pool(pool).map_err(|trouble| match trouble {
-            Trouble::NotYet(reason) => {
+        let configs = self.store.current().ok_or(Refusal::NotReady)?;
+        let prepared = configs.pool(pool).map_err(|unavailable| match unavailable {
+            Unavailable::NotYet(reason) => {
                 info!("pool {pool:?} is not available yet: {reason}");
                 Refusal::NotYet
             }
-            Trouble::Broken(reason) => {
+            Unavailable::Broken(reason) => {
                 error!("couldn't get config for pool {pool:?}: {reason}");
                 Refusal::Broken
             }
-            Trouble::Refused => {
+            Unavailable::Refused => {
                 info!("refusing to serve bootstrap configuration to pool {pool:?}");
                 Refusal::Broken
             }
         })?;
-        let pool_answers = Arc::clone(pool_answers);
-        let body = pool_answers.body(version, encoding).await.map_err(|reason| {
-            error!("couldn't convert config for pool {pool:?}: {reason}");
-            Refusal::Broken
-        })?;
+        let body = Arc::clone(prepared)
+            .body(version, encoding)
+            .await
+            .map_err(|reason| {
+                error!("couldn't convert config for pool {pool:?}: {reason}");
+                Refusal::Broken
+            })?;
         // A booting machine treats an empty success as "no configuration" and boots without any.
         if body.bytes.is_empty() {
             error!("pool {pool:?}: the prepared document is empty");

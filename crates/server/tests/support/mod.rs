@@ -13,7 +13,7 @@ use mco_http::tls::{ALPN_HTTP1, CertificateFiles, TlsPolicy};
 use mco_http::{Limits, Listener, Transport};
 use mco_server::http::{self, App, DEFAULT_LIMITS};
 use mco_server::offline::Directory;
-use mco_server::prepared::Trouble;
+use mco_server::prepared::Unavailable;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
@@ -52,7 +52,7 @@ impl Server {
     /// Serves a directory over plain HTTP.
     pub async fn plain(directory: &Directory) -> Self {
         let app = App::default();
-        app.store.publish(directory.read(), Trouble::Refused);
+        app.store.publish(directory.read(), Unavailable::Refused);
         Self::start(app, Transport::Plain, DEFAULT_LIMITS).await
     }
 
