@@ -8,13 +8,10 @@ use crate::drift::{self, Drift};
 use crate::overview::{NodeOverview, PoolOverview, overview};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use mco_api::vocabulary::annotations;
+use mco_api::vocabulary::annotations::{self, DRIFT_POLICY};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::rollout::node_progress::{StageReport, stages};
 use mco_core::rollout::{NodeView, View};
-
-/// On a pool, or on a single node of it.
-const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {

@@ -51,6 +51,9 @@ pub const AUTOSCALER_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/l
 /// On a MachineConfigPool: "true" when `mco switch` has paused it, so that the pools that administrators paused stay so.
 pub const PAUSED_FOR_SWITCH: &str = "machineconfiguration.openshift.io/paused-for-switch";
 
+/// On a MachineConfigPool or a Node: what the daemon does about drift, "degrade", "heal" or "ignore".
+pub const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
+
 /// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
 pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
 

@@ -3,6 +3,7 @@
 pub mod diff;
 pub mod disruption;
 pub mod extensions;
+pub mod go_duration;
 pub mod goyaml;
 pub mod hex;
 pub mod irreconcilable;

@@ -8,9 +8,11 @@ pub mod changes;
 pub mod control_plane;
 mod decide;
 pub mod drain;
+mod drift_policy;
 pub mod first_boot;
 pub mod kept_images;
 mod node;
+mod node_annotations;
 pub mod node_progress;
 pub mod patch;
 pub mod pinned_images;
@@ -21,7 +23,9 @@ mod view;
 mod waves;
 
 pub use decide::{plan, plan_pool};
+pub use drift_policy::DriftPolicy;
 pub use node::NodeView;
+pub use node_annotations::NodeAnnotations;
 pub use plan::{
     Action, Because, Budget, ContestedNode, Event, EventKind, Held, HeldReason, Plan, PoolPlan, Taken,
     TakenBy,

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::{annotations::node as annotation, labels, node_state, taints};
 
+use super::node_annotations::NodeAnnotations;
 use super::target::Target;
 use crate::rollout::drain::cordon::{self, Cordon};
 
@@ -19,6 +20,7 @@ pub struct NodeView<'a> {
     pub current_config: &'a str,
     /// The rendered config to reach; empty while nobody has set one.
     pub desired_config: &'a str,
+    /// As annotated; an image that is present and empty is never up to date.
     pub current_image: Option<&'a str>,
     pub desired_image: Option<&'a str>,
     pub state: &'a str,
@@ -27,16 +29,16 @@ pub struct NodeView<'a> {
 
 impl<'a> NodeView<'a> {
     pub fn new(node: &'a Node) -> Self {
-        let annotation = |key: &str| annotation_of(node, key);
+        let annotations = NodeAnnotations::of_node(node);
         Self {
             name: node.metadata.name.as_deref().unwrap_or_default(),
             node,
-            current_config: annotation(annotation::CURRENT_CONFIG).unwrap_or_default(),
-            desired_config: annotation(annotation::DESIRED_CONFIG).unwrap_or_default(),
-            current_image: annotation(annotation::CURRENT_IMAGE),
-            desired_image: annotation(annotation::DESIRED_IMAGE),
-            state: annotation(annotation::STATE).unwrap_or_default(),
-            reason: annotation(annotation::REASON).unwrap_or_default(),
+            current_config: annotations.current_config.unwrap_or_default(),
+            desired_config: annotations.desired_config.unwrap_or_default(),
+            current_image: annotation_of(node, annotation::CURRENT_IMAGE),
+            desired_image: annotation_of(node, annotation::DESIRED_IMAGE),
+            state: annotations.state,
+            reason: annotations.reason,
         }
     }
 
@@ -104,7 +106,7 @@ impl<'a> NodeView<'a> {
 
     /// What keeps the node's pods from leaving for an update, once something does.
     pub fn drain_obstacle(&self) -> Option<String> {
-        cordon::DrainRecord::obstacle(self.node.metadata.annotations.as_ref()?)
+        NodeAnnotations::of_node(self.node).drain_obstacle()
     }
 
     /// Current and desired config are known and equal.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, PartialObjectMeta, Patch, PatchParams};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
 use mco_core::config::rules::Rules;
@@ -12,8 +13,8 @@ use serde_json::json;
 
 use super::error::AgentError;
 use super::report::Report;
-use crate::drift::DriftPolicy;
 use crate::revert::WayBack;
+use mco_core::rollout::DriftPolicy;
 
 pub(crate) struct Cluster {
     client: kube::Client,
@@ -94,7 +95,7 @@ impl Cluster {
                 None
             }
         };
-        pool.and_then(|pool| pool.metadata.annotations?.remove(DriftPolicy::ANNOTATION))
+        pool.and_then(|pool| pool.metadata.annotations?.remove(DRIFT_POLICY))
             .map(|value| DriftPolicy::from_annotation(&value))
             .unwrap_or_default()
     }

@@ -6,7 +6,8 @@ use mco_api::vocabulary::annotations::node::drain;
 use mco_core::config::disruption::Drain;
 use thiserror::Error;
 
-use super::view::{NodeView, OnDisk};
+use super::on_disk::OnDisk;
+use mco_core::rollout::NodeAnnotations;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Whoever repairs a node should not have to wait longer for it to notice.
@@ -15,7 +16,7 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 /// Everything that decides what happens next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observation {
-    pub node: NodeView,
+    pub node: NodeAnnotations,
     pub disk: OnDisk,
     pub pending: Pending,
     /// What a new node should say of itself is still on disk: the node has not met its cluster.
@@ -157,7 +158,7 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
 }
 
 /// Whether work has to leave the node before a change. A node that is the whole control plane cannot be emptied.
-pub fn drain_step(node: &NodeView, cost: &Drain, desired: &str) -> DrainStep {
+pub fn drain_step(node: &NodeAnnotations, cost: &Drain, desired: &str) -> DrainStep {
     let request = drain::drain(desired);
     let drained =
         node.last_applied_drain.as_deref() == Some(request.as_str()) && node.open_request().is_none();
@@ -181,11 +182,11 @@ mod tests {
     fn seen(current: &str, desired: &str, state: &str, disk: Option<&str>) -> Observation {
         let text = |value: &str| (!value.is_empty()).then(|| value.to_owned());
         Observation {
-            node: NodeView {
+            node: NodeAnnotations {
                 current_config: text(current),
                 desired_config: text(desired),
                 state: state.to_owned(),
-                ..NodeView::default()
+                ..NodeAnnotations::default()
             },
             disk: OnDisk {
                 config: disk.map(str::to_owned),
@@ -432,7 +433,7 @@ mod tests {
         let needed = Drain::Needed {
             because: "x".to_owned(),
         };
-        let mut node = NodeView::default();
+        let mut node = NodeAnnotations::default();
         assert_eq!(drain_step(&node, &Drain::NotNeeded, "b"), DrainStep::Proceed);
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
         node.last_applied_drain = Some("drain-a".to_owned());
@@ -442,9 +443,9 @@ mod tests {
         // Somebody has just been asked to let work in again.
         node.desired_drain = Some("uncordon-a".to_owned());
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
-        node = NodeView {
+        node = NodeAnnotations {
             single_replica: true,
-            ..NodeView::default()
+            ..NodeAnnotations::default()
         };
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Proceed);
     }

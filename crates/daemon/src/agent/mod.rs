@@ -15,12 +15,12 @@ mod images;
 mod kubelet;
 mod metrics;
 mod notes;
+mod on_disk;
 mod options;
 mod progress;
 mod report;
 mod run;
 mod steps;
-mod view;
 mod wake;
 mod work;
 
@@ -31,7 +31,7 @@ pub use decide::{
 };
 pub use error::AgentError;
 pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};
+pub use on_disk::OnDisk;
 pub use options::Options;
 pub use report::{Failure, Report, degraded, done, introduction, request_drain, request_uncordon, working};
 pub use run::run;
-pub use view::{NodeView, OnDisk};

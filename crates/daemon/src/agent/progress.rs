@@ -14,7 +14,7 @@ use mco_api::vocabulary::reasons::machine_config_node as reason;
 use mco_core::rollout::node_progress::{self, Phase};
 use serde_json::{Value, json};
 
-use super::view::NodeView;
+use mco_core::rollout::NodeAnnotations;
 
 /// The controller that drains writes to the same object; more than a few collisions in a row mean something else.
 const ATTEMPTS: u32 = 4;
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     /// Reports a step. A retry of an update that has begun is no new update.
-    pub async fn tell(&mut self, phase: &Phase, view: &NodeView) {
+    pub async fn tell(&mut self, phase: &Phase, view: &NodeAnnotations) {
         let begins = *phase == Phase::NeedsUpdate;
         let desired = view.desired_config.as_deref().unwrap_or_default();
         self.record(phase, desired);
@@ -94,7 +94,7 @@ impl Progress {
     }
 
     /// Writes the conditions of an object that was created after the steps they come from.
-    pub async fn restore(&mut self, view: &NodeView) {
+    pub async fn restore(&mut self, view: &NodeAnnotations) {
         if !self.is_new {
             return;
         }
@@ -183,7 +183,12 @@ impl Progress {
 }
 
 /// What steps make of the status; none if that shows them already.
-fn after_steps(known: &MachineConfigNode, node: &str, phases: &[Phase], view: &NodeView) -> Option<Value> {
+fn after_steps(
+    known: &MachineConfigNode,
+    node: &str,
+    phases: &[Phase],
+    view: &NodeAnnotations,
+) -> Option<Value> {
     let before = known.status.clone().unwrap_or_default();
     let current = view.current_config.as_deref().unwrap_or_default();
     let desired = view.desired_config.as_deref().unwrap_or_default();
@@ -305,12 +310,12 @@ mod tests {
 
     #[test]
     fn a_retry_of_a_degraded_node_changes_nothing() {
-        let view = NodeView {
+        let view = NodeAnnotations {
             current_config: Some("a".to_owned()),
             desired_config: Some("b".to_owned()),
             state: "Degraded".to_owned(),
             reason: "disk full".to_owned(),
-            ..NodeView::default()
+            ..NodeAnnotations::default()
         };
         let failed = Phase::Failed {
             error: "disk full".to_owned(),

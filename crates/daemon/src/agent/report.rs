@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::node_state;
 
-use super::view::{NodeView, OnDisk};
+use super::on_disk::OnDisk;
+use mco_core::rollout::NodeAnnotations;
 
 /// Longer reasons are cut: a Node is read by everybody.
 const LONGEST_REASON: usize = 2000;
@@ -22,11 +23,17 @@ pub enum Failure {
 }
 
 /// A node that works on an update. One that is failing goes on saying so until it is done.
-pub fn working(node: &NodeView) -> Report {
+pub fn working(node: &NodeAnnotations) -> Report {
     if node.is_failing() {
         return Report::new();
     }
     Report::from([(annotation::STATE, Some(node_state::WORKING.to_owned()))])
+}
+
+/// Whether the Node already has the state and reason of a report.
+pub(super) fn is_on_node(report: &Report, node: &NodeAnnotations) -> bool {
+    let has = |key: &str, value: &str| report.get(key).and_then(Option::as_deref) == Some(value);
+    has(annotation::STATE, &node.state) && has(annotation::REASON, &node.reason)
 }
 
 pub fn degraded(failure: Failure, reason: &str) -> Report {
@@ -95,9 +102,9 @@ mod tests {
 
     #[test]
     fn a_failing_node_stays_failing_until_it_is_done() {
-        let node = |state: &str| NodeView {
+        let node = |state: &str| NodeAnnotations {
             state: state.to_owned(),
-            ..NodeView::default()
+            ..NodeAnnotations::default()
         };
         assert!(working(&node("Degraded")).is_empty());
         assert!(working(&node("Unreconcilable")).is_empty());

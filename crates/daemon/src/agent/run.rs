@@ -29,10 +29,10 @@ use super::notes::Note;
 use super::options::Options;
 use super::progress::Progress;
 use super::report::{self, Failure, Report};
-use super::view::NodeView;
 use super::wake::{News, Newsfeed, newsfeed};
 use crate::drift::{DriftError, HealBudget, Monitor, Watch};
 use crate::{footprint, once};
+use mco_core::rollout::NodeAnnotations;
 
 /// After this long without news there is probably none for a long time.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -113,7 +113,7 @@ pub(super) struct Agent {
 /// The Node as it was last seen, from the watch or from the answer to a write of ours.
 #[derive(Debug)]
 pub(super) struct KnownNode {
-    pub view: NodeView,
+    pub view: NodeAnnotations,
     revision: Option<u128>,
 }
 
@@ -256,7 +256,7 @@ impl Agent {
                 self.compared_with_installation = None;
                 self.restore_progress().await;
                 // A failing node has a time for its next attempt, which this does not change.
-                if self.view().is_some_and(NodeView::is_failing) {
+                if self.view().is_some_and(NodeAnnotations::is_failing) {
                     return Ok(pause);
                 }
             }
@@ -296,16 +296,15 @@ impl Agent {
         }
     }
 
-    pub fn view(&self) -> Option<&NodeView> {
+    pub fn view(&self) -> Option<&NodeAnnotations> {
         self.node.as_ref().map(|node| &node.view)
     }
 
     /// Takes note of the Node; tells whether anything changed that concerns us. The answer to a write may overtake the
     /// watch, so what is older than what is known counts for nothing.
     pub fn learn(&mut self, node: &Node) -> bool {
-        let annotations = node.metadata.annotations.clone().unwrap_or_default();
         let seen = KnownNode {
-            view: NodeView::new(&annotations),
+            view: NodeAnnotations::of_node(node).into_owned(),
             revision: node
                 .metadata
                 .resource_version
@@ -433,7 +432,7 @@ impl Agent {
         let failed = Phase::Failed {
             error: report::shortened(text),
         };
-        if self.view().is_some_and(|view| view.says(&report)) {
+        if self.view().is_some_and(|view| report::is_on_node(&report, view)) {
             // The MachineConfigNode may be a new one, or have missed it.
             return self.tell(&failed).await;
         }

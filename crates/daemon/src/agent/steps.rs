@@ -3,32 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations::node as annotation;
-use mco_api::vocabulary::annotations::node::drain;
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::config::disruption::Action;
 use mco_core::config::rules::Rules;
+use mco_core::rollout::drain::DrainVerb;
 use mco_core::rollout::node_progress::Phase;
+use mco_core::rollout::{DriftPolicy, NodeAnnotations};
 use mco_host::Reboot;
 
 use super::decide::{Observation, Pending, Step, Version, next, retry_delay};
 use super::error::AgentError;
+use super::on_disk::OnDisk;
 use super::report::{self, Failure, Report};
 use super::run::{After, Agent, Pause};
-use super::view::OnDisk;
 use super::work::{self, Updated};
 use crate::config::NodeConfig;
 use crate::disk;
-use crate::drift::{self, DriftPolicy, Monitor};
+use crate::drift::{self, Monitor};
 use crate::live;
 use crate::revert;
 use crate::validate::{self, Mismatch};
 
-/// How long the controller may take before the node calls itself degraded. It goes on waiting all the same.
-const LONGEST_DRAIN: SignedDuration = SignedDuration::from_hours(1);
-const LONGEST_UNCORDON: SignedDuration = SignedDuration::from_mins(10);
 /// A machine that is still up after this long was not rebooted after all; shutdowns may take their time.
 const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
 
@@ -89,22 +87,20 @@ impl Agent {
     }
 
     fn await_controller(&mut self, request: &str) -> Result<After, AgentError> {
-        let drains = request.starts_with(drain::DRAIN);
-        let (doing, longest) = if drains {
-            ("waiting for the controller to drain the node", LONGEST_DRAIN)
+        let drains = DrainVerb::of(request) == Some(DrainVerb::Drain);
+        let doing = if drains {
+            "waiting for the controller to drain the node"
         } else {
-            (
-                "waiting for the controller to let work in again",
-                LONGEST_UNCORDON,
-            )
+            "waiting for the controller to uncordon the node"
         };
-        let since = self.teller.doing(&self.machine.root, doing, Some(request));
-        let left = longest - Timestamp::now().duration_since(since);
+        let requested = self.teller.doing(&self.machine.root, doing, Some(request));
+        let deadline = self.view().and_then(|view| view.drain_deadline(requested));
+        let left = deadline.unwrap_or(requested).duration_since(Timestamp::now());
         match Duration::try_from(left) {
             Ok(left) if !left.is_zero() => Ok(After::Wait(Pause::after(left))),
             _ if drains => Err(AgentError::DrainTimeout {
                 node: self.cluster.node().to_owned(),
-                waits_for: self.view().and_then(|view| view.drain_obstacle.clone()),
+                waits_for: self.view().and_then(NodeAnnotations::drain_obstacle),
             }),
             _ => Err(AgentError::UncordonTimeout(self.cluster.node().to_owned())),
         }
@@ -509,7 +505,7 @@ impl Agent {
 
     async fn degrade_by_drift(&mut self, cause: &str) -> Result<(), AgentError> {
         self.verified = None;
-        let failing = self.view().is_some_and(super::view::NodeView::is_failing);
+        let failing = self.view().is_some_and(NodeAnnotations::is_failing);
         self.teller.failed(&self.machine.root, cause);
         // A failing node already says more than this: which config it was compared with.
         if !failing {

@@ -14,8 +14,8 @@ use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 use super::decide::{DrainStep, Observation, Pending, Version, drain_step};
 use super::error::AgentError;
 use super::notes::{self, Note};
+use super::on_disk::OnDisk;
 use super::report;
-use super::view::{NodeView, OnDisk};
 use crate::apply::{self, ApplyError, Circumstances, Prepared, Request, Settled};
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
@@ -26,12 +26,13 @@ use crate::revert::{self, WayBack};
 use crate::status::StatusError;
 use crate::transaction::{self, Phase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
+use mco_core::rollout::NodeAnnotations;
 
 /// Why the machine boots when somebody has put the force file there.
 const FORCED: &str = "the node was told to apply everything again";
 
 /// What the disk and the kernel say, joined with what the Node says.
-pub(super) fn observe(machine: &Machine, node: NodeView) -> Result<Observation, AgentError> {
+pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observation, AgentError> {
     let root = &machine.root;
     let boot = machine.power.boot_id(root).map_err(StatusError::from)?;
     let pending = match read_journal(root).map_err(StatusError::from)? {
@@ -146,7 +147,7 @@ pub(super) fn checked(object: MachineConfig) -> Result<NodeConfig, AgentError> {
 /// Everything an update needs to know.
 #[derive(Debug)]
 pub(super) struct Update {
-    pub node: NodeView,
+    pub node: NodeAnnotations,
     pub old: NodeConfig,
     pub new: NodeConfig,
     pub rules: Rules,

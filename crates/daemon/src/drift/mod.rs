@@ -19,7 +19,7 @@ use crate::paths;
 use crate::target::{self, TargetError};
 use crate::validate::{self, Mismatch, ValidateError};
 pub use difference::unified;
-pub use policy::{DriftPolicy, HealBudget};
+pub use policy::HealBudget;
 
 /// Editors replace a file in several steps; a file is looked at once nothing has happened for this long.
 const SETTLING: Duration = Duration::from_millis(50);

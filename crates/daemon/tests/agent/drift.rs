@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use mco_api::MachineConfigPool;
+use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_daemon::config::NodeConfig;
-use mco_daemon::drift::DriftPolicy;
 use mco_daemon::paths;
 use serde_json::json;
 
@@ -29,7 +29,7 @@ async fn idle_world() -> (World, NodeConfig) {
 }
 
 async fn set_pool_policy(world: &World, policy: &str) {
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {DriftPolicy::ANNOTATION: policy}}}));
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {DRIFT_POLICY: policy}}}));
     world
         .all::<MachineConfigPool>()
         .patch("worker", &PatchParams::default(), &patch)

@@ -12,10 +12,10 @@ use mco_api::vocabulary::names;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::config::go_duration;
 use crate::config::goyaml;
 use crate::config::manifest;
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
-use crate::generators::kubelet::duration;
 use pattern::Pattern;
 
 pub use status::{Outcome, conditions};
@@ -139,9 +139,9 @@ fn read(path: &str, text: &str) -> Result<Value, CredentialProviderError> {
     let providers = members.get_mut("providers").and_then(Value::as_array_mut);
     for provider in providers.into_iter().flatten() {
         if let Some(cache) = provider.get_mut("defaultCacheDuration")
-            && let Some(nanos) = cache.as_str().and_then(duration::parse)
+            && let Some(nanos) = cache.as_str().and_then(go_duration::parse)
         {
-            *cache = Value::String(duration::format(nanos));
+            *cache = Value::String(go_duration::format(nanos));
         }
     }
     Ok(document)

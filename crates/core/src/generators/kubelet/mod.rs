@@ -5,7 +5,6 @@
 //! by the caller with [`crate::generators::generated::suffix`]; nothing here reads a cluster or writes a status.
 
 mod conf;
-pub(crate) mod duration;
 mod error;
 mod node;
 pub mod profile;

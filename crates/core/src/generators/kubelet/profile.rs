@@ -9,7 +9,8 @@ use mco_api::foreign::node::{Node, NodeSpec};
 use mco_api::vocabulary::names;
 use mco_ignition::resource;
 
-use super::{KUBELET_CONF, KubeletConfiguration, duration, latency};
+use super::{KUBELET_CONF, KubeletConfiguration, latency};
+use crate::config::go_duration;
 use crate::config::manifest;
 
 const DEFAULT: &str = "Default";
@@ -93,9 +94,9 @@ fn in_force(config: &MachineConfig) -> Option<&'static str> {
     .ok()?;
     let value = manifest::value(std::str::from_utf8(&contents).ok()?).ok()?;
     let configuration = KubeletConfiguration::decode(&value).ok()?;
-    let frequency = duration::parse(configuration.text(FREQUENCY));
+    let frequency = go_duration::parse(configuration.text(FREQUENCY));
     let profiles = [DEFAULT, "MediumUpdateAverageReaction", LOW];
-    let same = |profile: &&&str| latency(profile).and_then(duration::parse) == frequency;
+    let same = |profile: &&&str| latency(profile).and_then(go_duration::parse) == frequency;
     // An interval of the templates' own is nobody's profile.
     Some(profiles.iter().find(same).copied().unwrap_or(DEFAULT))
 }

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::duration;
 use super::schema::{Field, KUBELET_CONFIGURATION, Kind, Presence};
+use crate::config::go_duration;
 use crate::config::goyaml;
 use crate::generators::quantity::Quantity;
 
@@ -113,10 +113,11 @@ fn decode_value(kind: Kind, value: &Value, path: &str) -> Result<Value, DecodeEr
         }
         (Kind::Text, Value::Bool(_) | Value::Number(_)) => Ok(json!(goyaml::text_of(value))),
         (Kind::Integer, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
-        (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => duration::parse(text).map_or_else(
-            || expected("a duration such as 1m30s"),
-            |nanos| Ok(json!(duration::format(nanos))),
-        ),
+        (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => go_duration::parse(text)
+            .map_or_else(
+                || expected("a duration such as 1m30s"),
+                |nanos| Ok(json!(go_duration::format(nanos))),
+            ),
         (Kind::DurationOrNanos, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
         (Kind::BufferSize, _) => quantity(value).map_or_else(|| expected("a quantity such as 1Mi"), Ok),
         (Kind::Texts, Value::Array(items)) => {
@@ -296,7 +297,7 @@ fn merged_into_nothing(kind: Kind, value: &Value) -> Value {
 /// The overriding duration, as a text if either of the two is one.
 fn merge_nanos(base: &Value, over: &Value) -> Value {
     let nanos = |value: &Value| match value {
-        Value::String(text) => duration::parse(text).unwrap_or_default(),
+        Value::String(text) => go_duration::parse(text).unwrap_or_default(),
         other => other.as_i64().unwrap_or_default(),
     };
     let chosen = if nanos(over) == 0 {
@@ -305,7 +306,7 @@ fn merge_nanos(base: &Value, over: &Value) -> Value {
         nanos(over)
     };
     if base.is_string() || over.is_string() {
-        json!(duration::format(chosen))
+        json!(go_duration::format(chosen))
     } else {
         json!(chosen)
     }

@@ -2,15 +2,13 @@
 //! also carries the start of the drain, so that no clock starts again when the controller does. Another implementation
 //! leaves no record; there the API server's managed fields name the client that cordoned the node.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;
-use mco_api::vocabulary::annotations::node as annotation;
 use serde::{Deserialize, Serialize};
 
-use super::request::Verb;
+use super::request::DrainVerb;
+use crate::rollout::NodeAnnotations;
 
 /// Who keeps new work away from a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,21 +48,12 @@ pub enum CordonOrigin {
 
 impl DrainRecord {
     pub fn of_node(node: &Node) -> Option<Self> {
-        Self::of_annotations(node.metadata.annotations.as_ref()?)
+        NodeAnnotations::of_node(node).drain_record()
     }
 
-    fn of_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        serde_json::from_str(annotations.get(annotation::DRAIN_RECORD)?).ok()
-    }
-
-    /// What the drain waits for that a node with these annotations asks for; `None` when it is finished or nothing is in
-    /// its way.
-    pub fn obstacle(annotations: &BTreeMap<String, String>) -> Option<String> {
-        let asked = annotations.get(annotation::DESIRED_DRAIN)?;
-        let pending = annotations.get(annotation::LAST_APPLIED_DRAIN) != Some(asked);
-        Self::of_annotations(annotations)
-            .filter(|record| pending && record.request == *asked)?
-            .waiting_for
+    /// Parses the annotation's value; `None` if another version wrote something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
     }
 
     /// The annotation's value.
@@ -103,10 +92,9 @@ pub fn of_node(node: &Node) -> Cordon {
         (Some(CordonOrigin::Found), _) | (_, CordonClient::Other) => Cordon::Foreign,
         (Some(CordonOrigin::Made), _) | (None, CordonClient::Update) => Cordon::Ours,
         (None, CordonClient::Unknown) => {
-            let annotations = node.metadata.annotations.as_ref();
-            let last = annotations.and_then(|all| all.get(annotation::LAST_APPLIED_DRAIN));
-            match last.and_then(|request| Verb::of(request)) {
-                Some(Verb::Drain) => Cordon::Ours,
+            let last = NodeAnnotations::of_node(node).last_applied_drain;
+            match last.and_then(DrainVerb::of) {
+                Some(DrainVerb::Drain) => Cordon::Ours,
                 _ => Cordon::Foreign,
             }
         }

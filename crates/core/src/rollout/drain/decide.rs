@@ -6,7 +6,8 @@ use mco_api::vocabulary::annotations::node as annotation;
 use serde_json::{Value, json};
 
 use super::cordon::{self, Cordon, CordonOrigin, DrainRecord};
-use super::request::{RequestError, Verb};
+use super::request::{DrainVerb, RequestError};
+use crate::rollout::NodeAnnotations;
 
 /// What to do for a node. Each variant that writes is one write, see [`Decision::patch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,13 +47,13 @@ pub fn decide(node: &Node, now: Timestamp) -> Result<Decision, RequestError> {
     let Some(request) = pending(node) else {
         return Ok(left_over(node));
     };
-    let verb = Verb::of(request).ok_or_else(|| RequestError {
+    let verb = DrainVerb::of(request).ok_or_else(|| RequestError {
         node: node.metadata.name.clone().unwrap_or_default(),
         request: request.to_owned(),
     })?;
     Ok(match verb {
-        Verb::Drain => drain(node, request, now),
-        Verb::Uncordon => give_back(node, request),
+        DrainVerb::Drain => drain(node, request, now),
+        DrainVerb::Uncordon => give_back(node, request),
     })
 }
 
@@ -133,7 +134,7 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
 /// A drain that has begun and not ended. Its clock goes on when the node is sent elsewhere meanwhile: whatever is in the
 /// way of the one drain is in the way of the other, and somebody has to hear of it an hour after it began.
 fn unfinished(node: &Node, record: Option<DrainRecord>) -> Option<DrainRecord> {
-    record.filter(|record| annotation_of(node, annotation::LAST_APPLIED_DRAIN) != record.request)
+    record.filter(|record| last_applied(node) != record.request)
 }
 
 fn give_back(node: &Node, request: &str) -> Decision {
@@ -152,9 +153,9 @@ fn left_over(node: &Node) -> Decision {
     let Some(record) = DrainRecord::of_node(node) else {
         return Decision::Nothing;
     };
-    let done = annotation_of(node, annotation::LAST_APPLIED_DRAIN);
-    match Verb::of(done) {
-        Some(Verb::Uncordon) => give_back(node, done),
+    let done = last_applied(node);
+    match DrainVerb::of(done) {
+        Some(DrainVerb::Uncordon) => give_back(node, done),
         _ if record.cordon == CordonOrigin::Made && cordon::of_node(node) == Cordon::None => {
             Decision::Disown(DrainRecord {
                 cordon: CordonOrigin::Found,
@@ -165,15 +166,12 @@ fn left_over(node: &Node) -> Decision {
     }
 }
 
-/// The daemon's request, unless it has been done.
 fn pending(node: &Node) -> Option<&str> {
-    let desired = annotation_of(node, annotation::DESIRED_DRAIN);
-    (!desired.is_empty() && desired != annotation_of(node, annotation::LAST_APPLIED_DRAIN)).then_some(desired)
+    NodeAnnotations::of_node(node).pending_drain_request()
 }
 
-fn annotation_of<'a>(node: &'a Node, key: &str) -> &'a str {
-    let annotations = node.metadata.annotations.as_ref();
-    annotations
-        .and_then(|all| all.get(key))
-        .map_or("", String::as_str)
+fn last_applied(node: &Node) -> &str {
+    NodeAnnotations::of_node(node)
+        .last_applied_drain
+        .unwrap_or_default()
 }

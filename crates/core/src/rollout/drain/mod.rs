@@ -17,5 +17,5 @@ pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, Decision, Lift, complete, decide};
 pub use pods::{Eviction, Fate, Policy};
 pub use reason::{reason_patch, with_obstacle};
-pub use request::{RequestError, Verb};
+pub use request::{DrainVerb, RequestError};
 pub use timing::{Pace, pace};

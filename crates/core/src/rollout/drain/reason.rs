@@ -7,21 +7,16 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::node_state;
 use serde_json::{Value, json};
 
-use super::cordon::DrainRecord;
+use crate::rollout::NodeAnnotations;
 
 /// The merge patch that makes the reason say what the drain waits for, or nothing about it any more; none when there is
 /// nothing to change. The write must fail if the node has changed since: the daemon may have its own reason by now.
 pub fn reason_patch(node: &Node, waiting_for: Option<&str>) -> Option<Value> {
-    let annotations = node.metadata.annotations.as_ref();
-    let text_of = |key: &str| {
-        annotations
-            .and_then(|all| all.get(key))
-            .map_or("", String::as_str)
-    };
-    let current = text_of(annotation::REASON);
-    let told = DrainRecord::of_node(node).and_then(|record| record.waiting_for);
-    let is_ours = told.is_some_and(|told| sentence(&told) == current);
-    let may_speak = text_of(annotation::STATE) == node_state::WORKING && (current.is_empty() || is_ours);
+    let annotations = NodeAnnotations::of_node(node);
+    let current = annotations.reason;
+    let reported = annotations.drain_record().and_then(|record| record.waiting_for);
+    let is_ours = reported.is_some_and(|obstacle| sentence(&obstacle) == current);
+    let may_speak = annotations.state == node_state::WORKING && (current.is_empty() || is_ours);
     let wanted = match waiting_for {
         Some(what) if may_speak => sentence(what),
         _ if is_ours => String::new(),

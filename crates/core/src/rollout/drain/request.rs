@@ -4,7 +4,7 @@ use mco_api::vocabulary::annotations::node::drain;
 use thiserror::Error;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum DrainVerb {
     Drain,
     Uncordon,
 }
@@ -18,7 +18,7 @@ pub struct RequestError {
     pub request: String,
 }
 
-impl Verb {
+impl DrainVerb {
     /// The verb is the text before the first dash.
     pub fn of(request: &str) -> Option<Self> {
         match request.split('-').next() {

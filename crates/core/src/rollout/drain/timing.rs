@@ -7,6 +7,8 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::events;
 
+use super::request::DrainVerb;
+use crate::config::go_duration;
 use crate::rollout::Event;
 
 /// One attempt ends after this long; what is still there is left for the next.
@@ -17,10 +19,21 @@ pub const EVICTION_RETRY: Duration = Duration::from_secs(5);
 pub const RETRY: Duration = Duration::from_mins(1);
 /// Between attempts, once it is clear that something blocks.
 pub const SLOW_RETRY: Duration = Duration::from_mins(5);
-/// From here on something blocks.
+/// A drain that fails for longer than this is reported as blocked.
 pub const SLOW_AFTER: Duration = Duration::from_mins(10);
-/// From here on the daemon reports a failure, and so do we.
-pub const OVERDUE_AFTER: Duration = Duration::from_hours(1);
+/// The drain timeout: a drain that takes longer is reported as failed by controller and daemon. Both go on trying.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_hours(1);
+/// The uncordon timeout, after which the daemon reports a failure.
+pub const UNCORDON_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Returns when a request that began at `start` has timed out.
+pub fn deadline(verb: DrainVerb, start: Timestamp) -> Timestamp {
+    let timeout = match verb {
+        DrainVerb::Drain => DRAIN_TIMEOUT,
+        DrainVerb::Uncordon => UNCORDON_TIMEOUT,
+    };
+    start.checked_add(timeout).unwrap_or(Timestamp::MAX)
+}
 
 /// How a drain goes that was tried and is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +48,7 @@ pub enum Pace {
 /// How a drain goes that began at `since`. A start in the future, by another clock, is fresh.
 pub fn pace(since: Timestamp, now: Timestamp) -> Pace {
     let running = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    if running > OVERDUE_AFTER {
+    if running > DRAIN_TIMEOUT {
         Pace::Overdue
     } else if running > SLOW_AFTER {
         Pace::Slow
@@ -63,11 +76,18 @@ impl Pace {
             Self::Fresh => return None,
             Self::Slow => (
                 events::drain::DRAIN_THRESHOLD_EXCEEDED,
-                format!("node {node}: drain has been failing for more than 10m0s. Will retry every 5m0s."),
+                format!(
+                    "node {node}: drain has been failing for more than {}. Will retry every {}.",
+                    go_duration::of(SLOW_AFTER),
+                    go_duration::of(SLOW_RETRY)
+                ),
             ),
             Self::Overdue => (
                 events::drain::DRAIN_FAILED,
-                format!("node {node}: drain exceeded timeout: 1h0m0s. Will continue to retry."),
+                format!(
+                    "node {node}: drain exceeded timeout: {}. Will continue to retry.",
+                    go_duration::of(DRAIN_TIMEOUT)
+                ),
             ),
         };
         let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();

@@ -1,6 +1,7 @@
 //! Durations in the notation of Kubernetes objects (`1m30s`), read and written as Go does it.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
@@ -45,6 +46,11 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
         rest = tail.strip_prefix(unit)?;
     }
     i64::try_from(if negative { -total } else { total }).ok()
+}
+
+/// Formats a duration as Go does: `10m0s`.
+pub(crate) fn of(duration: Duration) -> String {
+    format(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// The text Go writes for a duration: `0s`, `1.5s`, `1m30s`, `4h0m0s`.
