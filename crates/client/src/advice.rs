@@ -3,12 +3,38 @@
 //! Complaints are texts that other programs know, so they are recognised by the words that never change. What is not
 //! recognised gets general advice; nothing is guessed. `docs/troubleshooting.md` explains every entry.
 
+use mco_core::rollout::messages;
 use serde::Serialize;
+
+/// The kind of failure that an [`Advice`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdviceTopic {
+    Irreconcilable,
+    DrainTimeout,
+    UncordonTimeout,
+    Drift,
+    ConfigMissing,
+    OtherBootstrapConfig,
+    ServiceFailed,
+    UserMissing,
+    BootedDifferent,
+    OsUpdateFailed,
+    DiskFull,
+    RollbackFailed,
+    DisruptionPoliciesNotReady,
+    CertificatesNotWritten,
+    RenderFailed,
+    ImageBuildFailed,
+    ApiUnreachable,
+    Other,
+}
 
 /// What a complaint means, and what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Advice {
+    #[serde(skip)]
+    pub topic: AdviceTopic,
     /// A few words; the heading of its section in the guide.
     pub title: &'static str,
     pub meaning: &'static str,
@@ -32,15 +58,13 @@ pub fn all() -> impl Iterator<Item = &'static Advice> {
 
 /// Whether a complaint says that the machine is not what its config says.
 pub fn is_drift(complaint: &str) -> bool {
-    for_complaint(complaint) == &ALL[DRIFT]
+    for_complaint(complaint).topic == AdviceTopic::Drift
 }
-
-/// The place of drift in the list.
-const DRIFT: usize = 3;
 
 /// Specific entries before general ones: a complaint may quote another.
 const ALL: [Advice; 17] = [
     Advice {
+        topic: AdviceTopic::Irreconcilable,
         title: "The new config cannot be applied to running machines",
         meaning: "The change touches something that only an installation can set, such as disks, filesystems or FIPS.",
         steps: &[
@@ -51,6 +75,7 @@ const ALL: [Advice; 17] = [
         signs: &["are not reconcilable", "is not reconcilable against"],
     },
     Advice {
+        topic: AdviceTopic::DrainTimeout,
         title: "A drain takes too long",
         meaning: "For an hour not every pod could be moved away from the node, so it could not be changed.",
         steps: &[
@@ -58,9 +83,10 @@ const ALL: [Advice; 17] = [
             "Scale the workload up, repair its unhealthy pods, correct the budget, or delete the pod; the drain goes on by \
              itself.",
         ],
-        signs: &["failed to drain node"],
+        signs: &[messages::DRAIN_TIMED_OUT],
     },
     Advice {
+        topic: AdviceTopic::UncordonTimeout,
         title: "A node cannot be given back",
         meaning: "The node has its new config, but for ten minutes nobody uncordoned it.",
         steps: &[
@@ -68,9 +94,10 @@ const ALL: [Advice; 17] = [
              soon as it does.",
             "Uncordon the node by hand with kubectl uncordon if it has to take work now.",
         ],
-        signs: &["failed to uncordon node"],
+        signs: &[messages::UNCORDON_TIMED_OUT],
     },
     Advice {
+        topic: AdviceTopic::Drift,
         title: "A machine is not what its config says",
         meaning: "Somebody or something has changed a file, a unit or a key that a MachineConfig manages. Nothing is \
                   overwritten, and the node takes no new config until it is clear which side is right.",
@@ -81,19 +108,10 @@ const ALL: [Advice; 17] = [
             "If a program keeps changing it, take the file out of the MachineConfig, or let the pool heal drift with the \
              annotation machineconfiguration.openshift.io/drift-policy: heal.",
         ],
-        signs: &[
-            "unexpected on-disk state",
-            "content mismatch for file",
-            "mode mismatch for file",
-            "owner mismatch for file",
-            "target mismatch for link",
-            "could not stat file",
-            "invalid unit masked setting",
-            "is not the configured one",
-            "state validation:",
-        ],
+        signs: messages::DRIFT_SIGNS,
     },
     Advice {
+        topic: AdviceTopic::ConfigMissing,
         title: "The config is not there",
         meaning: "The rendered config that the node shall have does not exist in the cluster, and the node has no copy.",
         steps: &[
@@ -106,6 +124,7 @@ const ALL: [Advice; 17] = [
         ],
     },
     Advice {
+        topic: AdviceTopic::OtherBootstrapConfig,
         title: "The machine was installed with another config",
         meaning: "The config that the machine got at its first boot is not the one that the cluster renders for its pool.",
         steps: &[
@@ -116,6 +135,7 @@ const ALL: [Advice; 17] = [
         signs: &["bootstrap generated MC"],
     },
     Advice {
+        topic: AdviceTopic::ServiceFailed,
         title: "A service could not be reloaded or restarted",
         meaning: "The files are in place, but a service that has to notice them did not do so.",
         steps: &[
@@ -125,6 +145,7 @@ const ALL: [Advice; 17] = [
         signs: &[" after reload ", " after restart ", "systemctl"],
     },
     Advice {
+        topic: AdviceTopic::UserMissing,
         title: "A user does not exist on the machine",
         meaning: "The new config sets SSH keys or a password of a user that the machine does not have. Nothing was changed.",
         steps: &[
@@ -134,6 +155,7 @@ const ALL: [Advice; 17] = [
         signs: &["this machine has no such user"],
     },
     Advice {
+        topic: AdviceTopic::BootedDifferent,
         title: "The machine came back different",
         meaning: "The machine has booted, but something is not what its new config says.",
         steps: &[
@@ -143,6 +165,7 @@ const ALL: [Advice; 17] = [
         signs: &["the machine has booted, but"],
     },
     Advice {
+        topic: AdviceTopic::OsUpdateFailed,
         title: "The operating system could not be changed",
         meaning: "The machine's image, kernel or extensions could not be put in place, or were lost at the last boot.",
         steps: &[
@@ -157,12 +180,14 @@ const ALL: [Advice; 17] = [
         ],
     },
     Advice {
+        topic: AdviceTopic::DiskFull,
         title: "The disk is full",
         meaning: "Nothing could be written. Nothing was half-written either: the old config is still in place.",
         steps: &["Free some space on the node; the daemon tries again by itself."],
         signs: &["No space left", "disk full", "ENOSPC"],
     },
     Advice {
+        topic: AdviceTopic::RollbackFailed,
         title: "A change could not be taken back",
         meaning: "A change failed half-way, and so did undoing it: the disk may be failing, or a tool that changes the \
                   operating system.",
@@ -173,6 +198,7 @@ const ALL: [Advice; 17] = [
         signs: &["error rolling back", "the journal of the last change"],
     },
     Advice {
+        topic: AdviceTopic::DisruptionPoliciesNotReady,
         title: "The disruption policies are not ready",
         meaning: "The operator has not yet looked at the MachineConfiguration, so it is not known what a change costs.",
         steps: &[
@@ -181,12 +207,14 @@ const ALL: [Advice; 17] = [
         signs: &["NodeDisruptionPolicyStatus was not ready"],
     },
     Advice {
+        topic: AdviceTopic::CertificatesNotWritten,
         title: "Certificates could not be written",
         meaning: "The node could not put the cluster's certificates onto its disk.",
         steps: &["The message says which file. Check for a full or read-only disk; the daemon keeps trying."],
         signs: &["could not sync certificates"],
     },
     Advice {
+        topic: AdviceTopic::RenderFailed,
         title: "A pool cannot be rendered",
         meaning: "The pool's MachineConfigs do not make a valid config together. Its machines stay as they are.",
         steps: &[
@@ -197,12 +225,14 @@ const ALL: [Advice; 17] = [
         signs: &["Failed to render configuration for pool"],
     },
     Advice {
+        topic: AdviceTopic::ImageBuildFailed,
         title: "An operating system image could not be built",
         meaning: "The pool has a MachineOSConfig, and the build of its image failed.",
         steps: &["Look at the MachineOSBuild and its pod's log, and correct or delete the MachineOSConfig."],
         signs: &["Custom OS image build failed"],
     },
     Advice {
+        topic: AdviceTopic::ApiUnreachable,
         title: "The cluster does not answer the node",
         meaning: "The daemon could not read or write its objects for half a minute.",
         steps: &[
@@ -218,6 +248,7 @@ const ALL: [Advice; 17] = [
 ];
 
 const UNKNOWN: Advice = Advice {
+    topic: AdviceTopic::Other,
     title: "Something else",
     meaning: "The daemon could not bring the machine to its config and keeps trying; the machine still has its old config.",
     steps: &[

@@ -16,10 +16,8 @@ use crate::advice;
 use crate::timeline::time_of;
 use mco_core::config::diff::{self, Contents};
 use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::rollout::messages::{DriftCause, DriftHealed, UnexpectedState, quoted};
 use mco_core::rollout::{NodeView, View};
-
-/// The end of what a daemon says when it has put a file back by itself.
-const HEALED: &str = "; put back as the pool's drift policy says";
 
 /// One machine that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -180,57 +178,33 @@ struct Told {
     more: usize,
 }
 
-/// Reads a daemon's sentence.
+/// Parses the reason that a daemon reports.
 fn tell(complaint: &str) -> Told {
-    let cause = complaint
-        .strip_prefix("unexpected on-disk state validating against ")
-        .and_then(|rest| rest.split_once(": "))
-        .map_or(complaint, |(_, cause)| cause);
-    let cause = cause.split("; possible root cause: ").next().unwrap_or(cause);
-    let (cause, more) = match cause.rsplit_once(" (and ") {
-        Some((cause, rest)) => (cause, rest.trim_end_matches(" more)").parse().unwrap_or(0)),
-        None => (cause, 0),
+    let (cause, more) = match UnexpectedState::parse(complaint) {
+        Some(state) => (state.cause, state.more),
+        None => (complaint.to_owned(), 0),
     };
-    let subject = quoted(cause);
-    let after = |mark: &str| cause.split_once(mark).map(|(_, rest)| rest);
-    let pair = || {
-        let expected = after("expected: ")?.split("; received: ").next()?;
-        Some((expected, after("received: ")?))
-    };
-    let difference = if cause.starts_with("content mismatch") {
-        "its contents are different".to_owned()
-    } else if cause.starts_with("could not stat") {
-        "it is missing".to_owned()
-    } else {
-        let what = ["mode", "owner", "target"]
-            .into_iter()
-            .find(|what| cause.starts_with(&format!("{what} mismatch")));
-        match (what, pair()) {
-            (Some(what), Some((expected, received))) => {
-                format!("its {what} is {received} instead of {expected}")
-            }
-            _ => cause.to_owned(),
+    let (subject, difference) = match DriftCause::parse(&cause) {
+        Some(DriftCause::Content { path }) => (Some(path), "its contents are different".to_owned()),
+        Some(DriftCause::Missing { path }) => (Some(path), "it is missing".to_owned()),
+        Some(DriftCause::Attribute {
+            attribute,
+            path,
+            expected,
+            received,
+        }) => {
+            let what = attribute.name();
+            (
+                Some(path),
+                format!("its {what} is {received} instead of {expected}"),
+            )
         }
+        None => (quoted(&cause), cause),
     };
     Told {
         subject,
         difference,
         more,
-    }
-}
-
-/// The first text in quotation marks, as it was before it was quoted.
-fn quoted(text: &str) -> Option<String> {
-    let start = text.find('"')?;
-    let mut texts = serde_json::Deserializer::from_str(text.get(start..)?).into_iter::<String>();
-    let end = || {
-        let inner = text.get(start + 1..)?;
-        inner.split('"').next().map(str::to_owned)
-    };
-    match texts.next() {
-        Some(Ok(text)) => Some(text),
-        // Escapes that only Rust and Go write.
-        _ => end(),
     }
 }
 
@@ -242,7 +216,7 @@ fn healed(events: &[Event]) -> Vec<Healed> {
             Some(Healed {
                 node: event.involved_object.name.clone()?,
                 at: time_of(event),
-                what: event.message.as_deref()?.strip_suffix(HEALED)?.to_owned(),
+                what: DriftHealed::parse(event.message.as_deref()?)?.cause,
             })
         })
         .collect();
@@ -351,7 +325,7 @@ mod tests {
             ),
             object(
                 json!({"metadata": {}, "involvedObject": {"kind": "Node", "name": "a"}, "reason": "ConfigDriftDetected",
-                "message": format!("content mismatch for file \"/etc/y\"{HEALED}"), "lastTimestamp": "2026-01-01T00:00:01Z"}),
+                "message": DriftHealed { cause: "content mismatch for file \"/etc/y\"".to_owned(), more: 0 }.to_string(), "lastTimestamp": "2026-01-01T00:00:01Z"}),
             ),
         ];
         let report = report(&View::new(&pools, &nodes), &[], &events, &configs);

@@ -10,10 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use mco_api::MachineConfigNode;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::events::{daemon, drain, rollout};
+use mco_core::rollout::messages::TargetedNode;
 use serde::Serialize;
-
-/// How the pool's controller begins when it tells that it sent one node somewhere.
-const REQUEST: &str = "Targeted node ";
 
 /// What can happen to a node, in the order of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -130,7 +128,7 @@ fn latest_update(mut moments: Vec<Moment>) -> Vec<Moment> {
 }
 
 fn is_told_by_controller(request: &Moment) -> bool {
-    request.message.starts_with(REQUEST)
+    TargetedNode::parse(&request.message).is_some()
 }
 
 /// Both witnesses tell of the same step, and a trouble is told again and again; the first time counts.
@@ -238,10 +236,7 @@ fn is_request(node: &str, reason: &str, message: &str) -> bool {
     matches!(
         reason,
         rollout::SET_DESIRED_CONFIG | rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE
-    ) && message
-        .strip_prefix(REQUEST)
-        .and_then(|rest| rest.strip_prefix(node))
-        .is_some_and(|rest| rest.starts_with(' '))
+    ) && TargetedNode::parse(message).is_some_and(|targeted| targeted.node == node)
 }
 
 /// When an event happened; different reporters fill different fields.

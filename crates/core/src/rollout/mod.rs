@@ -11,6 +11,7 @@ pub mod drain;
 mod drift_policy;
 pub mod first_boot;
 pub mod kept_images;
+pub mod messages;
 mod node;
 mod node_annotations;
 pub mod node_progress;

@@ -8,6 +8,7 @@ use std::fmt;
 use mco_api::vocabulary::{events, taints};
 use serde::{Deserialize, Serialize};
 
+use super::messages::TargetedNode;
 use super::target::Target;
 use crate::rollout::drain::cordon::Cordon;
 
@@ -260,7 +261,11 @@ impl PoolPlan {
         let sent: Vec<&str> = self.sent().filter(|node| written(node)).collect();
         let what = match sent.as_slice() {
             [] => return None,
-            [node] => format!("Targeted node {node} to MachineConfig: {}", target.config),
+            [node] => TargetedNode {
+                node: (*node).to_owned(),
+                target: target.config.clone(),
+            }
+            .to_string(),
             nodes => format!(
                 "Set target for {} nodes to MachineConfig: {}",
                 nodes.len(),

@@ -3,6 +3,7 @@
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::config::problem::InvalidObject;
 use mco_core::rollout::drain::with_obstacle;
+use mco_core::rollout::messages;
 use mco_host::systemd::ServiceAction;
 use thiserror::Error;
 
@@ -56,9 +57,7 @@ pub enum AgentError {
         /// The pod that does not go, and what keeps it.
         waits_for: Option<String>,
     },
-    #[error(
-        "failed to uncordon node: {0} after 10 minutes. Please see machine-config-controller logs for more information"
-    )]
+    #[error("{}", messages::uncordon_timed_out(.0))]
     UncordonTimeout(String),
     #[error(transparent)]
     Apply(Box<ApplyError>),
@@ -89,10 +88,7 @@ pub enum AgentError {
 
 /// The words that people and tools search for, followed by what they would look for in the controller's log.
 fn drain_timeout(node: &str, waits_for: Option<&str>) -> String {
-    let failure = format!(
-        "failed to drain node: {node} after 1 hour. Please see machine-config-controller logs for more information"
-    );
-    with_obstacle(&failure, waits_for)
+    with_obstacle(&messages::drain_timed_out(node), waits_for)
 }
 
 impl AgentError {

@@ -10,6 +10,7 @@ use mco_api::vocabulary::events::daemon as event;
 use mco_core::config::disruption::Action;
 use mco_core::config::rules::Rules;
 use mco_core::rollout::drain::DrainVerb;
+use mco_core::rollout::messages::DriftHealed;
 use mco_core::rollout::node_progress::Phase;
 use mco_core::rollout::{DriftPolicy, NodeAnnotations};
 use mco_host::Reboot;
@@ -489,15 +490,12 @@ impl Agent {
             None => Ok(()),
         })
         .await?;
-        let more = if count > 1 {
-            format!(" and {} more", count - 1)
-        } else {
-            String::new()
+        let healed = DriftHealed {
+            cause: cause.to_owned(),
+            more: count.saturating_sub(1),
         };
-        self.events.warning(
-            event::CONFIG_DRIFT_DETECTED,
-            format!("{cause}{more}; put back as the pool's drift policy says"),
-        );
+        self.events
+            .warning(event::CONFIG_DRIFT_DETECTED, healed.to_string());
         self.health.metrics.no_drift();
         self.watch_over_disk().await;
         Ok(())

@@ -7,6 +7,7 @@ mod go_mode;
 mod system;
 mod units;
 
+use mco_core::rollout::messages::UnexpectedState;
 use mco_host::os::OsError;
 use mco_host::{AccountError, FsError, Machine};
 use serde::Serialize;
@@ -99,16 +100,11 @@ pub fn unexpected_state(
     root_cause: Option<&str>,
 ) -> Option<String> {
     let first = mismatches.first()?;
-    let more = match mismatches.len() {
-        1 => String::new(),
-        many => format!(" (and {} more)", many - 1),
+    let state = UnexpectedState {
+        config: config.title().to_string(),
+        cause: first.cause.clone(),
+        more: mismatches.len() - 1,
+        root_cause: root_cause.map(str::to_owned),
     };
-    let hint = root_cause
-        .map(|cause| format!("; possible root cause: {cause}"))
-        .unwrap_or_default();
-    Some(format!(
-        "unexpected on-disk state validating against {}: {}{more}{hint}",
-        config.title(),
-        first.cause
-    ))
+    Some(state.to_string())
 }

@@ -8,6 +8,7 @@ use mco_api::vocabulary::node_state;
 use serde_json::{Value, json};
 
 use crate::rollout::NodeAnnotations;
+use crate::rollout::messages::drain_waits_for;
 
 /// The merge patch that makes the reason say what the drain waits for, or nothing about it any more; none when there is
 /// nothing to change. The write must fail if the node has changed since: the daemon may have its own reason by now.
@@ -15,10 +16,10 @@ pub fn reason_patch(node: &Node, waiting_for: Option<&str>) -> Option<Value> {
     let annotations = NodeAnnotations::of_node(node);
     let current = annotations.reason;
     let reported = annotations.drain_record().and_then(|record| record.waiting_for);
-    let is_ours = reported.is_some_and(|obstacle| sentence(&obstacle) == current);
+    let is_ours = reported.is_some_and(|obstacle| drain_waits_for(&obstacle) == current);
     let may_speak = annotations.state == node_state::WORKING && (current.is_empty() || is_ours);
     let wanted = match waiting_for {
-        Some(what) if may_speak => sentence(what),
+        Some(what) if may_speak => drain_waits_for(what),
         _ if is_ours => String::new(),
         _ => return None,
     };
@@ -27,13 +28,9 @@ pub fn reason_patch(node: &Node, waiting_for: Option<&str>) -> Option<Value> {
 
 /// A failure in the words of its daemon, and what the drain waits for, unless they say that already.
 pub fn with_obstacle(failure: &str, waiting_for: Option<&str>) -> String {
-    match waiting_for.map(sentence) {
+    match waiting_for.map(drain_waits_for) {
         Some(obstacle) if failure.is_empty() => obstacle,
         Some(obstacle) if !failure.contains(&obstacle) => format!("{failure}; {obstacle}"),
         _ => failure.to_owned(),
     }
-}
-
-fn sentence(what: &str) -> String {
-    format!("the drain waits for {what}")
 }

@@ -1,5 +1,6 @@
 //! How a step changes the list of conditions.
 
+use crate::rollout::messages::PastUpdateStep;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mco_api::machine_config_node::{ConfigVersionStatus, NOT_YET_SET};
 use mco_api::vocabulary::conditions::machine_config_node as type_;
@@ -23,9 +24,6 @@ const ORDER: [&str; 12] = [
     type_::UPDATE_COMPLETE,
     type_::UNCORDONED,
 ];
-
-/// How a condition of an update that is over begins.
-pub(super) const OVER: &str = "Action during update to ";
 
 /// The conditions after a step; `None` when nothing but times would change.
 ///
@@ -52,7 +50,11 @@ pub fn report(
             .filter(|condition| condition.type_ != type_::UPDATED);
         for condition in others.filter(|condition| condition.status != status::FALSE) {
             status::FALSE.clone_into(&mut condition.status);
-            condition.message = format!("{OVER}{target}: {}", condition.message);
+            condition.message = PastUpdateStep {
+                config: target.to_owned(),
+                message: std::mem::take(&mut condition.message),
+            }
+            .to_string();
             condition.last_transition_time = now.clone();
         }
     }

@@ -6,7 +6,7 @@ use mco_api::vocabulary::conditions::machine_config_node as type_;
 use mco_api::vocabulary::conditions::status;
 use serde::Serialize;
 
-use super::conditions::OVER;
+use crate::rollout::messages::PastUpdateStep;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -92,7 +92,7 @@ pub fn stages(conditions: &[Condition]) -> [StageReport; 5] {
 /// earlier update.
 fn of_finished(stage: Stage, condition: Option<&Condition>, arrived: &Condition) -> StageReport {
     let took_part = condition.filter(|condition| {
-        let closed = condition.message.starts_with(OVER) || stage == Stage::Done;
+        let closed = PastUpdateStep::parse(&condition.message).is_some() || stage == Stage::Done;
         closed && condition.last_transition_time.0 >= arrived.last_transition_time.0
     });
     StageReport {
