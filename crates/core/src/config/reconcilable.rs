@@ -1,4 +1,4 @@
-//! May a running node be taken from one config to another, or would it have to be installed anew?
+//! Reconcilability: whether a running node can change from one config to another, or must be reprovisioned.
 
 use mco_api::machine_configuration::{IrreconcilableValidationOverrides, StorageSection};
 use mco_ignition::Config;
@@ -8,10 +8,10 @@ use crate::config::parsed_config::ParsedConfig;
 use crate::config::problem::Problem;
 use crate::config::validate::FORCE_FILE;
 
-/// The user every machine has; the only one whose keys and password may change.
+/// The user that exists on every node, and the only one whose keys and password may change.
 const CORE_USER: &str = "core";
 
-/// Sections whose changes the administrator has decided to accept; they take effect on new machines only.
+/// Sections whose irreconcilable changes the administrator accepts; they take effect on new nodes only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub disks: bool,
@@ -30,7 +30,7 @@ impl From<&IrreconcilableValidationOverrides> for Overrides {
     }
 }
 
-/// Everything that stands in the way of going from `old` to `new` on a running node; empty means the node can go.
+/// Returns all changes from `old` to `new` that a running node cannot apply; empty if it can apply all of them.
 pub fn obstacles(old: &ParsedConfig, new: &ParsedConfig, overrides: Overrides) -> Vec<Problem> {
     let mut problems = Vec::new();
     passwd(&old.ignition, &new.ignition, &mut problems);
