@@ -1,18 +1,18 @@
-//! What a ControllerConfig's status says about the base configuration that was made from it.
+//! The status of a ControllerConfig about the base configuration rendered from it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::controller_config::{ControllerCertificate, ControllerConfigCondition, ControllerConfigStatus};
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
 
-/// How making the base configuration goes.
+/// The outcome of rendering the base configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
     Completed,
     Failed(&'a str),
 }
 
-/// The status while an attempt is under way, if it says more than the one before: of this generation and by this version
-/// nothing was made yet. Repetitions are not told, so nothing is written when nothing has changed.
+/// Returns the status while rendering is in progress; `None` if it adds nothing, so that unchanged input causes no
+/// write: only the first attempt of a generation and version is reported.
 pub fn begin(
     before: &ControllerConfigStatus,
     generation: i64,
@@ -59,7 +59,7 @@ pub fn begin(
     (after != *before).then_some(after)
 }
 
-/// The status after an attempt. The same but for times when nothing else changed.
+/// Returns the status after an attempt. Only times differ when nothing else changed.
 pub fn report(
     before: &ControllerConfigStatus,
     outcome: Outcome<'_>,

@@ -1,4 +1,4 @@
-//! Which streams follow from which images.
+//! Discovery of streams from images.
 
 use serde_json::{Value, json};
 
