@@ -1,44 +1,44 @@
-//! What a degraded node's or pool's complaint means, and what to do about it.
+//! Advice for the messages of degraded nodes and pools: what a message means, and how to resolve it.
 //!
-//! Complaints are texts that other programs know, so they are recognised by the words that never change. What is not
-//! recognised gets general advice; nothing is guessed. `docs/troubleshooting.md` explains every entry.
+//! Messages are texts that other programs also match, so they are recognised by their stable parts. An unrecognised
+//! message gets general advice, never a guess. `docs/troubleshooting.md` explains every entry.
 
 use serde::Serialize;
 
-/// What a complaint means, and what to do.
+/// The meaning of a message, and how to resolve it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Advice {
-    /// A few words; the heading of its section in the guide.
+    /// A short title; the heading of its section in the guide.
     pub title: &'static str,
     pub meaning: &'static str,
-    /// What to do, in the order to try it.
+    /// The steps to try, in order.
     pub steps: &'static [&'static str],
     #[serde(skip)]
     signs: &'static [&'static str],
 }
 
-/// The advice for a complaint: that of the first entry of which the complaint has a sign.
+/// Returns the advice for a message: that of the first matching entry.
 pub fn for_complaint(complaint: &str) -> &'static Advice {
     ALL.iter()
         .find(|advice| advice.signs.iter().any(|sign| complaint.contains(sign)))
         .unwrap_or(&UNKNOWN)
 }
 
-/// Every entry, for documentation.
+/// Returns every entry, for documentation.
 pub fn all() -> impl Iterator<Item = &'static Advice> {
     ALL.iter().chain([&UNKNOWN])
 }
 
-/// Whether a complaint says that the machine is not what its config says.
+/// Whether a message reports config drift.
 pub fn is_drift(complaint: &str) -> bool {
     for_complaint(complaint) == &ALL[DRIFT]
 }
 
-/// The place of drift in the list.
+/// The index of drift in the list.
 const DRIFT: usize = 3;
 
-/// Specific entries before general ones: a complaint may quote another.
+/// Specific entries before general ones: a message may quote another.
 const ALL: [Advice; 17] = [
     Advice {
         title: "The new config cannot be applied to running machines",

@@ -1,4 +1,4 @@
-//! Who goes next in one pool.
+//! The choice of the next nodes in one pool.
 
 use mco_core::rollout::{Because, EventKind, HeldReason, TakenBy, View, plan};
 use serde_json::json;

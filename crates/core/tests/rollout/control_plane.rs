@@ -1,4 +1,5 @@
-//! Masters and arbiters: one voter at a time, the operator's node last, and whether users' work runs there.
+//! Control-plane and arbiter nodes: one voter at a time, the operator's node last, and schedulability for user
+//! workloads.
 
 use k8s_openapi::api::core::v1::Node;
 use mco_core::rollout::control_plane::{Workloads, role_change};

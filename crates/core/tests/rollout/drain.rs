@@ -357,7 +357,7 @@ fn which_pods_go() {
         delete_empty_dir_data: false,
     };
     let although = Fate::EvictAlthough;
-    // what happens by default, and what happens to somebody who agreed to nothing
+    // the action with the default policy, and with a policy that allows nothing
     let cases = [
         ("an ordinary pod", replicated(), Fate::Evict, Fate::Evict),
         (

@@ -1,4 +1,4 @@
-//! What one Node says about itself.
+//! The predicates of one Node.
 
 use mco_core::rollout::{NodeView, changes};
 use serde_json::json;

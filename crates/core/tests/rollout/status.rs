@@ -1,4 +1,4 @@
-//! What a pool's status says.
+//! The status of a pool.
 
 use std::collections::HashMap;
 
@@ -321,7 +321,7 @@ fn degraded_nodes_are_counted_and_quoted_from_one_list() {
     assert_eq!(said(&status, "Degraded"), format!("True {expected}"));
 }
 
-/// Four hundred times two thousand characters, twice, are more than an API server stores.
+/// Four hundred times two thousand characters, twice, exceed the size limit of the API server.
 #[test]
 fn however_many_nodes_fail_a_status_stays_small() {
     let why = "x".repeat(2_000);
@@ -386,7 +386,7 @@ fn a_pool_is_degraded_when_any_part_of_it_is_and_says_which() {
         let nodes = nodes(&format!("a {node}"));
         let mut view = View::new([&pool], &nodes);
         if name == "images" {
-            // A failure without a failed build would be history.
+            // Without a failed build the failure would be outdated.
             view = view.with_images(&configs, &builds);
         }
         let report = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1));

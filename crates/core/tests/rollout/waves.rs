@@ -1,4 +1,4 @@
-//! The rollout foretold.
+//! The forecast rollout.
 
 use mco_core::rollout::{View, waves};
 use serde_json::json;

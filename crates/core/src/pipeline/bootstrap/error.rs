@@ -1,4 +1,4 @@
-//! What can be wrong with a directory of manifests. Every text names the object it is about.
+//! Errors in a directory of manifests. Every message names its object.
 
 use thiserror::Error;
 
