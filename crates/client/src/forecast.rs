@@ -205,7 +205,7 @@ fn skipped_profile(objects: &[Manifest], manifest: &Manifest) -> Option<Problem>
     let (from, to) = (profile(there).ok()?, profile(manifest).ok()?);
     profile::is_prohibited(&from, &to).then(|| {
         Problem::new("spec.workerLatencyProfile", profile::skipped(&from, &to))
-            .with_hint("go by way of MediumUpdateAverageReaction")
+            .with_hint("change to MediumUpdateAverageReaction first")
     })
 }
 

@@ -244,18 +244,18 @@ fn step_in_words(node: &str, at: &Condition) -> String {
     let is_done = at.status == status::TRUE;
     let words = match (at.type_.as_str(), is_done) {
         // The final condition of the previous update.
-        (step::UPDATED, true) => "is about to begin",
-        (step::UPDATED, false) => "begins",
-        (step::UPDATE_PREPARED, true) => "is ready to begin",
-        (step::CORDONED, true) => "takes no new work",
+        (step::UPDATED, true) => "is about to be updated",
+        (step::UPDATED, false) => "starts its update",
+        (step::UPDATE_PREPARED, true) => "is ready to be updated",
+        (step::CORDONED, true) => "is cordoned",
         (step::DRAINED, false) => "is being drained",
         (step::DRAINED, true) => "is drained",
-        (step::APPLIED_FILES_AND_OS, false) => "is getting its new config",
-        (step::APPLIED_FILES_AND_OS, true) => "has its new config on disk",
-        (step::UPDATE_POST_ACTION_COMPLETE, true) => "has told its services",
-        (step::REBOOTED_NODE, false) => "reboots",
+        (step::APPLIED_FILES_AND_OS, false) => "is applying its new config",
+        (step::APPLIED_FILES_AND_OS, true) => "has applied its new config",
+        (step::UPDATE_POST_ACTION_COMPLETE, true) => "has completed its post-update actions",
+        (step::REBOOTED_NODE, false) => "is rebooting",
         (step::REBOOTED_NODE | step::RESUMED, true) => "has rebooted",
-        (step::UPDATE_COMPLETE | step::UNCORDONED, true) => "takes work again",
+        (step::UPDATE_COMPLETE | step::UNCORDONED, true) => "is schedulable again",
         _ => return sentence(node, &at.message),
     };
     words.to_owned()
@@ -266,7 +266,7 @@ fn sentence(node: &str, message: &str) -> String {
     let message = message.trim_end_matches('.');
     match message.strip_prefix(&format!("Node {node} ")) {
         Some(rest) => rest.to_owned(),
-        None => format!("says: {message}"),
+        None => format!("reports: {message}"),
     }
 }
 
@@ -392,7 +392,7 @@ mod tests {
         let doing: Vec<_> = worker.nodes.iter().map(|node| node.doing.as_str()).collect();
         assert_eq!(
             doing,
-            ["is up to date", "says: Draining Node", "waits for its turn"]
+            ["is up to date", "reports: Draining Node", "waits for its turn"]
         );
         let standing: Vec<_> = worker.nodes.iter().map(|node| node.standing).collect();
         assert_eq!(
@@ -407,12 +407,12 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_said_in_the_words_of_people() {
+    fn steps_are_described_in_the_terms_of_kubectl() {
         let cases = [
-            ("Cordoned", "True", "takes no new work"),
+            ("Cordoned", "True", "is cordoned"),
             ("Drained", "Unknown", "is being drained"),
-            ("AppliedFilesAndOS", "Unknown", "is getting its new config"),
-            ("RebootedNode", "Unknown", "reboots"),
+            ("AppliedFilesAndOS", "Unknown", "is applying its new config"),
+            ("RebootedNode", "Unknown", "is rebooting"),
             ("RebootedNode", "True", "has rebooted"),
         ];
         for (type_, status, expected) in cases {

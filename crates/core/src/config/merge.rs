@@ -322,7 +322,7 @@ fn item_name(item: &mco_ignition::Item) -> Option<&str> {
 fn explain(problem: Problem) -> Problem {
     if problem.message == "overwrite must be false if source is unspecified" && problem.hint.is_none() {
         return problem.with_hint(
-            "give the file contents.source (\"data:,\" for an empty file) or set overwrite: false",
+            "set contents.source of the file (\"data:,\" for an empty file) or set overwrite: false",
         );
     }
     problem

@@ -92,7 +92,7 @@ fn passwd(old: &Config, new: &Config, problems: &mut Vec<Problem>) {
                  user must be core and have 1 or more sshKeys",
             )
             .about(CORE_USER)
-            .with_hint("give core a key or a password hash, or remove the user entry altogether"),
+            .with_hint("set a key or a password hash for core, or remove the user entry altogether"),
         );
     }
     if !has_only_credentials(user) {
@@ -152,10 +152,10 @@ fn sections(old: &Config, new: &Config, overrides: Overrides, problems: &mut Vec
         let hint = match name {
             "kargs" => "use the MachineConfig's own spec.kernelArguments, which running nodes can change",
             "disks" | "filesystems" | "raid" => {
-                "this section takes effect at first boot only; put it back as it was, or let only new machines follow by naming \
-                 it in spec.irreconcilableValidationOverrides.storage of MachineConfiguration cluster"
+                "this section takes effect at first boot only; revert it, or apply it only to new nodes by listing it \
+                 in spec.irreconcilableValidationOverrides.storage of MachineConfiguration cluster"
             }
-            _ => "this section takes effect at first boot only; put it back as it was",
+            _ => "this section takes effect at first boot only; revert it",
         };
         problems.push(
             Problem::new(
@@ -177,7 +177,7 @@ fn files(new: &Config, problems: &mut Vec<Problem>) {
                     format!("ignition file {} includes append", file.path),
                 )
                 .about(file.path.clone())
-                .with_hint("a running node cannot append; give the whole file in contents.source"),
+                .with_hint("a running node cannot append; set the whole contents in contents.source"),
             );
         }
         if file.path == FORCE_FILE {

@@ -254,7 +254,7 @@ fn check_extensions(config: &MachineConfig) -> Option<Problem> {
             "spec.extensions",
             format!("invalid extensions found: [{}]", unknown.join(" ")),
         )
-        .with_hint(format!("known extensions are {}", extensions::known_names()))
+        .with_hint(format!("supported extensions are {}", extensions::known_names()))
     })
 }
 
@@ -335,7 +335,7 @@ fn unusable_on_a_running_node(config: &Config) -> Vec<Problem> {
                     format!("ignition file {} includes append", file.path),
                 )
                 .about(file.path.clone())
-                .with_hint("a running node cannot append; give the whole file in contents.source"),
+                .with_hint("a running node cannot append; set the whole contents in contents.source"),
             );
         }
         if file.path == FORCE_FILE {

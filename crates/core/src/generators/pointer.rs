@@ -33,7 +33,7 @@ pub enum PointerError {
     #[error("{0:?} is not a host, an address, or either of them with a port")]
     Server(String),
     #[error(
-        "spec {0} cannot carry a token: request headers came with 3.1.0. Ask for 3.1.0 or newer, or leave the token out"
+        "spec {0} cannot carry a token: request headers were added in 3.1.0. Use 3.1.0 or newer, or omit the token"
     )]
     TokenTooNew(SpecVersion),
     #[error("the certificate file holds no PEM certificate")]

@@ -23,7 +23,7 @@ pub struct SeveralAuthorities;
 pub enum UpgradeError {
     #[error("it cannot be read: {0}")]
     Parse(#[from] ParseError),
-    #[error("it says something that version {UPGRADED_TO} cannot: {0}")]
+    #[error("it cannot be converted to version {UPGRADED_TO}: {0}")]
     Convert(#[from] ConvertError),
 }
 

@@ -218,7 +218,7 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
         InUse::By(users) => users,
         InUse::Unknown => {
             return Err(format!(
-                "MachineConfig {name:?}: it is not known yet who uses this rendered config\n  hint: try again in a moment"
+                "MachineConfig {name:?}: it is not yet determined whether this rendered config is in use\n  hint: retry in a moment"
             ));
         }
     };
@@ -385,7 +385,7 @@ mod tests {
             ),
             (users(&["w-1"], &[]), "in use by node w-1 and cannot be deleted"),
             (build, "in use by MachineOSBuild worker-abc and cannot be deleted"),
-            (InUse::Unknown, "not known yet who uses"),
+            (InUse::Unknown, "not yet determined whether"),
         ] {
             let refusal = delete("rendered-worker-1", users).unwrap_err();
             assert!(refusal.contains(expected), "{refusal}");

@@ -18,7 +18,7 @@ pub const HINT: &str = "use a number like 2 without quotes or a percentage like 
 pub fn objection(setting: &IntOrString) -> Option<String> {
     let negative = |limit: &dyn std::fmt::Display| {
         Some(format!(
-            "maxUnavailable: {limit} is negative, so no machine is ever updated"
+            "maxUnavailable: {limit} is negative, so no node is ever updated"
         ))
     };
     match setting {

@@ -357,9 +357,9 @@ impl fmt::Display for HeldReason {
             Self::Budget => f.write_str("waits for its turn"),
             Self::Paused => f.write_str("waits because the pool is paused"),
             Self::Cordoned(Cordon::Ours) => f.write_str("waits until it is uncordoned"),
-            Self::Cordoned(_) => f.write_str("waits because somebody cordoned it"),
+            Self::Cordoned(_) => f.write_str("waits because it is cordoned"),
             Self::NotReady(why) => write!(f, "waits until it is ready: {why}"),
-            Self::OperatorNode => f.write_str("goes last because the operator runs on it"),
+            Self::OperatorNode => f.write_str("is updated last because the operator runs on it"),
             Self::JoiningPool(pool) => write!(f, "moves to pool {pool}, for which it was installed"),
             Self::AfterControlPlane => f.write_str("waits for the control plane to be updated"),
             Self::ArbiterAway => f.write_str("waits because an arbiter node is not available"),
@@ -367,7 +367,7 @@ impl fmt::Display for HeldReason {
             Self::PoolIsBeingDeleted => f.write_str("stays because its pool is being deleted"),
             Self::NoTarget => f.write_str("waits for the pool's first rendered config"),
             Self::ForeignTarget => {
-                f.write_str("waits because the pool's target is not what its own MachineConfigs give")
+                f.write_str("waits because the pool's target was not rendered from its own MachineConfigs")
             }
             Self::Problem => f.write_str("waits because the pool has a problem"),
         }
@@ -390,7 +390,7 @@ impl fmt::Display for Action {
                 match because {
                     Because::Turn => Ok(()),
                     Because::Repair => f.write_str(" (it failed on an older config)"),
-                    Because::Superseded => f.write_str(" (it was on its way to an older config)"),
+                    Because::Superseded => f.write_str(" (it was being updated to an older config)"),
                 }
             }
             Self::AddUpdateTaint { node } => write!(f, "taint {node} with {}", taints::UPDATE_IN_PROGRESS),
@@ -398,10 +398,10 @@ impl fmt::Display for Action {
                 write!(f, "remove the taint {} from {node}", taints::UPDATE_IN_PROGRESS)
             }
             Self::SetControlPlaneTopology { node, topology } => {
-                write!(f, "tell {node} that the control plane is {topology}")
+                write!(f, "annotate {node} with control plane topology {topology}")
             }
             Self::JoinPool { node, pool, labels } if labels.is_empty() => {
-                write!(f, "remember that {node} joined pool {pool}")
+                write!(f, "record that {node} joined pool {pool}")
             }
             Self::JoinPool { node, pool, .. } => {
                 write!(f, "label {node} for pool {pool}, for which it was installed")

@@ -167,7 +167,7 @@ pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
     let build = layering.build_name().unwrap_or_default();
     let image = layering.image();
     match state {
-        _ if image.is_empty() => Gate::Wait(format!("image build {build} has given no image yet")),
+        _ if image.is_empty() => Gate::Wait(format!("image build {build} has no image yet")),
         BuildState::Succeeded if digest_of(layering) == image => Gate::Open(Target {
             config: config.to_owned(),
             image: Some(image.to_owned()),

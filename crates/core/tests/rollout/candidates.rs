@@ -268,7 +268,7 @@ fn every_node_that_is_left_alone_is_told_why() {
     for line in [
         "pool worker: MachineConfig v1",
         "node n3 fails on this config: no-space",
-        "node n4 waits because somebody cordoned it",
+        "node n4 waits because it is cordoned",
         "node n5 waits until it is ready: node n5 is reporting NotReady=False",
         "node n6 waits for its turn",
     ] {
@@ -605,7 +605,7 @@ fn nothing_moves_and_the_plan_says_why() {
         (
             "a cordon",
             "n1 v0/v0 cordoned; n2 v0/v0",
-            Some("node n1 waits because somebody cordoned it"),
+            Some("node n1 waits because it is cordoned"),
         ),
         (
             "a dead kubelet",
@@ -636,8 +636,8 @@ fn nothing_moves_and_the_plan_says_why() {
             "many",
             "n1 v0/v0 cordoned; n2 v0/v0 cordoned; n3 v0/v0 cordoned; n4 v0/v0 cordoned; n5 v0/v0 cordoned",
             Some(
-                "node n1 waits because somebody cordoned it; node n2 waits because somebody cordoned it; \
-                 node n3 waits because somebody cordoned it; and 2 more",
+                "node n1 waits because it is cordoned; node n2 waits because it is cordoned; \
+                 node n3 waits because it is cordoned; and 2 more",
             ),
         ),
     ];

@@ -407,7 +407,7 @@ fn when_nothing_moves_updating_says_why() {
     let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
     assert_eq!(
         said(&status, "Updating"),
-        "True All nodes are updating to MachineConfig v1. Nothing moves: node a waits because somebody cordoned it"
+        "True All nodes are updating to MachineConfig v1. Nothing moves: node a waits because it is cordoned"
     );
 }
 
@@ -437,11 +437,8 @@ fn a_limit_that_lets_nobody_go_is_named() {
             json!("abc"),
             "\"abc\" is neither a number nor a percentage like \"50%\"",
         ),
-        (json!(-1), "-1 is negative, so no machine is ever updated"),
-        (
-            json!("-50%"),
-            "\"-50%\" is negative, so no machine is ever updated",
-        ),
+        (json!(-1), "-1 is negative, so no node is ever updated"),
+        (json!("-50%"), "\"-50%\" is negative, so no node is ever updated"),
     ] {
         let pool = pool("worker", "v1", json!({"maxUnavailable": limit}));
         let fleet = nodes("a v0/v0; b v0/v0");

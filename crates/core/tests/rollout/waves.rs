@@ -45,13 +45,13 @@ fn the_order_of_all_nodes() {
             "a cordon takes room for good",
             two.clone(),
             "a v0/v0 cordoned; b v0/v0; c v0/v0",
-            "wave 1: b|wave 2: c|node a waits because somebody cordoned it",
+            "wave 1: b|wave 2: c|node a waits because it is cordoned",
         ),
         (
             "a cordon takes all room",
             json!({}),
             "a v0/v0 cordoned; b v0/v0",
-            "node a waits because somebody cordoned it|node b waits for its turn",
+            "node a waits because it is cordoned|node b waits for its turn",
         ),
         (
             "paused",

@@ -201,7 +201,7 @@ fn drain(actions: &[Action], causes: &[Cause], registries: &RegistriesChange) ->
             }
             (Action::Drain, _) => {
                 return Drain::Needed {
-                    because: format!("the policy asks for it: {}", cause_of(|a| *a == Action::Drain)),
+                    because: format!("the policy requires it: {}", cause_of(|a| *a == Action::Drain)),
                 };
             }
             (Action::Special, RegistriesChange::Unsafe { because }) => {

@@ -85,10 +85,9 @@ struct Class {
 }
 
 const NO_STREAM: &str = "its labels name no stream";
-const NO_PART: &str =
-    "its labels say neither that it is an operating system nor that it has extensions for one";
+const NO_PART: &str = "its labels identify it neither as an operating system nor as extensions of one";
 const UNKNOWN: &str =
-    "nothing tells its stream: neither labels nor the version of the operating system in it";
+    "its stream cannot be determined from its labels or from the version of its operating system";
 const NOT_BY_DIGEST: &str = "it is not named as host/name@sha256:<digest>";
 const INCOMPLETE: &str = "it has only one of the two images it needs, an operating system and its extensions";
 const BAD_NAME: &str = "a stream is named like a DNS subdomain";

@@ -71,7 +71,7 @@ pub enum PublishError {
     )]
     NoDefault { wanted: String, available: String },
     #[error(
-        "nothing says which of the streams {available} is the default; create OSImageStream \"cluster\" with \
+        "no default is set for the streams {available}; create OSImageStream \"cluster\" with \
          spec.defaultStream"
     )]
     Undecided { available: String },
@@ -148,8 +148,8 @@ pub fn decide(
         Some(status) if found.is_empty() => {
             if let Some(image) = existing.and_then(|object| made_from_another(object, release)) {
                 return Ok(Decision::Wait(format!(
-                    "the streams in OSImageStream \"cluster\" are those of {image}, and nothing tells of the present \
-                     release's; put its {IMAGES} into ConfigMap {}",
+                    "the streams in OSImageStream \"cluster\" are those of {image}, and those of the current \
+                     release are not recorded; add its {IMAGES} to ConfigMap {}",
                     names::config_map::OS_IMAGE_URL
                 )));
             }
@@ -157,7 +157,7 @@ pub fn decide(
         }
         _ if sources.are_of_another(release) => {
             return Ok(Decision::Wait(format!(
-                "ConfigMap {} is about release {}, but the cluster goes to {}",
+                "ConfigMap {} is for release {}, but the cluster is updating to {}",
                 names::config_map::OS_IMAGE_URL,
                 sources.version,
                 release.version.unwrap_or_default()

@@ -36,7 +36,7 @@ pub(super) fn generate(
 fn problem(image: &str, pool: &str, pools: &[MachineConfigPool]) -> Option<String> {
     if !is_digest_reference(image) {
         return Some(format!(
-            "pre-built image {image:?} must be given by digest, as in name@sha256:<64 hex digits>"
+            "pre-built image {image:?} must be referenced by digest, as in name@sha256:<64 hex digits>"
         ));
     }
     let exists = pools

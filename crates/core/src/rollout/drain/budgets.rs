@@ -61,7 +61,7 @@ impl fmt::Display for Obstacle {
             Self::SeveralBudgets { names } => {
                 write!(f, "it has more than one budget: {}", names.join(", "))
             }
-            Self::Refused { answer } => write!(f, "its eviction is refused: {answer}"),
+            Self::Refused { answer } => write!(f, "its eviction was rejected: {answer}"),
             Self::Leaving { since, finalizers } => {
                 write!(
                     f,

@@ -30,7 +30,7 @@ impl fmt::Debug for Credential {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CredentialsError {
     /// Without the invalid text, which is part of the secret.
-    #[error("the machine's pull secret is not valid JSON (line {line}, column {column})")]
+    #[error("the node's pull secret is not valid JSON (line {line}, column {column})")]
     PullSecret { line: usize, column: usize },
     #[error("{0}")]
     Registries(String),
@@ -190,7 +190,7 @@ location = "unknown.example/other"
         let error = credential(b"{\"auths\": hunter2", "", &format!("a.example/b@{DIGEST}")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the machine's pull secret is not valid JSON (line 1, column 11)"
+            "the node's pull secret is not valid JSON (line 1, column 11)"
         );
         let credential = Credential("c2VjcmV0".to_owned());
         assert!(!format!("{credential:?}").contains("c2VjcmV0"));

@@ -133,12 +133,12 @@ impl Phase {
             Self::Resumed => alone(
                 type_::RESUMED,
                 status::TRUE,
-                format!("The daemon of node {node} has resumed its work"),
+                format!("The daemon of node {node} has resumed"),
             ),
             Self::Uncordoned => with_child(
                 type_::UPDATE_COMPLETE,
                 status::TRUE,
-                format!("Node {node} takes work again; the update is complete"),
+                format!("Node {node} is schedulable again; the update is complete"),
                 type_::UNCORDONED,
                 status::TRUE,
                 format!("Node {node} is uncordoned"),
@@ -149,20 +149,12 @@ impl Phase {
 
     fn evacuation(&self, node: &str) -> Statement {
         let (child, child_status, message) = match self {
-            Self::Cordoned => (
-                type_::CORDONED,
-                status::TRUE,
-                format!("New work is kept away from node {node}"),
-            ),
-            Self::Draining => (
-                type_::DRAINED,
-                status::UNKNOWN,
-                format!("Running work is being moved away from node {node}"),
-            ),
+            Self::Cordoned => (type_::CORDONED, status::TRUE, format!("Cordoned node {node}")),
+            Self::Draining => (type_::DRAINED, status::UNKNOWN, format!("Draining node {node}")),
             Self::DrainBlocked { waits_for } => (
                 type_::DRAINED,
                 status::UNKNOWN,
-                format!("Running work is being moved away from node {node}; the drain waits for {waits_for}"),
+                format!("Draining node {node}; the drain waits for {waits_for}"),
             ),
             Self::Drained => (type_::DRAINED, status::TRUE, format!("Node {node} is drained")),
             _ => (
@@ -174,7 +166,7 @@ impl Phase {
         with_child(
             type_::UPDATE_EXECUTED,
             status::UNKNOWN,
-            format!("Node {node} is being made ready for the update"),
+            format!("Node {node} is being prepared for the update"),
             child,
             child_status,
             message,
@@ -189,13 +181,13 @@ fn applying(status: &'static str, applied: Applied) -> Statement {
     };
     let (parent, child) = if status == status::TRUE {
         (
-            "The update is in place on disk".to_owned(),
-            format!("The new {what} are in place"),
+            "The update is written to disk".to_owned(),
+            format!("The new {what} are written"),
         )
     } else {
         (
-            "The update is being put in place on disk".to_owned(),
-            format!("The new {what} are being put in place"),
+            "The update is being written to disk".to_owned(),
+            format!("The new {what} are being written"),
         )
     };
     with_child(
@@ -213,7 +205,7 @@ fn post_actions_done(node: &str, actions: &[String]) -> Statement {
         [] => (reason::NONE, "Changes do not require a reboot".to_owned()),
         actions => (
             type_::UPDATE_POST_ACTION_COMPLETE,
-            format!("Node {node} has done: {}", actions.join(", ")),
+            format!("Node {node} has completed: {}", actions.join(", ")),
         ),
     };
     let mut statement = alone(type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE, message);

@@ -237,7 +237,7 @@ fn entries_of_another_release_are_not_believed_yet() {
     assert_eq!(
         decision,
         Decision::Wait(
-            "ConfigMap machine-config-osimageurl is about release 4.20.1, but the cluster goes to 4.21.0"
+            "ConfigMap machine-config-osimageurl is for release 4.20.1, but the cluster is updating to 4.21.0"
                 .to_owned()
         )
     );
