@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_profile_that_the_controllers_would_not_follow_is_foretold_as_refused() {
+    fn a_prohibited_latency_profile_is_predicted_as_rejected() {
         let (low, medium) = ("LowUpdateSlowReaction", "MediumUpdateAverageReaction");
         let objects = [node_settings("Default")];
         let refused = |edits: &[&str]| {

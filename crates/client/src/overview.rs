@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_tells_what_each_node_does_and_when_it_will_be_done() {
+    fn a_rollout_overview_has_each_nodes_step_and_the_estimated_completion() {
         let conditions = json!([{"type": "Updating", "status": "True", "lastTransitionTime": START}]);
         let pools = [pool(&conditions)];
         let nodes = [

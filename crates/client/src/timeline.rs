@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_under_way_is_told_by_its_conditions() {
+    fn an_update_in_progress_is_read_from_its_conditions() {
         let progress = progress(&[
             ("Updated", "False", 10),
             ("UpdatePrepared", "True", 11),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_update_is_told_by_events_and_only_the_latest() {
+    fn only_the_latest_finished_update_is_read_from_events() {
         let events = [
             event(1, "Node", "w", "Cordon", "an older update"),
             event(5, "Node", "w", "NodeDone", "an older update"),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_after_an_update_is_told_once() {
+    fn a_failure_after_an_update_is_listed_once() {
         let events = [
             event(1, "Node", "w", "NodeDone", "done"),
             event(9, "Node", "w", "ConfigDriftDetected", "content mismatch"),

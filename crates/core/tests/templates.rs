@@ -269,7 +269,7 @@ fn functions_answer_about_the_platform() {
             Ok("kni"),
         ),
         (
-            "somebody else balances",
+            "an external load balancer",
             metal.clone(),
             "{{isOpenShiftManagedDefaultLB .}}",
             Ok("false"),

@@ -89,16 +89,16 @@ mod tests {
         let cases = [
             ("on the way", pool("c", "a"), vec![completed("b", 1)], Some("a")),
             (
-                "arrived, and events tell",
+                "done, according to events",
                 pool("c", "c"),
                 vec![completed("b", 1), completed("a", 2), completed("c", 3)],
                 Some("a"),
             ),
-            ("arrived, and nobody tells", pool("c", "c"), vec![], Some("b")),
+            ("done, without events", pool("c", "c"), vec![], Some("b")),
             ("the first one", pool("a", "a"), vec![], None),
             ("not even the first one", pool("", ""), vec![], None),
             (
-                "events tell of what is gone",
+                "events name a deleted config",
                 pool("b", "b"),
                 vec![completed("z", 1)],
                 Some("a"),

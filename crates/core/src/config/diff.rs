@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_change_is_told_apart() {
+    fn each_kind_of_change_is_distinguished() {
         let old = json!({
             "storage": {"files": [
                 {"path": "/gone", "contents": {"source": "data:,1"}},

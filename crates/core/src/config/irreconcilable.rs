@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_new_machines_get_is_told_field_by_field() {
+    fn irreconcilable_changes_are_reported_field_by_field() {
         let disk = |device: &str| json!({"device": device, "wipeTable": true});
         let luks = |source: &str| json!({"luks": [{"name": "data", "device": "/dev/sdb", "keyFile": {"source": source}}]});
         let cases = [
@@ -202,7 +202,7 @@ mod tests {
                 ],
             ),
             (
-                "a key is not told",
+                "a key is not shown",
                 luks("data:,old-key"),
                 luks("data:,new-key"),
                 vec![pair("luks[0].keyFile.source", "- \"(hidden)\"\n+ \"(hidden)\"")],

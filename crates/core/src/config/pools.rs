@@ -204,7 +204,7 @@ mod tests {
         let member = |pool| Membership::Member { pool, ignored: None };
         let cases: Vec<(&str, &[&str], Membership<'_>)> = vec![
             ("no role", &[], Membership::Unmanaged),
-            ("a role nobody selects", &["storage"], Membership::Unmanaged),
+            ("a role that no pool selects", &["storage"], Membership::Unmanaged),
             ("worker only", &["worker"], member("worker")),
             (
                 "a custom pool beats worker",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_selector_asks_for_no_pool_is_overlooked() {
+    fn every_kind_of_selector_finds_its_pools() {
         let selectors = [
             json!({"matchLabels": {"a": "1"}}),
             json!({"matchLabels": {"a": "1", "b": "2"}}),

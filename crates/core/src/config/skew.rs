@@ -120,7 +120,7 @@ mod tests {
                 Some("generated from v1 (my version: v2)"),
             ),
             (
-                "nobody's",
+                "without a version",
                 json!({}),
                 Some("generated without machineconfiguration.openshift.io/generated-by-version annotation"),
             ),
@@ -164,7 +164,7 @@ mod tests {
                 Some("ignoring OSImageStream with version aaa (my version: bbb)"),
             ),
             (
-                "nobody's",
+                "without a version",
                 json!({}),
                 Some(
                     "ignoring OSImageStream without machineconfiguration.openshift.io/release-image-version annotation \

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_brings_what_cannot_be_followed_is_named() {
+    fn the_config_with_an_irreconcilable_change_is_named() {
         let file = || ignition(&json!({"files": [{"path": "/etc/a", "contents": {"source": "data:,a"}}]}));
         let directory = || ignition(&json!({"directories": [{"path": "/etc/d"}]}));
         let base = config("00-base", &file());

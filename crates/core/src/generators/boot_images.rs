@@ -357,7 +357,7 @@ mod tests {
                 Some(by_release("4.20.0")),
             ),
             (
-                "nobody knows",
+                "not recorded",
                 json!({}),
                 &nothing,
                 Surroundings {
@@ -367,7 +367,7 @@ mod tests {
                 None,
             ),
             (
-                "nobody understands",
+                "not parsable",
                 json!({}),
                 &nothing,
                 Surroundings {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_watches_where_machines_come_and_go_and_nothing_is_enforced() {
+    fn boot_images_are_unmonitored_without_enforcement_where_nodes_are_created() {
         let cloud = infrastructure("HighlyAvailable", "AWS");
         let single = infrastructure("SingleReplica", "AWS");
         let metal = infrastructure("HighlyAvailable", "BareMetal");

@@ -173,14 +173,14 @@ mod tests {
                 "nine",
             ),
             (
-                "nobody's choice",
+                "no selection",
                 pool("infra", &unset),
                 Some(pool("worker", &unset)),
                 "ten",
             ),
             ("no worker pool", pool("infra", &unset), None, "ten"),
             (
-                "master follows nobody",
+                "master inherits from no pool",
                 pool("master", &unset),
                 Some(pool("worker", &nine)),
                 "ten",

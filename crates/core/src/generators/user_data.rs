@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_or_no_pointer_is_left_alone_and_what_cannot_be_read_is_told() {
+    fn current_or_other_user_data_is_unchanged_and_invalid_user_data_is_reported() {
         for text in [
             r#"{"ignition": {"version": "3.1.0"}}"#,
             r#"{"ignition": {}}"#,

@@ -85,11 +85,11 @@ mod tests {
             ("more than there are", Some(IntOrString::Int(9)), Ok(9)),
             ("zero cannot stop a rollout", Some(IntOrString::Int(0)), Ok(1)),
             (
-                "a negative number lets nobody go",
+                "a negative number allows no update",
                 Some(IntOrString::Int(-1)),
                 Ok(-1),
             ),
-            ("a negative percentage lets nobody go", text("-50%"), Ok(-2)),
+            ("a negative percentage allows no update", text("-50%"), Ok(-2)),
             ("zero percent cannot stop a rollout either", text("0%"), Ok(1)),
             ("half", text("50%"), Ok(2)),
             ("rounded down", text("60%"), Ok(2)),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn control_plane_machines_go_one_at_a_time_whatever_the_pool_says() {
+    fn control_plane_nodes_are_updated_one_at_a_time_regardless_of_the_pool() {
         for pool in ["master", "arbiter"] {
             for setting in [IntOrString::Int(3), IntOrString::String("100%".to_owned())] {
                 assert_eq!(max_unavailable(pool, Some(&setting), 5), Ok(1));

@@ -21,7 +21,7 @@ fn one_at_a_time_and_the_operators_node_last() {
     let cases = [
         ("all wait", "a v0/v0; b v0/v0; c v0/v0;", Some("a"), "b", true),
         (
-            "nobody knows where the operator is",
+            "the operator's node is not determined",
             "a v0/v0; b v0/v0; c v0/v0;",
             None,
             "a",

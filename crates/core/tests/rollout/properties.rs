@@ -131,7 +131,7 @@ fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
             } else {
                 prop_assert!(
                     !new.is_in_flight() || new.desired_config == target,
-                    "whatever is under way or has failed follows the target\n{plan}"
+                    "every node being updated or failed is retargeted\n{plan}"
                 );
             }
             prop_assert_eq!(
@@ -323,7 +323,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_cluster_gives_the_same_plan_in_whatever_order_it_is_listed(
+    fn the_plan_does_not_depend_on_the_order_of_the_lists(
         size in 1..12_usize,
         events in events(),
         seed in any::<u64>(),
@@ -344,7 +344,7 @@ proptest! {
     }
 
     #[test]
-    fn an_undisturbed_rollout_goes_as_foretold(size in 1..30_usize, limit in 1..5_u8, cordoned in 0..3_usize) {
+    fn an_undisturbed_rollout_matches_its_forecast(size in 1..30_usize, limit in 1..5_u8, cordoned in 0..3_usize) {
         let mut fleet = fleet(size, limit);
         for machine in fleet.machines.values_mut().take(cordoned) {
             machine.cordon();

@@ -300,7 +300,7 @@ providers:
     }
 
     #[test]
-    fn patterns_and_templates_that_cannot_be_used_are_told() {
+    fn invalid_patterns_and_templates_are_reported() {
         let wrong = files(&config(&["quay.io", "*", "Quay.io", "f*o.io"]), "GCP", |_| None).unwrap_err();
         assert_eq!(
             wrong,

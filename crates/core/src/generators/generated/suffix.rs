@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_has_written_is_told_by_its_finalizers() {
+    fn finalizers_record_what_an_object_has_written() {
         let finalizers = [
             "99-worker-generated-kubelet-2",
             "99-infra-generated-kubelet",

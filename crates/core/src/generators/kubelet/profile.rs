@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(
             settle(Some(&low), Some(&made_with(""))).settings.as_ref(),
             Some(&low),
-            "nobody changed it"
+            "it never changed"
         );
         let settled = settle(None, Some(&made_with(LOW)));
         assert_eq!(settled.settings.unwrap().spec.worker_latency_profile, LOW);

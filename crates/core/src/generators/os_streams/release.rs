@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn other_documents_are_told_apart() {
+    fn other_documents_are_distinguished() {
         for (document, expected) in [
             (json!([]), "found nothing with a kind"),
             (

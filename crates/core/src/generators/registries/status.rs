@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_told_once_and_goes_without_a_trace() {
+    fn a_conflict_is_reported_once_and_removed_when_resolved() {
         let conflict = |scope: &str| PolicyConflict {
             namespace: "shop".to_owned(),
             name: "signed".to_owned(),

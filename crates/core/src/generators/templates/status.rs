@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_and_its_end_are_told_and_repetition_changes_nothing() {
+    fn a_failure_and_its_end_are_reported_and_repetition_changes_nothing() {
         let first = report(
             &ControllerConfigStatus::default(),
             Outcome::Failed("no platform"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn work_on_something_new_is_told_once_and_ends_as_completed_or_failing() {
+    fn a_new_generation_is_reported_once_and_ends_as_completed_or_failing() {
         let nothing = ControllerConfigStatus::default();
         let begun = begin(&nothing, 1, "abc", &at(1)).unwrap();
         assert_eq!(
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(
             shown(&done)[0],
             "TemplateControllerRunning=False @3",
-            "its end is told"
+            "its end is reported"
         );
         assert_eq!(begin(&done, 1, "abc", &at(4)), None, "nothing has changed");
         let failed = report(&done, Outcome::Failed("no secret"), 1, "abc", Vec::new(), &at(5));

@@ -128,7 +128,7 @@ mod tests {
                 vec!["master", "worker"],
                 Some(vec!["m"]),
             ),
-            ("nobody's node", vec![], Some(vec![])),
+            ("a node without a pool", vec![], Some(vec![])),
             ("a contested node is left alone", vec!["infra", "storage"], None),
         ] {
             let labels: BTreeMap<String, String> = roles

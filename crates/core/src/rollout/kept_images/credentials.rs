@@ -179,14 +179,14 @@ location = "unknown.example/other"
                 Some("me:secret"),
             ),
             ("an entry without credentials", "empty.example/app", None),
-            ("nobody's", "else.example/app", None),
+            ("without credentials", "else.example/app", None),
         ] {
             assert_eq!(found(image).as_deref(), expected, "{name}");
         }
     }
 
     #[test]
-    fn a_broken_pull_secret_is_told_and_not_quoted() {
+    fn an_invalid_pull_secret_is_reported_and_not_quoted() {
         let error = credential(b"{\"auths\": hunter2", "", &format!("a.example/b@{DIGEST}")).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_runtime_is_told_in_one_order_and_not_at_all_about_nothing() {
+    fn the_runtime_drop_in_is_sorted_and_absent_without_images() {
         let images = ["b.example/x@sha256:2", "a.example/x@sha256:1"].map(str::to_owned);
         assert_eq!(
             crio_drop_in(&images.into()).as_deref(),

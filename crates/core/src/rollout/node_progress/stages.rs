@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_without_drain_and_boot_leaves_these_out_whatever_the_one_before_did() {
+    fn an_update_without_drain_and_reboot_skips_these_stages_regardless_of_the_previous_one() {
         let mut phases = vec![
             Phase::NeedsUpdate,
             Phase::Cordoned,

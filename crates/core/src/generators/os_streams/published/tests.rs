@@ -125,7 +125,7 @@ fn the_default_is_what_the_user_says_or_was_in_force_or_fits() {
         ),
         ("installed as nothing known", None, &TWO, None, None),
         (
-            "the only one, whatever it is",
+            "the only one, regardless of its name",
             None,
             &okd[1..],
             Some("4.20.0"),
@@ -196,7 +196,7 @@ fn what_is_published_names_its_version_and_release_and_is_written_once() {
 }
 
 #[test]
-fn what_somebody_else_published_for_this_release_is_taken_over() {
+fn streams_published_by_another_owner_for_this_release_are_adopted() {
     let release = |image| Release {
         image: Some(image),
         ..Release::default()
