@@ -25,7 +25,8 @@ const FIELD_MANAGER: &str = "mco-plan";
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(
-        "cannot {attempt}: this cluster does not have the kind; install it with: mco crds | kubectl apply --server-side -f -"
+        "cannot {attempt}: this cluster does not have the kind; install it with: \
+         mco crds | kubectl apply --server-side -f -"
     )]
     UnknownKind { attempt: String },
     #[error("cannot {attempt}: {message}")]

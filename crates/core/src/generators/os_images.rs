@@ -36,7 +36,8 @@ pub enum StreamError {
     },
     #[error(
         "MachineConfigPool {pool:?}: OS image stream {stream:?}, {}, not found; this cluster offers no streams. Remove \
-         spec.osImageStream, or list the images of the release (ConfigMap machine-config-osimageurl, key image-references)",
+         spec.osImageStream, or list the images of the release (ConfigMap machine-config-osimageurl, key \
+         image-references)",
         by(.pool, Some(.chosen_by.as_str()))
     )]
     NoneOffered {

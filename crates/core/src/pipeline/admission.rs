@@ -218,7 +218,8 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
         InUse::By(users) => users,
         InUse::Unknown => {
             return Err(format!(
-                "MachineConfig {name:?}: it is not yet determined whether this rendered config is in use\n  hint: retry in a moment"
+                "MachineConfig {name:?}: it is not yet determined whether this rendered config is in use\n  \
+                 hint: retry in a moment"
             ));
         }
     };
@@ -239,7 +240,8 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
         return Ok(());
     }
     Err(format!(
-        "MachineConfig {name:?}: this rendered config is in use by {} and cannot be deleted\n  hint: it is removed by itself some time after nothing uses it any more",
+        "MachineConfig {name:?}: this rendered config is in use by {} and cannot be deleted\n  \
+         hint: it is garbage-collected some time after its last use",
         by.join(" and ")
     ))
 }

@@ -318,7 +318,7 @@ impl PoolPlan {
                     Some(why) => format!("{why}, though it is updated"),
                     None => format!("node {} is updated but not available", held.node),
                 }),
-                (HeldReason::Budget, Some(_)) => queued.push(format!("{held} and counts as away")),
+                (HeldReason::Budget, Some(_)) => queued.push(format!("{held} and counts as unavailable")),
                 _ => {}
             }
         }

@@ -172,9 +172,9 @@ pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
             config: config.to_owned(),
             image: Some(image.to_owned()),
         }),
-        BuildState::Succeeded => {
-            Gate::Wait(format!("the image of build {build} has not been taken over yet"))
-        }
+        BuildState::Succeeded => Gate::Wait(format!(
+            "the image of build {build} is not yet the desired image of the pool"
+        )),
         BuildState::Failed => Gate::Failed(format!("image build {build} failed")),
         BuildState::Prepared | BuildState::Building | BuildState::Interrupted | BuildState::New => {
             Gate::Wait(format!("image build {build} has not finished"))

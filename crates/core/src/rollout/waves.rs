@@ -133,7 +133,7 @@ impl fmt::Display for PoolWaves {
             None => writeln!(f, "pool {}: no target", self.pool)?,
         }
         if !self.under_way.is_empty() {
-            writeln!(f, "  under way: {}", self.under_way.join(", "))?;
+            writeln!(f, "  in progress: {}", self.under_way.join(", "))?;
         }
         if let Some(after) = &self.after {
             writeln!(f, "  after pool {after}:")?;

@@ -635,7 +635,7 @@ fn nothing_moves_and_the_plan_says_why() {
         (
             "nodes that wait and hold a place are named after what they wait for",
             "n1 v0/v0 Degraded; n2 v0/v1 Degraded why=disk",
-            Some("node n2 fails on this config: disk; node n1 waits for its turn and counts as away"),
+            Some("node n2 fails on this config: disk; node n1 waits for its turn and counts as unavailable"),
         ),
         (
             "many",

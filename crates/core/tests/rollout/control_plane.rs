@@ -230,13 +230,13 @@ fn control_plane_nodes_say_whether_they_take_users_work() {
             json!(null),
         ),
         (
-            "kept away",
+            "unschedulable",
             master(&["master", "control-plane", "worker"], json!([taint("theirs")])),
             Workloads::KeptAway,
             json!({"labels": {worker: null}, "taints": [taint("theirs"), taint(role_master)]}),
         ),
         (
-            "kept away already",
+            "unschedulable already",
             master(&["master", "control-plane"], all),
             Workloads::KeptAway,
             json!(null),

@@ -34,8 +34,8 @@ pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 pub const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
 pub const LOGGING_DROPIN: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
 
-/// Annotation of a custom pool, with the value "true", that makes it inherit the KubeletConfig and the latency profile of
-/// the worker pool. Specific to this implementation; without it a custom pool does not inherit, as in the reference.
+/// Annotation of a custom pool, with the value "true", that makes it inherit the KubeletConfig and the latency profile
+/// of the worker pool. Specific to this implementation; without it a custom pool does not inherit, as in the reference.
 pub const INHERIT_FROM_WORKER: &str = "machineconfiguration.openshift.io/inherit-worker-kubelet";
 
 /// Whether a pool inherits the worker pool's kubelet settings.

@@ -18,7 +18,7 @@ pub enum BootstrapError {
     #[error(transparent)]
     Generation(#[from] GenerationFailure),
     #[error(
-        "the change would change the base configuration, and these templates do not produce the cluster's current one\n  \
+        "the change affects the base configuration, and these templates do not produce the cluster's current one\n  \
          hint: pass the cluster's own template tree with --templates"
     )]
     OtherTemplates,

@@ -73,9 +73,9 @@ impl fmt::Display for Concern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DaemonSet => "it is managed by a DaemonSet",
-            Self::OrphanOfDaemonSet => "its DaemonSet does not exist any more",
+            Self::OrphanOfDaemonSet => "its DaemonSet no longer exists",
             Self::LocalStorage => "it keeps data in local storage (emptyDir)",
-            Self::Unmanaged => "no controller will start it again",
+            Self::Unmanaged => "no controller will recreate it",
         })
     }
 }

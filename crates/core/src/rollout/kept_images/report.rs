@@ -101,7 +101,7 @@ pub fn conditions(before: &[Condition], keeping: &Keeping, now: &Time) -> Vec<Co
             (
                 status::TRUE,
                 reason::IMAGE_PREFETCH,
-                "Waiting to try again after a failure".to_owned(),
+                "Waiting to retry after a failure".to_owned(),
             ),
             (status::TRUE, reason::PREFETCH_FAILED, shortened(message)),
         ),
