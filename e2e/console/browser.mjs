@@ -206,7 +206,7 @@ async function drift(browser) {
   await browser.go(`${site(DATA)}/nodes/worker-1`);
   await browser.until("the page is live", async () => (await browser.text("#live")) === "Live");
   writeFileSync(file, "edited by hand\n");
-  await browser.until("the node page says what is wrong", async () => (await browser.text("main")).includes("A machine is not what its config says"));
+  await browser.until("the node page says what is wrong", async () => (await browser.text("main")).includes("A node has drifted from its config"));
   const page = await browser.text("main");
   assert.match(page, /content mismatch for file "\/etc\/chrony.conf"/);
   assert.match(page, /put the file back/);

@@ -1,7 +1,7 @@
-//! Which machines are not what their config says, as far as a cluster knows: which file, what differs, since when, and
-//! who says how it should be.
+//! Config drift of nodes as reported in the cluster: which file, what differs, since when, and which MachineConfig
+//! sets it.
 //!
-//! Only what the nodes themselves report; nobody looks at a disk here.
+//! Only based on the reports of the nodes' daemons; no disk is accessed here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,34 +19,34 @@ use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::messages::{DriftCause, DriftHealed, UnexpectedState, quoted};
 use mco_core::rollout::{NodeView, View};
 
-/// One machine that differs.
+/// One node with config drift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
     pub node: String,
     pub pool: String,
-    /// The rendered config that it was compared with.
+    /// The rendered config that the node was compared with.
     pub config: String,
-    /// The path, or the user, that the first difference is about.
+    /// The path or user of the first difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What differs, without the subject.
+    /// The difference, without the subject.
     pub difference: String,
-    /// How many more differences there are.
+    /// The number of further differences.
     pub more: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What the config says about the file.
+    /// The file as the config defines it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<WantedFile>,
-    /// The MachineConfig that says so; see [`Drift::with_source`].
+    /// The MachineConfig that sets it; see [`Drift::with_source`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
-    /// In the daemon's own words.
+    /// The daemon's original message.
     pub complaint: String,
 }
 
-/// What may be said of a file without showing it.
+/// Metadata of a file that can be shown without revealing its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WantedFile {
@@ -55,7 +55,7 @@ pub struct WantedFile {
     pub mode: String,
 }
 
-/// A file that a daemon has put back by itself.
+/// A file that a daemon restored automatically.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Healed {
@@ -68,13 +68,13 @@ pub struct Healed {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// By pool, in the order of the nodes' turn.
+    /// By pool, in rollout order.
     pub drifted: Vec<Drift>,
-    /// What daemons have put back, as far as events remember; the latest last.
+    /// Files that daemons restored, as far as events are retained; the latest last.
     pub healed: Vec<Healed>,
 }
 
-/// What the nodes report. `configs` are rendered configs by name, for those that are known.
+/// Returns the drift that the nodes report. `configs` are the available rendered configs by name.
 pub fn report(
     view: &View<'_>,
     progress: &[MachineConfigNode],
@@ -147,7 +147,8 @@ fn wanted_file(config: &ParsedConfig, path: &str) -> Option<WantedFile> {
     })
 }
 
-/// Since when a node complains: its own report if it is about this, else the first event that says so.
+/// Returns since when a node reports the drift: from its own report if it is about this drift, else from the first
+/// matching event.
 fn since(
     node: &str,
     complaint: &str,

@@ -1,4 +1,4 @@
-//! What a MachineConfig means: parsing, validation, merge, rendering and naming, provenance, diff and disruption.
+//! Processing of MachineConfigs: parsing, validation, merge, rendering and naming, provenance, diff and disruption.
 
 pub mod diff;
 pub mod disruption;

@@ -1,7 +1,7 @@
-//! Rolling a config out to the machines of a pool: who goes next, who waits, and why.
+//! Rollout of a config to the nodes of a pool: which nodes are updated next, which are held, and why.
 //!
-//! [`View`] gathers what is known, [`plan()`] decides, and the [`Plan`] is a value that a controller carries out and
-//! `mco plan` prints. Nothing here writes, waits or looks at a clock.
+//! [`View`] gathers the state, [`plan()`] decides, and the [`Plan`] is a value that a controller executes and `mco
+//! plan` prints. No I/O, no waiting, no clock.
 
 pub mod budget;
 pub mod changes;

@@ -1,6 +1,6 @@
-//! What a Node's `reason` says about its drain. The annotation is the daemon's, which writes it when it fails and when it
-//! is done; while it waits for its drain it says nothing there, and only then may the controller. It takes back nothing
-//! but its own words.
+//! The Node's `reason` annotation while a drain is pending. The annotation belongs to the daemon, which writes it
+//! when it fails and when it is done; while it waits for the drain it is empty, and only then the controller may
+//! write it. The controller only removes its own text.
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations::node as annotation;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::rollout::NodeAnnotations;
 use crate::rollout::messages::drain_waits_for;
 
-/// The merge patch that makes the reason say what the drain waits for, or nothing about it any more; none when there is
-/// nothing to change. The write must fail if the node has changed since: the daemon may have its own reason by now.
+/// Returns the merge patch that sets the reason to the drain's blocker, or removes it; `None` if nothing changes. The
+/// write must fail if the node has changed since: the daemon may have written its own reason.
 pub fn reason_patch(node: &Node, waiting_for: Option<&str>) -> Option<Value> {
     let annotations = NodeAnnotations::of_node(node);
     let current = annotations.reason;
@@ -26,7 +26,7 @@ pub fn reason_patch(node: &Node, waiting_for: Option<&str>) -> Option<Value> {
     (wanted != current).then(|| json!({"metadata": {"annotations": {annotation::REASON: wanted}}}))
 }
 
-/// A failure in the words of its daemon, and what the drain waits for, unless they say that already.
+/// Returns the daemon's failure message, with the drain's blocker appended unless it already contains it.
 pub fn with_obstacle(failure: &str, waiting_for: Option<&str>) -> String {
     match waiting_for.map(drain_waits_for) {
         Some(obstacle) if failure.is_empty() => obstacle,

@@ -1,4 +1,4 @@
-//! What a node's daemon asks for: `drain-<config>` or `uncordon-<config>`.
+//! A daemon's drain request: `drain-<config>` or `uncordon-<config>`.
 
 use mco_api::vocabulary::annotations::node::drain;
 use thiserror::Error;
@@ -19,7 +19,7 @@ pub struct RequestError {
 }
 
 impl DrainVerb {
-    /// The verb is the text before the first dash.
+    /// Parses the verb, which is the text before the first dash.
     pub fn of(request: &str) -> Option<Self> {
         match request.split('-').next() {
             Some(drain::DRAIN) => Some(Self::Drain),

@@ -1,5 +1,5 @@
-//! When a drain that did not succeed is tried again, and when somebody should be told. Counted from the start that is
-//! recorded on the Node, so that a restarted controller goes on where it was.
+//! Retry intervals of a drain, and when it is reported as blocked. Counted from the start recorded on the Node, so
+//! that they survive a restart of the controller.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::request::DrainVerb;
 use crate::config::go_duration;
 use crate::rollout::Event;
 
-/// One attempt ends after this long; what is still there is left for the next.
+/// Timeout of one attempt; remaining pods are left for the next.
 pub const ATTEMPT: Duration = Duration::from_secs(90);
-/// A budget is asked again after this long; budgets recover when a pod elsewhere becomes ready.
+/// Interval between evictions that a budget rejects; budgets recover when a pod on another node becomes ready.
 pub const EVICTION_RETRY: Duration = Duration::from_secs(5);
-/// Between attempts, while a drain may still be merely slow.
+/// Interval between attempts while a drain may only be slow.
 pub const RETRY: Duration = Duration::from_mins(1);
-/// Between attempts, once it is clear that something blocks.
+/// Interval between attempts once the drain counts as blocked.
 pub const SLOW_RETRY: Duration = Duration::from_mins(5);
 /// A drain that fails for longer than this is reported as blocked.
 pub const SLOW_AFTER: Duration = Duration::from_mins(10);
@@ -35,17 +35,17 @@ pub fn deadline(verb: DrainVerb, start: Timestamp) -> Timestamp {
     start.checked_add(timeout).unwrap_or(Timestamp::MAX)
 }
 
-/// How a drain goes that was tried and is not finished.
+/// The state of a drain that was attempted and is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
     Fresh,
-    /// Something blocks.
+    /// The drain is blocked.
     Slow,
-    /// Somebody has to look at it.
+    /// The drain needs an administrator.
     Overdue,
 }
 
-/// How a drain goes that began at `since`. A start in the future, by another clock, is fresh.
+/// Returns the state of a drain that started at `since`. A start in the future, from another clock, counts as now.
 pub fn pace(since: Timestamp, now: Timestamp) -> Pace {
     let running = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     if running > DRAIN_TIMEOUT {
@@ -65,12 +65,12 @@ impl Pace {
         }
     }
 
-    /// The value of the metric that tells which nodes cannot be drained.
+    /// Whether the metric of nodes that cannot be drained is set.
     pub fn is_alarming(self) -> bool {
         self == Self::Overdue
     }
 
-    /// What to tell about the node, if anything: how long it takes and what is in the way.
+    /// Returns the event about the node, if one is due: the duration of the drain and what blocks it.
     pub fn event(self, node: &str, obstacles: &[impl Display]) -> Option<Event> {
         let (reason, message) = match self {
             Self::Fresh => return None,
