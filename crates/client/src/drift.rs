@@ -19,7 +19,7 @@ use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::rollout::{NodeView, View};
 
 /// The end of what a daemon says when it has put a file back by itself.
-const HEALED: &str = "; put back as the pool's drift policy says";
+const HEALED: &str = "; restored according to the pool's drift policy";
 
 /// One machine that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

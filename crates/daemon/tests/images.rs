@@ -1,4 +1,4 @@
-//! Images are pulled with the right credentials if they fit, and pinned by a file that is written when it changes.
+//! Images are pulled with the right credentials if they fit, and pinned by a file that is written on a change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/runtime.rs"]
@@ -124,7 +124,7 @@ fn images_that_do_not_fit_are_not_begun() {
         allocatable: Some(gigabytes * GI),
         at_once: 2,
     };
-    // Each image has a layer of its own and one that all share: three layers, twice that with their files.
+    // Each image has a layer of its own and a shared one: three layers, twice that with their files.
     for (allocatable, size, fits) in [(31, GI * 2, true), (27, GI * 2, false), (15, 0, false)] {
         let host = Host::new();
         host.registry.set_size(size);

@@ -321,7 +321,7 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
         &with("--server", "lab"),
         &root,
         &[],
-        &["is not the address", "https://"],
+        &["is not a server address", "https://"],
     );
 
     let first = scratch.path().join("first");

@@ -1,4 +1,4 @@
-//! A Node's annotations, read once and understood.
+//! A typed view of a Node's annotations.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::report::Report;
 use crate::config::NodeConfig;
 use crate::drift::DriftPolicy;
 
-/// What controller and daemon have told each other about a node. Absent and empty are the same, except where a node
-/// without the annotation has not met its daemon yet.
+/// The annotations of the protocol between controller and daemon. Absent and empty are equal, except where a Node
+/// without the annotation has not been registered by its daemon yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeView {
     pub current_config: Option<String>,
@@ -22,15 +22,15 @@ pub struct NodeView {
     pub reason: String,
     pub desired_drain: Option<String>,
     pub last_applied_drain: Option<String>,
-    /// What the drain that was asked for waits for, in the controller's words.
+    /// What blocks the requested drain, as reported by the controller.
     pub drain_obstacle: Option<String>,
     pub rebooting: bool,
     pub single_replica: bool,
-    /// The node's own policy, if it has one; else the pool's counts.
+    /// The node's own drift policy, which overrides the pool's.
     pub drift_policy: Option<DriftPolicy>,
     /// Why a boot lost its staged deployment.
     pub finalization_failure: Option<String>,
-    /// The certificates that were synced last.
+    /// The resource version of the ControllerConfig whose certificates were synced last.
     pub synced_controller_config: Option<String>,
 }
 
@@ -64,13 +64,13 @@ impl NodeView {
         node_state::is_failure(&self.state)
     }
 
-    /// Whether the Node already has the state and reason of a report.
+    /// Returns whether the Node already has the state and reason of a report.
     pub fn says(&self, report: &Report) -> bool {
         let has = |key: &str, value: &str| report.get(key).and_then(Option::as_deref) == Some(value);
         has(annotation::STATE, &self.state) && has(annotation::REASON, &self.reason)
     }
 
-    /// A request that the controller has not answered yet.
+    /// Returns a drain or uncordon request that the controller has not answered yet.
     pub fn open_request(&self) -> Option<&str> {
         self.desired_drain
             .as_deref()
@@ -78,7 +78,7 @@ impl NodeView {
     }
 }
 
-/// Which config and image the disk says the node has.
+/// The config and image recorded on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OnDisk {
     pub config: Option<String>,

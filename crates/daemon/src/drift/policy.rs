@@ -1,9 +1,9 @@
-//! What is done about drift. The default is what people know: say so and touch nothing.
+//! Drift policies. The default is that of the reference: report Degraded and change nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often files may be put back before a person has to look.
+/// The number of heals after which an administrator has to intervene.
 const HEALS: usize = 3;
 const HEALS_WITHIN: Duration = Duration::from_hours(1);
 
@@ -11,16 +11,16 @@ const HEALS_WITHIN: Duration = Duration::from_hours(1);
 pub enum DriftPolicy {
     #[default]
     Degrade,
-    /// Put back what the config says, a bounded number of times.
+    /// Restore the config's contents, a bounded number of times.
     Heal,
     Ignore,
 }
 
 impl DriftPolicy {
-    /// On a pool, or on a single node of it.
+    /// The annotation that selects the policy, on a pool or on a single node.
     pub const ANNOTATION: &str = "machineconfiguration.openshift.io/drift-policy";
 
-    /// An unknown value must not make a node change itself, so it means the default.
+    /// Parses the annotation. An unknown value must not make a node change itself, so it selects the default.
     pub fn from_annotation(value: &str) -> Self {
         match value {
             "heal" => Self::Heal,
@@ -30,14 +30,14 @@ impl DriftPolicy {
     }
 }
 
-/// Somebody who keeps changing a file is stronger than us; this makes us notice.
+/// Limits the rate of heals, so that another writer of the same file is noticed.
 #[derive(Debug, Clone, Default)]
 pub struct HealBudget {
     spent: VecDeque<Duration>,
 }
 
 impl HealBudget {
-    /// Whether one more heal is allowed now; `now` is any clock that only goes forward.
+    /// Returns whether one more heal is allowed. `now` is a monotonic clock.
     pub fn spend(&mut self, now: Duration) -> bool {
         while self
             .spent

@@ -1,4 +1,4 @@
-//! Updates that cannot be done, and what repairs them.
+//! Updates that fail, and how they recover.
 
 use kube::api::{Patch, PatchParams};
 use mco_api::vocabulary::annotations::node as annotation;
@@ -153,10 +153,10 @@ async fn a_machine_that_was_never_installed_says_what_is_missing() {
     world
         .until_failing(
             "Degraded",
-            "neither the node nor its disk says which config it has",
+            "no current config is recorded on the node or on its disk",
         )
         .await;
-    // Whoever knows says so: then the machine is compared, and taken over when it is right.
+    // The administrator sets the current config: the machine is validated, and adopted if it matches.
     world
         .annotate(
             "machineconfiguration.openshift.io/currentConfig",

@@ -1,4 +1,4 @@
-//! What people and monitoring can see of a daemon.
+//! Events, status, metrics and health endpoints of the daemon.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub async fn get(address: SocketAddr, path: &str) -> String {
     text
 }
 
-/// An address that nobody listens on.
+/// Returns an unused address.
 pub async fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
@@ -174,7 +174,7 @@ async fn a_change_of_the_system_and_a_start_on_the_way_are_told() {
     ] {
         told(&world, reason, &[text]).await;
     }
-    // Twice: when the new node took over its first config, and now.
+    // Twice: when the new node applied its first config, and now.
     for (reason, text) in [
         ("AddSigtermProtection", "Adding SIGTERM protection"),
         ("RemoveSigtermProtection", "Removing SIGTERM protection"),
