@@ -240,7 +240,7 @@ mod tests {
         let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
         let images = json!({OWN_IMAGE: "mco"});
         let plain = WayBack::of(&cluster(&images, &json!(null))).unwrap();
-        preparation(&root, &plain, &NodeConfig::empty()).expect("nobody needs the file without a proxy");
+        preparation(&root, &plain, &NodeConfig::empty()).expect("the file is not needed without a proxy");
         let proxied = WayBack::of(&cluster(&images, &json!({"httpProxy": "x"}))).unwrap();
         let error = preparation(&root, &proxied, &NodeConfig::empty()).unwrap_err();
         assert_eq!(

@@ -74,7 +74,7 @@ impl Bench {
         let base = directory.path().join("base");
         fs::create_dir(&base).unwrap();
         support::lay_out(&base);
-        fs::write(base.join("etc/preexisting"), "somebody's own\n").unwrap();
+        fs::write(base.join("etc/preexisting"), "preexisting\n").unwrap();
         let machine = Machine::directory(&base).unwrap();
         once::apply(&machine, &old_config(), RebootPolicy::WhenNeeded, &Uninterrupted).unwrap();
         let mut bench = Self {

@@ -76,7 +76,7 @@ async fn every_kind_of_change_to_every_kind_of_file_is_noticed() {
             node.write(&beside, "wrong\n");
             fs::rename(node.path(&beside), node.path(path)).unwrap();
         }),
-        ("opened to everybody", "mode mismatch for file:", |node, path| {
+        ("made world-readable", "mode mismatch for file:", |node, path| {
             fs::set_permissions(node.path(path), fs::Permissions::from_mode(0o666)).unwrap();
         }),
     ];
@@ -108,7 +108,7 @@ async fn changes_that_hide_are_noticed_as_well() {
             |node| node.write("/etc/watched/a", "RIGHT\n"),
         ),
         (
-            "a mode, with both told in full",
+            "a mode, with both in full",
             "mode mismatch for file: \"/etc/watched/a\"; expected: -rw-r--r--/420/0644; received: -rwxrwxrwx/511/0777",
             |node| {
                 fs::set_permissions(node.path("/etc/watched/a"), fs::Permissions::from_mode(0o777)).unwrap();

@@ -218,7 +218,7 @@ mod tests {
                 update("test3", "test2"),
             ),
             (
-                "the disk already has it but nobody was told",
+                "the disk already has it but it was not reported",
                 seen("a", "b", "Working", Some("b")),
                 update("b", "b"),
             ),

@@ -71,7 +71,7 @@ async fn what_only_new_machines_get_is_refused_until_it_is_accepted_and_told_fro
         "- \"/dev/sda\"\n+ \"/dev/sdb\"".to_owned(),
     )];
     world
-        .eventually("the difference is told", async |world: &World| {
+        .eventually("the difference is reported", async |world: &World| {
             irreconcilable_changes(world).await == told
         })
         .await;
@@ -83,7 +83,7 @@ async fn what_only_new_machines_get_is_refused_until_it_is_accepted_and_told_fro
     world.publish_and_target(&third).await;
     world.until_done(&third).await;
     world
-        .eventually("nothing is left to tell", async |world: &World| {
+        .eventually("no difference is left", async |world: &World| {
             irreconcilable_changes(world).await.is_empty()
         })
         .await;

@@ -256,7 +256,7 @@ async fn an_update_does_not_wait_for_a_pull() {
     registry.stall(true);
     create_set(&world, "base", &["quay.example/a"]).await;
     name_sets(&world, &["base"]).await;
-    until_condition(&world, PROGRESSING, "True", "1 of 1 images are being pulled").await;
+    until_condition(&world, PROGRESSING, "True", "Pre-pulling 1 of 1 images").await;
     until_kept(&world, &[("base", 1, None)]).await;
     let second = config("rendered-worker-2", &files(&[file("/etc/a", "2\n")]));
     world.publish_and_target(&second).await;
@@ -319,7 +319,7 @@ async fn images_wait_for_a_node_that_is_ready_and_has_room() {
     registry.set_size(4 << 30);
     create_set(&world, "base", &["quay.example/a"]).await;
     name_sets(&world, &["base"]).await;
-    until_condition(&world, PROGRESSING, "True", "as soon as the node is Ready").await;
+    until_condition(&world, PROGRESSING, "True", "Waiting for the node to be Ready").await;
     assert_eq!(registry.pulled().len(), 0);
     node_says(&world, "True", "20Gi").await;
     until_condition(

@@ -24,7 +24,7 @@ async fn a_new_node_introduces_itself_and_is_not_disturbed() {
     let now = world.annotations().await;
     assert!(has(&now, annotation::FIRST_PIVOT_CONFIG, first.name()));
     assert!(has(&now, annotation::DESIRED_CONFIG, first.name()));
-    assert_eq!(now.get(annotation::DESIRED_DRAIN), None, "nobody was bothered");
+    assert_eq!(now.get(annotation::DESIRED_DRAIN), None, "no drain was requested");
     assert_eq!(world.boot(), boot, "the first boot was complete before");
     assert!(!world.path(paths::NODE_ANNOTATIONS).exists());
     assert!(world.path(paths::NODE_ANNOTATIONS_DONE).exists());

@@ -51,10 +51,7 @@ async fn endpoints_tell_of_life_readiness_and_state() {
     assert!(metrics.contains("mcd_state{state=\"Degraded\""), "{metrics}");
     assert!(!metrics.contains("mcd_config_drift 0"), "{metrics}");
     world.stop_daemon().await;
-    assert!(
-        TcpStream::connect(address).await.is_err(),
-        "nobody listens any more"
-    );
+    assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,14 +139,14 @@ async fn a_change_of_the_system_and_a_start_on_the_way_are_told() {
     assert_eq!(
         world.event_texts("BootResync").await,
         [""; 0],
-        "the node has what it shall have"
+        "the node is up to date"
     );
     world.stop_daemon().await;
     world.publish_and_target(&second).await;
     world.start_daemon();
     world.until_done(&second).await;
     let told = async |world: &World, reason: &str, texts: &[&str]| {
-        let what = format!("{reason} tells {texts:?}");
+        let what = format!("events {reason} are {texts:?}");
         world
             .eventually(&what, async |world: &World| {
                 world.event_texts(reason).await == texts

@@ -270,8 +270,7 @@ impl World {
     pub async fn until_idle(&self) {
         self.eventually("idle", async |world: &Self| {
             let activity = agent::read_activity(&world.machine().root).unwrap();
-            activity
-                .is_some_and(|activity| activity.doing.starts_with("nothing") && activity.failure.is_none())
+            activity.is_some_and(|activity| activity.doing.starts_with("idle") && activity.failure.is_none())
         })
         .await;
     }

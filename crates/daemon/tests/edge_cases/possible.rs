@@ -159,13 +159,13 @@ fn only_keys_and_password_of_core_can_change() {
     check("core gets keys", &nobody, &users(json!([core])), None);
     check("users go", &users(json!([core])), &users(json!([])), None);
     check(
-        "somebody else",
+        "another user",
         &nobody,
         &users(json!([{"name": "another user", "sshAuthorizedKeys": ["a"]}])),
         Some("non-core user"),
     );
     check(
-        "somebody beside core",
+        "another user beside core",
         &nobody,
         &users(json!([core, {"name": "other", "sshAuthorizedKeys": ["a"]}])),
         Some("non-core user"),

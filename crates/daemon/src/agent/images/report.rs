@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(
             again,
             json!({"pinnedImageSets": []}),
-            "forgotten before it is told anew"
+            "removed before it is reported again"
         );
         let gone = next_status(&known, &done, &[]).unwrap();
         assert_eq!(gone["pinnedImageSets"], json!([]));
