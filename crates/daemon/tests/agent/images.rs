@@ -230,7 +230,7 @@ async fn a_machine_without_a_runtime_says_so_and_its_config_goes_on() {
         &world,
         DEGRADED,
         "True",
-        "no container runtime that could keep images: crictl is not installed",
+        "no container runtime that supports pinned images: crictl is not installed",
     )
     .await;
     let failed = statuses(&world).await.remove(0);
