@@ -203,7 +203,7 @@ fn an_unknown_owner_stops_the_change_before_anything_is_written() {
 }
 
 #[test]
-fn unsupported_compression_and_unknown_extensions_are_told_before_anything_is_written() {
+fn unsupported_compression_and_unknown_extensions_are_reported_before_anything_is_written() {
     let node = Node::new();
     let before = node.snapshot();
     let bomb = config_with("x", &json!({}), &json!({"extensions": ["nonsense"]}));

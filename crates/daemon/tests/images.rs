@@ -160,7 +160,7 @@ fn a_failing_image_stops_no_other_unless_the_disk_is_full() {
 }
 
 #[test]
-fn a_pull_secret_that_cannot_be_read_is_told_and_not_quoted() {
+fn an_unreadable_pull_secret_is_reported_and_not_quoted() {
     let host = Host::new();
     host.write(PULL_SECRET, "{\"auths\": hunter2");
     let failures = host.fetch(&["a.example/a"], TERMS).unwrap().failures;

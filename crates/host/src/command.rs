@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_tool_runs_and_its_failure_is_told() {
+    fn a_real_tool_runs_and_its_failure_is_reported() {
         assert_eq!(
             succeed(&HostCommands::default(), "echo", &["hello"]).unwrap(),
             "hello\n"

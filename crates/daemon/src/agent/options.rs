@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kubelet_is_asked_only_where_somebody_may_see_the_answer() {
+    fn the_kubelet_is_polled_only_if_metrics_are_served() {
         let listen = "127.0.0.1:8797".parse().ok();
         let kubelet = "http://localhost:10248/healthz"
             .parse()

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_not_everybody_may_read_is_never_shown() {
+    fn files_that_are_not_world_readable_are_never_shown() {
         assert_eq!(difference(0o600, "one\n2\nthree\n"), None);
     }
 

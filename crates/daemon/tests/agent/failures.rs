@@ -38,7 +38,7 @@ async fn irreconcilable_changes(world: &World) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_new_machines_get_is_refused_until_it_is_accepted_and_told_from_then_on() {
+async fn irreconcilable_changes_are_refused_until_accepted_and_then_reported() {
     let with_disk = |device: &str, text: &str| {
         let mut body = files(&[file("/etc/a", text)]);
         body["storage"]["disks"] = json!([{"device": device, "wipeTable": true}]);

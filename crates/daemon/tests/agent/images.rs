@@ -132,7 +132,7 @@ fn reloads(world: &World) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_images_of_a_set_are_pulled_pinned_and_told() {
+async fn the_images_of_a_set_are_pulled_pinned_and_reported() {
     let (mut world, registry) = world().await;
     world.write(
         PULL_SECRET,
@@ -188,7 +188,7 @@ async fn the_images_of_a_set_are_pulled_pinned_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_of_sets_that_went_while_nobody_looked_is_removed() {
+async fn leftovers_of_sets_deleted_while_no_daemon_ran_are_removed() {
     let (mut world, _) = world().await;
     create_set(&world, "base", &["quay.example/a"]).await;
     name_sets(&world, &["base"]).await;

@@ -27,7 +27,7 @@ pub async fn free_address() -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_tell_of_life_readiness_and_state() {
+async fn endpoints_serve_liveness_readiness_and_state() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::installed(&first).await;
     let address = free_address().await;
@@ -55,7 +55,7 @@ async fn endpoints_tell_of_life_readiness_and_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whether_a_daemon_lives_is_told_while_its_metrics_are_guarded_and_its_certificate_has_not_come() {
+async fn liveness_is_served_while_metrics_are_guarded_and_the_certificate_is_missing() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::installed(&first).await;
     let address = free_address().await;
@@ -77,7 +77,7 @@ async fn whether_a_daemon_lives_is_told_while_its_metrics_are_guarded_and_its_ce
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn progress_and_events_tell_the_story_of_an_update() {
+async fn progress_and_events_report_every_step_of_an_update() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let second = config("rendered-worker-2", &files(&[file("/etc/a", "2\n")]));
     let mut world = World::installed(&first).await;
@@ -126,7 +126,7 @@ async fn progress_and_events_tell_the_story_of_an_update() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_of_the_system_and_a_start_on_the_way_are_told() {
+async fn an_os_change_and_a_start_during_an_update_are_reported() {
     let system = |image: u8, arguments: &[&str]| json!({"osImageURL": format!("registry.example/os@sha256:{image}"), "kernelArguments": arguments});
     let nothing = files(&[file("/etc/a", "1\n")]);
     let first = config_with("rendered-worker-1", &nothing, &system(1, &[]));

@@ -29,7 +29,7 @@ mod tests {
     use crate::command::testing::Recorded;
 
     #[test]
-    fn the_first_error_of_the_previous_boot_is_told() {
+    fn the_first_error_of_the_previous_boot_is_reported() {
         let journal = "Starting Finalize Staged Deployment...\nerror: Installing kernel: No space left on device\nerror: later\n";
         let commands = Arc::new(Recorded::answering(&[("journalctl", journal)]));
         assert_eq!(

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_are_told_apart() {
+    fn distributions_are_distinguished() {
         let cases = [
             (
                 "ID=\"rhcos\"\nVARIANT_ID=coreos\nRHEL_VERSION=\"8.6\"\n",

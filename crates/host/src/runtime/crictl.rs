@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_go_where_nobody_can_read_them() {
+    fn credentials_are_not_passed_as_arguments() {
         let recorded = Arc::new(Recorded::answering(&[("crictl", "Image is up to date\n")]));
         pull(
             &Arc::clone(&recorded),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_from_other_failures() {
+    fn a_full_disk_is_distinguished_from_other_failures() {
         let (_directory, root) = machine(true);
         for (complaint, full) in [
             (

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_systemd_refuses_is_told_in_its_words() {
+    async fn an_error_of_systemd_is_reported_with_its_message() {
         let systemd = ("done", "active", "success");
         asked(systemd, &ServiceAction::DaemonReload).await.unwrap();
         let refusal = asked(systemd, &ServiceAction::Restart("ghost.service".to_owned())).await;
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_bus_is_told_from_one_that_refuses() {
+    fn a_machine_without_a_bus_is_distinguished_from_one_that_refuses() {
         let root = tempfile::tempdir().unwrap();
         let error = Bus::at(root.path())
             .perform(&ServiceAction::DaemonReload)

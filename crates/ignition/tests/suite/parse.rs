@@ -40,7 +40,7 @@ fn every_known_version_is_read_and_reported_as_written() {
 }
 
 #[test]
-fn a_version_that_is_none_is_told_from_one_that_is_not_supported() {
+fn an_invalid_version_is_distinguished_from_an_unsupported_one() {
     let invalid = [
         json!({}),
         json!(null),

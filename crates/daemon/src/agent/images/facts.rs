@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_tells_what_it_is_and_how_it_is() {
+    fn the_properties_of_a_node_are_read_from_its_labels_and_status() {
         let node = json!({
             "metadata": {"name": "n", "labels": {"node-role.kubernetes.io/master": ""}},
             "status": {

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_unmounted_whatever_happens() {
+    fn a_partition_is_unmounted_after_every_failure() {
         let (_directory, root) = machine(EL8);
         let recorded =
             Arc::new(answering("SecureBoot enabled\n").failing("cp", 1, "No space left on device"));
