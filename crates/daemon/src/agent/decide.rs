@@ -102,7 +102,9 @@ pub enum DrainStep {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecisionError {
     #[error(
-        "no current config is recorded on the node or on its disk; if this cluster did not install the machine, adopt it by setting the node's annotation machineconfiguration.openshift.io/currentConfig to the config it should be validated against"
+        "no current config is recorded on the node or on its disk; if this cluster did not install the machine, adopt \
+         it by setting the node's annotation machineconfiguration.openshift.io/currentConfig to the config it should \
+         be validated against"
     )]
     NoCurrentConfig,
 }

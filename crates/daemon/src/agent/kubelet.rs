@@ -55,7 +55,8 @@ pub struct HealthEndpoint {
 
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is not a kubelet health endpoint; expected a URL like http://localhost:10248/healthz, with localhost or an IP address"
+    "{0:?} is not a kubelet health endpoint; expected a URL like http://localhost:10248/healthz, with localhost or \
+     an IP address"
 )]
 pub struct EndpointError(String);
 

@@ -43,7 +43,8 @@ pub enum JoinError {
     #[error("{server} rejected the join token: {why}; create a new token there with mco up --join-token")]
     Token { server: String, why: String },
     #[error(
-        "a machine named {node} already exists; choose another name with --node-name, or if that machine is gone: kubectl delete node {node}"
+        "a machine named {node} already exists; choose another name with --node-name, or if that machine is gone: \
+         kubectl delete node {node}"
     )]
     NameTaken { node: String },
     #[error("{server} refused this machine: {why}")]

@@ -100,7 +100,7 @@ fn filesystem(place: &str, filesystem: &Filesystem, report: &mut Report) {
                 "Config defined filesystem {:?} but no mapping was defined",
                 filesystem.name
             ),
-            "write the config in spec 3, where a filesystem says at which path it is mounted",
+            "write the config in spec 3, where a filesystem has the path that it is mounted at",
         );
     }
     match (&filesystem.mount, &filesystem.path) {
