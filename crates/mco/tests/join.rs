@@ -321,7 +321,7 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
         &with("--server", "lab"),
         &root,
         &[],
-        &["is not the address", "https://"],
+        &["is not a server address", "https://"],
     );
 
     let first = scratch.path().join("first");
@@ -333,7 +333,7 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
         &root,
         &name,
         &[
-            "another machine named lab-9",
+            "a machine named lab-9 already exists",
             "--node-name",
             "kubectl delete node lab-9",
         ],

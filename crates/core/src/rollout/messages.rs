@@ -158,7 +158,7 @@ pub struct DriftHealed {
     pub more: usize,
 }
 
-const HEALED: &str = "; restored because of the pool's drift policy";
+const HEALED: &str = "; restored according to the pool's drift policy";
 
 impl fmt::Display for DriftHealed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,10 @@
-//! The agent of one node of a cluster: what the Node object says, what the disk says, and what to do next.
+//! The agent of one node of a cluster: reconciles the machine with the Node's desired config.
 //!
-//! Decisions are pure functions over what can be observed, so that a daemon that was restarted goes on exactly where
-//! the one before it stopped. [`run`] is the thin shell around them: it watches its own Node, the metadata of its
-//! MachineConfigNode and the one ControllerConfig, fetches single objects by name when it needs them, and makes no choices.
-//! Beside it, `images` keeps what PinnedImageSets ask for, and `kubelet` counts how often the kubelet is not well.
+//! Decisions are pure functions over what can be observed, so that a restarted daemon resumes exactly where the
+//! previous one stopped. [`run`] is the thin shell around them: it watches its own Node, the metadata of its
+//! MachineConfigNode and the one ControllerConfig, fetches single objects by name when it needs them, and makes no
+//! choices. In parallel, `images` pulls and pins the images of PinnedImageSets, and `kubelet` polls the kubelet's
+//! health.
 
 mod activity;
 mod cluster;

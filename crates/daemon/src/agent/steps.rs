@@ -1,4 +1,4 @@
-//! The steps that [`super::decide`] can ask for, one function each.
+//! Executes the steps of [`super::decide`], one function each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +28,11 @@ use crate::live;
 use crate::revert;
 use crate::validate::{self, Mismatch};
 
-/// A machine that is still up after this long was not rebooted after all; shutdowns may take their time.
+/// The shutdown timeout: a machine that is still up after this long was not rebooted. Shutdowns may be slow.
 const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
 
 impl Agent {
-    /// One step.
+    /// Runs one step.
     pub(super) async fn step(&mut self) -> Result<After, AgentError> {
         if !self.recovered {
             self.blocking(work::recover).await?;
@@ -46,7 +46,7 @@ impl Agent {
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
         if seen.node.rebooting && seen.pending == Pending::Nothing {
-            // Rebooted by the daemon of another implementation, or by hand after ours had asked.
+            // Rebooted by the daemon of another implementation, or manually after ours had requested it.
             return self.acknowledge_boot().await;
         }
         let step = next(&seen, self.verified.as_ref())?;
@@ -55,7 +55,7 @@ impl Agent {
             Step::AwaitDesired => {
                 self.teller.doing(
                     &self.machine.root,
-                    "waiting for the controller to choose a config",
+                    "waiting for the controller to set a desired config",
                     None,
                 );
                 Ok(After::Wait(Pause::UntilNews))
@@ -74,7 +74,7 @@ impl Agent {
         }
     }
 
-    /// Says on the Node why the boot before this one lost its staged deployment, as long as that is so.
+    /// Keeps the Node's annotation about a lost staged deployment up to date.
     async fn tell_finalization(&mut self) -> Result<(), AgentError> {
         let said = self.view().and_then(|view| view.finalization_failure.clone());
         if said == self.finalization {
@@ -123,9 +123,9 @@ impl Agent {
             annotation::POST_CONFIG_ACTION,
             Some(annotation::REBOOTING.to_owned()),
         )]);
-        // Told for people; a node whose API server is away still has to boot.
+        // The annotation is informational; a node whose API server is unreachable must still reboot.
         if let Err(error) = self.write(&action).await {
-            tracing::warn!(%error, "the boot could not be announced");
+            tracing::warn!(%error, "could not annotate the node before the reboot");
         }
         self.events.normal(event::REBOOT, because.as_str());
         tracing::info!(node = self.cluster.node(), because, "initiating reboot");
@@ -136,7 +136,7 @@ impl Agent {
         match asked {
             Reboot::Queued => Ok(After::Wait(Pause::after(LONGEST_SHUTDOWN))),
             Reboot::Simulated => {
-                // What a new process would begin with.
+                // Reset to the state of a new process.
                 self.recovered = false;
                 self.verified = None;
                 Ok(After::Again)
@@ -214,7 +214,8 @@ impl Agent {
         self.follow_up(updated, &to, again).await
     }
 
-    /// A daemon that finds its node on the way to another config, or sent there while nobody was looking.
+    /// Records an event if this process finds its node in the middle of an update, or with a new target set while no
+    /// daemon was running.
     fn tell_resync(&self, from: &Version, to: &Version) {
         if !self.begun && self.verified.is_none() {
             let text = format!(
@@ -266,7 +267,7 @@ impl Agent {
         self.tell(&Phase::PostActionsDone { actions: done }).await;
     }
 
-    /// The config to reach. One that the machine already has is not asked for: it may be gone from the cluster.
+    /// Returns the config to reach. One that is on disk is not fetched, because it may be deleted from the cluster.
     async fn target(&self, name: &str) -> Result<MachineConfig, AgentError> {
         let wanted = name.to_owned();
         match self
@@ -278,7 +279,7 @@ impl Agent {
         }
     }
 
-    /// The config a machine was installed with, which a cluster may have replaced in the meantime.
+    /// Returns the config a machine was installed with, which the cluster may have replaced in the meantime.
     async fn installed(&self, name: &str) -> Result<MachineConfig, AgentError> {
         let found = self.cluster.config(name).await;
         if !matches!(found, Err(AgentError::NoSuchConfig(_))) {
@@ -307,8 +308,8 @@ impl Agent {
         })
     }
 
-    /// Before a change: is the machine what its config says? If not, the change is not begun, unless the pool says that
-    /// drift is to be overwritten.
+    /// Validates the machine against its current config before a change. On a mismatch the change fails, unless the
+    /// drift policy is to overwrite drift.
     async fn preflight(&mut self, config: &NodeConfig) -> Result<(), AgentError> {
         let compared = config.clone();
         let mismatches = self
@@ -322,7 +323,7 @@ impl Agent {
         match self.drift_policy().await {
             DriftPolicy::Degrade => Err(AgentError::UnexpectedState(message)),
             DriftPolicy::Heal | DriftPolicy::Ignore => {
-                tracing::warn!(cause = %message, "drift is overwritten");
+                tracing::warn!(cause = %message, "overwriting config drift");
                 Ok(())
             }
         }
@@ -330,7 +331,7 @@ impl Agent {
 
     async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<After, AgentError> {
         self.write(&report::done(disk)).await?;
-        let text = format!("The update to {config} is over and the node was given back");
+        let text = format!("Update completed for config {config} and node has been uncordoned");
         self.events.normal(event::UNCORDON, text);
         self.events.normal(
             event::NODE_DONE,
@@ -344,7 +345,7 @@ impl Agent {
         Ok(After::Again)
     }
 
-    /// Nothing to do, once it is certain that the disk is what it says.
+    /// Waits, after validating the machine against the config on disk once.
     async fn idle(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
         if let Some(config) = &disk.config {
             let version = Version {
@@ -365,12 +366,12 @@ impl Agent {
         }
         self.tell(&Phase::Updated).await;
         self.teller
-            .succeeded(&self.machine.root, "nothing; the node has what it shall have");
+            .succeeded(&self.machine.root, "idle; the node is up to date");
         Ok(After::Wait(Pause::UntilNews))
     }
 
-    /// Tells what of its config the machine would have only if it were installed anew. Nothing depends on it, so a
-    /// failure is for the next time.
+    /// Reports the parts of its config that the machine gets only when it is reinstalled. Best effort: a failure is
+    /// retried with the next change.
     async fn tell_irreconcilable(&mut self, version: Version) {
         if self.compared_with_installation.as_ref() == Some(&version) {
             return;
@@ -379,7 +380,7 @@ impl Agent {
             Ok(Some(changes)) => self.progress.tell_irreconcilable(&changes).await,
             Ok(None) => true,
             Err(error) => {
-                tracing::debug!(%error, "the config was not compared with the one of the installation");
+                tracing::debug!(%error, "could not compare the config with the installed one");
                 true
             }
         };
@@ -398,7 +399,8 @@ impl Agent {
         }
     }
 
-    /// Watches over what the disk says the machine has; on a healthy node for drift, on a degraded one for its repair.
+    /// Starts the drift monitor for the config on disk. It detects drift on a healthy node, and the repair of a
+    /// degraded one.
     pub(super) async fn watch_over_disk(&mut self) {
         let current = self
             .blocking(|machine| Ok(disk::current_config(&machine.root)?))
@@ -427,7 +429,7 @@ impl Agent {
                 self.events.normal(event::CONFIG_DRIFT_MONITOR_STARTED, text);
                 self.monitor = Some(monitor);
             }
-            Err(error) => tracing::warn!(%error, "files are not watched"),
+            Err(error) => tracing::warn!(%error, "could not start the drift monitor"),
         }
     }
 
@@ -438,7 +440,7 @@ impl Agent {
         }
     }
 
-    /// Somebody has changed a file of ours. Gives the time to look again, if something was done about it.
+    /// Handles a drifted file according to the drift policy. Returns when to retry if the node was degraded.
     pub(super) async fn react_to_drift(
         &mut self,
         mismatches: &[Mismatch],
@@ -447,7 +449,8 @@ impl Agent {
             return Ok(None);
         };
         for mismatch in mismatches {
-            // In the message, because fields of text are quoted once more and could not be searched for.
+            // In the message, because text fields are quoted a second time, which would break a search for the
+            // reference's message.
             tracing::warn!(
                 node = self.cluster.node(),
                 "Config drift detected: {}",
@@ -469,7 +472,7 @@ impl Agent {
         }
     }
 
-    /// Shows what was changed in a file, in the machine's own journal.
+    /// Logs the diff of a file to the machine's own journal.
     async fn note_difference(&self, path: &str) {
         let Some(config) = self.monitor.as_ref().map(|monitor| Arc::clone(monitor.config())) else {
             return;
@@ -479,7 +482,7 @@ impl Agent {
             .blocking(move |machine| Ok(drift::unified(machine, &config, &subject)))
             .await;
         if let Ok(Some(text)) = difference {
-            tracing::warn!("what was changed in {path}:\n{text}");
+            tracing::warn!("diff of {path}:\n{text}");
         }
     }
 
@@ -505,7 +508,7 @@ impl Agent {
         self.verified = None;
         let failing = self.view().is_some_and(NodeAnnotations::is_failing);
         self.teller.failed(&self.machine.root, cause);
-        // A failing node already says more than this: which config it was compared with.
+        // The reason of a failing node is more specific: it names the config that the node was validated against.
         if !failing {
             self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);
             self.write(&report::degraded(Failure::Degraded, cause)).await?;
@@ -517,7 +520,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Certificates come before everything else: a node without them cannot do anything else for long.
+    /// Syncs certificates first: without valid ones a node soon cannot do anything else.
     async fn sync_certificates(&mut self) -> Result<(), AgentError> {
         let Some(config) = self.controller_config.clone() else {
             return Ok(());
@@ -531,7 +534,7 @@ impl Agent {
             })
             .await?;
         if !touched.is_empty() {
-            tracing::info!(?touched, "certificates were renewed");
+            tracing::info!(?touched, "synced certificates");
         }
         let synced = config.metadata.resource_version.clone();
         if self

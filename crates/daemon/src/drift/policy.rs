@@ -14,7 +14,7 @@ pub struct HealBudget {
 }
 
 impl HealBudget {
-    /// Whether one more heal is allowed now; `now` is any clock that only goes forward.
+    /// Returns whether one more heal is allowed. `now` is a monotonic clock.
     pub fn spend(&mut self, now: Duration) -> bool {
         while self
             .spent

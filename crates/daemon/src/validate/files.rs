@@ -1,4 +1,4 @@
-//! Files, directories, links, drop-ins, unit files and keys.
+//! Validates files, directories, links, drop-ins, unit files and keys.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -159,7 +159,8 @@ fn attribute_mismatch(
     cause.to_string()
 }
 
-/// Every key must be there, in our file or in the one that provisioning tools write, and ours may hold no other.
+/// Validates SSH keys: each must be in our file or in the one that provisioning tools write, and ours must contain no
+/// other.
 pub(super) fn validate_keys(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
     let mut mismatches = Vec::new();
     let accounts = machine.accounts();
@@ -207,7 +208,7 @@ fn hash(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// In pieces, so that a large file costs no memory.
+/// Hashes in chunks, so that a large file needs no memory.
 fn hash_file(root: &Root, path: &RootedPath) -> Result<String, FsError> {
     let Some(mut file) = root.open_file(path)? else {
         return Ok(String::new());

@@ -1,4 +1,4 @@
-//! What happens to a node whose files somebody changes.
+//! Drift of files on a node, per drift policy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -45,7 +45,7 @@ async fn an_edited_file_degrades_the_node_and_putting_it_back_clears_that() {
     world
         .until_failing("Degraded", "content mismatch for file \"/etc/a\"")
         .await;
-    // The next comparison says against which config.
+    // The next validation names the config it was made against.
     world
         .until_failing(
             "Degraded",
