@@ -1,4 +1,4 @@
-//! A forecast as a person reads it.
+//! A plan as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ pub fn describe(report: &Report, show_contents: bool) -> String {
         }
     }
     if !report.refused.is_empty() {
-        text.push_str("The rest of the plan leaves out what is refused.\n\n");
+        text.push_str("The rest of the plan omits what is rejected.\n\n");
     }
     for object in report.objects.iter().filter(|object| !object.accepted) {
         let _ = writeln!(
