@@ -1,4 +1,4 @@
-//! The operator on the embedded control plane: from nothing to all that controllers need.
+//! The operator on the embedded control plane: from an empty cluster to everything that controllers need.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -303,7 +303,7 @@ async fn settings_that_will_be_forbidden_are_told_until_they_are_gone() {
         Some((condition.status, condition.reason))
     };
     let nothing = ("False".to_owned(), "AsExpected".to_owned());
-    eventually("nothing to tell", || async {
+    eventually("nothing to report", || async {
         (evaluated().await? == nothing).then_some(())
     })
     .await;
@@ -319,7 +319,7 @@ async fn settings_that_will_be_forbidden_are_told_until_they_are_gone() {
     })
     .await;
     runtimes.delete("old", &DeleteParams::default()).await.unwrap();
-    eventually("nothing to tell any more", || async {
+    eventually("nothing to report any more", || async {
         (evaluated().await? == nothing).then_some(())
     })
     .await;
@@ -397,7 +397,7 @@ async fn what_is_said_about_logs_is_passed_on_while_the_operator_runs() {
         let told = levels.wait_for(|levels| *levels == expected);
         tokio::time::timeout(common::DEADLINE, told)
             .await
-            .expect("the levels are told")
+            .expect("the levels are set")
             .unwrap();
     }
     running.stop().await;
