@@ -32,9 +32,9 @@ logs/          the last lines of the logs of our pods
 missing.txt    what could not be read, and why
 
 Secrets were removed: the data of Secrets and ConfigMaps, the contents of files and units in MachineConfigs (sizes and
-hashes are left, so that they can be compared), keys, password hashes, pull secrets, and everything that could be a token or
-a private key. Names, paths, addresses, annotations and messages are unchanged: review them before you share the
-bundle.
+hashes are left, so that they can be compared), keys, password hashes, pull secrets, and everything that could be a
+token or a private key. Names, paths, addresses, annotations and messages are unchanged: review them before you share
+the bundle.
 ";
 
 pub fn run(arguments: &Gather) -> anyhow::Result<Outcome> {
