@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_depends_on_the_level_and_on_who_tells() {
+    fn the_filter_depends_on_the_level_and_on_the_target() {
         for (level, own_debug, own_trace, others_debug) in [
             (LogLevel::Normal, false, false, false),
             (LogLevel::Debug, true, false, false),

@@ -31,7 +31,7 @@ spec:
 ";
 
 #[test]
-fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
+fn a_change_is_planned_rolled_out_guarded_and_reverted() {
     let scratch = tempfile::tempdir().unwrap();
     let up = Up::start(&scratch.path().join("data"));
     up.wait("master");

@@ -118,7 +118,7 @@ mod tests {
     use crate::progress::Step;
 
     #[test]
-    fn the_documentation_lists_what_is_told() {
+    fn the_documentation_lists_every_metric() {
         let metrics = Metrics::default();
         let mut progress = Progress::default();
         progress.set(Step::Namespace, Outcome::Done);

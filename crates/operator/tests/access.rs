@@ -94,7 +94,7 @@ fn nobody_may_what_it_never_does() {
 }
 
 #[test]
-fn only_the_operator_reads_whatever_lies_in_the_namespace() {
+fn only_the_operator_reads_all_objects_of_the_namespace() {
     let objects = manifests::access();
     let mut roles = Vec::new();
     for role in objects.iter().filter(|object| object["kind"] == "Role") {

@@ -53,7 +53,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 #[test]
-fn what_is_taken_away_is_ours_and_nobody_puts_it_back_meanwhile() {
+fn an_uninstall_deletes_our_objects_in_an_order_in_which_none_is_recreated() {
     let described = |object: &Value| format!("{} {}", text(object, "/kind"), text(object, "/metadata/name"));
     let installed: BTreeSet<String> = manifests::installation(&settings())
         .iter()
@@ -185,7 +185,7 @@ fn containers_run_the_program_where_the_image_has_it() {
 }
 
 #[test]
-fn the_operands_are_told_how_much_to_log_unless_it_is_the_usual() {
+fn the_operands_get_the_log_level_unless_it_is_the_default() {
     let variable = |level: LogLevel| -> BTreeSet<(String, String)> {
         let settings = Settings {
             log_level: level,
@@ -316,7 +316,7 @@ fn every_alert_refers_to_metrics_that_exist() {
 }
 
 #[test]
-fn who_is_told_that_a_node_cannot_be_drained_is_told_where_to_look() {
+fn the_alert_about_a_blocked_drain_names_where_to_look() {
     let rules = manifests::alerts();
     let text = serde_json::to_string(&rules).unwrap();
     let alert = text.split("\"MCCDrainError\"").nth(1).unwrap();

@@ -222,7 +222,7 @@ fn each_process_may_ask_about_tokens_and_nothing_more_than_ask() {
 }
 
 #[test]
-fn scrapers_are_told_whom_they_will_meet() {
+fn scrapers_get_the_server_name_and_the_ca() {
     let objects = manifests::alerts();
     let role = objects.iter().find(|object| object["kind"] == "Role").unwrap();
     let binding = (objects.iter())

@@ -157,7 +157,7 @@ async fn what_is_made_from_unknown_facts_waits_and_nothing_else_does() {
 }
 
 #[tokio::test]
-async fn while_nobody_says_which_release_it_is_the_one_before_is_told() {
+async fn without_a_readable_release_the_previous_one_is_reported() {
     let hidden = Arc::new(AtomicBool::new(true));
     let running = Running::behind(Options::new("0.1.0"), async |client| {
         veiled(client, hidden, "/clusterversions/version")

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_is_told_twice_counts_once() {
+    fn a_duplicate_cause_counts_once() {
         let status = json!({"details": {"causes": [{"field": "a"}, {"field": "b"}, {"field": "a"}]}});
         assert_eq!(
             normaliser().document(&status, &View::default()),

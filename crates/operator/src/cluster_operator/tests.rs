@@ -216,7 +216,7 @@ fn a_degraded_pool_is_named_with_its_node_and_reason() {
 }
 
 #[test]
-fn what_keeps_a_cluster_from_upgrading_is_told_worst_first() {
+fn upgrade_blockers_are_reported_by_severity() {
     let interrupted = || {
         pool(
             "worker",
@@ -384,7 +384,7 @@ fn it_is_not_available_when_nothing_works() {
 }
 
 #[test]
-fn every_failure_is_told_and_the_first_gives_the_reason() {
+fn every_failure_is_reported_and_the_first_is_the_reason() {
     let progress = progress(&[
         (Step::NetworkPolicies, Outcome::Failed("first".to_owned())),
         (Step::MachineConfigDaemon, Outcome::Failed("second".to_owned())),
@@ -572,7 +572,7 @@ fn not_progressed(why: &str) -> String {
 }
 
 #[test]
-fn a_required_pool_has_the_image_of_the_release_unless_somebody_chose_another() {
+fn a_required_pool_has_the_image_of_the_release_unless_it_is_overridden() {
     let images = BTreeMap::from([("master".to_owned(), "image:2".to_owned())]);
     let release = Release {
         images: &images,

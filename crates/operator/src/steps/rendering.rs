@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_template_controllers_verdict_is_told_in_words() {
+    fn the_template_controllers_status_is_reported() {
         let config = |observed: i64, conditions: serde_json::Value| -> ControllerConfig {
             serde_json::from_value(json!({
                 "metadata": {"name": "machine-config-controller", "generation": 2},
