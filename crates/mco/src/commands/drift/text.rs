@@ -29,8 +29,8 @@ pub fn describe(report: &Report, now: Timestamp) -> String {
     }
     if !report.drifted.is_empty() {
         text.push_str(
-            "\nRestore each file to the contents in its MachineConfig, or put your change into a MachineConfig. To \
-             apply a node's config\nagain, create /run/machine-config-daemon-force on it.\n",
+            "\nRestore each file to the contents in its MachineConfig, or put your change into a MachineConfig.\nTo \
+             apply a node's config again, create /run/machine-config-daemon-force on it.\n",
         );
     }
     text
