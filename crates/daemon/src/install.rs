@@ -1,5 +1,5 @@
-//! Playing the installer: laying out a machine as Ignition does on a real one, and completing its first boot. For the
-//! directories that `mco up` uses as nodes, and for tests; a real machine is installed by Ignition itself.
+//! Installs a machine as Ignition does on a real one, and completes its first boot. For the directories that `mco up`
+//! uses as nodes, and for tests; a real machine is installed by Ignition itself.
 
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations::node as annotation;
@@ -43,20 +43,20 @@ impl From<ConfigError> for InstallError {
     }
 }
 
-/// Whether the machine was installed before, so that its daemon can go on from its disk.
+/// Returns whether the machine was installed before, so that its daemon can resume from its disk.
 pub fn is_installed(machine: &Machine) -> Result<bool, InstallError> {
     let introduces_itself = disk::node_annotations(&machine.root)?.is_some();
     Ok(introduces_itself || disk::current_config(&machine.root)?.is_some())
 }
 
-/// Installs the machine from the document that the server hands to new machines. May be repeated after an interruption.
+/// Installs the machine from the document that the server serves to new machines. Idempotent after an interruption.
 pub fn install_document(machine: &Machine, document: &[u8]) -> Result<(), InstallError> {
     lay_out(machine, &NodeConfig::from_document("installation", document)?)?;
     firstboot::complete(machine, RebootPolicy::WhenNeeded)?;
     Ok(())
 }
 
-/// The same from a rendered config, with what the server would add to it.
+/// Installs the machine from a rendered config, with the files that the server would add to it.
 pub fn install_config(machine: &Machine, config: &MachineConfig) -> Result<(), InstallError> {
     let config = NodeConfig::new(config.clone()).map_err(Box::new)?;
     lay_out(machine, &config)?;
@@ -74,7 +74,7 @@ pub fn install_config(machine: &Machine, config: &MachineConfig) -> Result<(), I
     write(machine, paths::INSTALLED_CONFIG, &json!(&*config.object))?;
     write(machine, paths::ENCAPSULATED, &encapsulated)?;
     firstboot::complete(machine, RebootPolicy::WhenNeeded)?;
-    // Last, because it is what makes the machine an installed one.
+    // Written last, because it marks the machine as installed.
     write(machine, paths::NODE_ANNOTATIONS, &annotations)
 }
 

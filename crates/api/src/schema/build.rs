@@ -1,4 +1,4 @@
-//! A small language for writing structural schemas by hand, for the parts that no type of ours describes.
+//! A builder for hand-written structural schemas, for the parts that none of our types describes.
 
 use schemars::Schema;
 use serde_json::{Map, Value, json};
@@ -40,14 +40,14 @@ pub(crate) fn set_of(items: Node) -> Node {
     list_of(items).with("x-kubernetes-list-type", "set")
 }
 
-/// A list whose items are told apart by the values of these fields.
+/// A list whose items are identified by the values of these fields.
 pub(crate) fn list_by(keys: &[&str], items: Node) -> Node {
     list_of(items)
         .with("x-kubernetes-list-type", "map")
         .with("x-kubernetes-list-map-keys", json!(keys))
 }
 
-/// A list that says nothing about how it is merged.
+/// A list without a list type.
 pub(crate) fn list_of(items: Node) -> Node {
     Node::default().with("type", "array").with("items", items.0)
 }
@@ -74,7 +74,7 @@ impl Node {
         self.with("nullable", true)
     }
 
-    /// What the API server fills in when the field is absent.
+    /// Sets the default that the API server fills in when the field is absent.
     pub(crate) fn default_to(self, value: impl Into<Value>) -> Self {
         self.with(SERVER_SIDE_DEFAULT, value)
     }
@@ -119,17 +119,17 @@ impl Node {
         self.minimum(least).with("maximum", most)
     }
 
-    /// Replaced as a whole, not merged field by field.
+    /// Makes the object atomic: replaced as a whole, not merged field by field.
     pub(crate) fn atomic(self) -> Self {
         self.with("x-kubernetes-map-type", "atomic")
     }
 
-    /// A CEL rule and what the API server says when it does not hold.
+    /// Adds a CEL rule and the message of a violation.
     pub(crate) fn rule(self, rule: &str, message: &str) -> Self {
         self.push_rule(json!({"rule": rule, "message": message}))
     }
 
-    /// A CEL rule for which the API server makes up its own words.
+    /// Adds a CEL rule with the API server's default message.
     pub(crate) fn rule_without_message(self, rule: &str) -> Self {
         self.push_rule(json!({"rule": rule}))
     }
@@ -145,7 +145,7 @@ impl Node {
         self
     }
 
-    /// A field of an object.
+    /// Adds an optional field.
     pub(crate) fn field(mut self, name: &str, schema: Node) -> Self {
         let properties = self.0.entry("properties").or_insert_with(|| json!({}));
         if let Value::Object(properties) = properties {
@@ -154,7 +154,7 @@ impl Node {
         self
     }
 
-    /// A field of an object that must be there.
+    /// Adds a required field.
     pub(crate) fn required(mut self, name: &str, schema: Node) -> Self {
         let required = self.0.entry("required").or_insert_with(|| json!([]));
         if let Value::Array(required) = required {

@@ -1,10 +1,10 @@
-//! Label keys, and the few values that mean something.
+//! Label keys and their special values.
 
 /// On a MachineConfig: the role whose pools select it, and on which its place in the merge order depends. On the
 /// configs that controllers make, the pool.
 pub const ROLE: &str = "machineconfiguration.openshift.io/role";
 
-/// On a pool: it belongs to the product and is not the user's own.
+/// On a pool: it is part of the product, not user-defined.
 pub const BUILT_IN: &str = "machineconfiguration.openshift.io/mco-built-in";
 
 /// On a pool: an upgrade is not complete before the pool is.
@@ -19,7 +19,7 @@ pub const LAYERING_ENABLED: &str = "machineconfiguration.openshift.io/layering-e
 /// On a pool: build its image again.
 pub const REBUILD_IMAGE: &str = "machineconfiguration.openshift.io/rebuildImage";
 
-/// On a CustomResourceDefinition: an operator looks after it.
+/// On a CustomResourceDefinition: an operator manages it.
 pub const OPERATOR_MANAGED: &str = "openshift.io/operator-managed";
 
 /// On a pool's user-data secret: its certificates come from our own bundle.
@@ -40,7 +40,7 @@ pub mod node {
     pub const ROLE_CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
     pub const ROLE_WORKER: &str = "node-role.kubernetes.io/worker";
     pub const ROLE_ARBITER: &str = "node-role.kubernetes.io/arbiter";
-    /// The failure domain, after which a rollout is ordered.
+    /// The failure domain, by which a rollout is ordered.
     pub const ZONE: &str = "topology.kubernetes.io/zone";
     pub const OS: &str = "kubernetes.io/os";
     /// The value of [`OS`] on Nodes that belong to no pool.
@@ -63,7 +63,7 @@ pub mod build {
     pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 }
 
-/// On operating system images, where they say what the image is.
+/// On operating system images: metadata of the image.
 pub mod image {
     /// The stream an image belongs to.
     pub const STREAM_CLASS: &str = "io.openshift.os.streamclass";
@@ -73,12 +73,12 @@ pub mod image {
     pub const EXTENSIONS: &str = "io.openshift.os.extensions";
 }
 
-/// The label that selects exactly this pool.
+/// Returns the label that selects exactly this pool.
 pub fn pool(name: &str) -> String {
     format!("{POOL_PREFIX}{name}")
 }
 
-/// The label that gives a Node this role.
+/// Returns the label of a Node with this role.
 pub fn node_role(role: &str) -> String {
     format!("{}{role}", node::ROLE_PREFIX)
 }

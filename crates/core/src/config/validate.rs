@@ -1,4 +1,4 @@
-//! Is a MachineConfig, a pool or a set of them usable? Every problem is reported, not just the first.
+//! Validation of MachineConfigs and pools. All problems are reported, not only the first.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use crate::config::problem::{InvalidObject, Problem};
 use crate::config::selector::Selector;
 use crate::rollout::budget;
 
-/// The highest file mode a MachineConfig may set: setuid, setgid and sticky bits are not ours to give.
+/// The highest file mode that a MachineConfig may set: it excludes setuid, setgid and sticky bits.
 const HIGHEST_FILE_MODE: i64 = 0o777;
 
-/// A file of this name makes the daemon skip its checks, so no config may create it.
+/// This file makes the daemon skip its validation, so no config may create it.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
-/// Checks a MachineConfig as far as rendering needs it. Whatever the compatible system renders passes.
+/// Validates a MachineConfig to the extent that rendering requires. Accepts everything that the reference
+/// implementation renders.
 pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
@@ -33,8 +34,8 @@ pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject>
     verdict(config, ignition, problems, warnings)
 }
 
-/// Reads what a machine is to be given. Labels choose pools and mean nothing on a machine, so that rendered configs,
-/// which have none, are as good as any.
+/// Parses and validates a config that is applied to a node. It needs no role label, so rendered configs are accepted:
+/// labels select pools and have no meaning on a node.
 pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let mut inspection = Inspection::default();
     check_kernel_type(config, &mut inspection.problems);
@@ -48,8 +49,8 @@ pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, Inv
     verdict(config, ignition, problems, warnings)
 }
 
-/// Checks a MachineConfig that somebody is about to write: like [`check`], and also refuses what would render but
-/// could never be applied to a node.
+/// Validates a MachineConfig at admission: like [`check`], and also rejects what would render but could never be
+/// applied to a node.
 pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
@@ -85,13 +86,13 @@ fn verdict(
     }
 }
 
-/// Everything there is to say about one MachineConfig.
+/// All validation results of one MachineConfig.
 #[derive(Default)]
 struct Inspection {
     ignition: Option<Config>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
-    /// What passes every check on the way to a node and then fails there.
+    /// Problems that only surface on the node, after every other check has passed.
     unusable: Vec<Problem>,
 }
 
@@ -102,7 +103,7 @@ impl Inspection {
         check_kernel_type(config, &mut inspection.problems);
         inspection.check_ignition(config);
         match check_extensions(config) {
-            // Without an Ignition config nobody has ever checked extensions, and clusters that rely on it must go on.
+            // The reference does not validate extensions without an Ignition config, and clusters may rely on that.
             Some(problem) if config.spec.config.is_none() => inspection.unusable.push(problem),
             problem => inspection.problems.extend(problem),
         }
@@ -126,7 +127,7 @@ impl Inspection {
             }
             Err(error) => self.problems.extend(ignition_problems(&error, raw)),
         }
-        // Read from the document as written, so that these are reported beside whatever else is wrong in it.
+        // Checked in the raw document, so that these problems are reported together with all others.
         for problem in special_mode_bits(raw) {
             if self.problems.iter().all(|other| other.path != problem.path) {
                 self.problems.push(problem);
@@ -135,7 +136,7 @@ impl Inspection {
     }
 }
 
-/// Checks a pool that somebody is about to write.
+/// Validates a pool at admission.
 pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let mut problems = Vec::new();
@@ -253,7 +254,7 @@ fn check_extensions(config: &MachineConfig) -> Option<Problem> {
             "spec.extensions",
             format!("invalid extensions found: [{}]", unknown.join(" ")),
         )
-        .with_hint(format!("known extensions are {}", extensions::known_names()))
+        .with_hint(format!("supported extensions are {}", extensions::known_names()))
     })
 }
 
@@ -310,12 +311,13 @@ fn special_mode_bits(config: &Value) -> Vec<Problem> {
         .collect()
 }
 
-/// Go's `%#o`.
+/// Formats a mode like Go's `%#o`.
 fn go_octal(mode: i64) -> String {
     format!("0{mode:o}")
 }
 
-/// 644 instead of 0644 is the classic mistake; its decimal digits read as octal give an ordinary mode.
+/// Returns the mode that was probably intended: writing 644 for 0644 is a common mistake, which shows when the
+/// decimal digits form an ordinary octal mode.
 fn octal_written_as_decimal(mode: i64) -> Option<i64> {
     i64::from_str_radix(&mode.to_string(), 8)
         .ok()
@@ -333,7 +335,7 @@ fn unusable_on_a_running_node(config: &Config) -> Vec<Problem> {
                     format!("ignition file {} includes append", file.path),
                 )
                 .about(file.path.clone())
-                .with_hint("a running node cannot append; give the whole file in contents.source"),
+                .with_hint("a running node cannot append; set the whole contents in contents.source"),
             );
         }
         if file.path == FORCE_FILE {

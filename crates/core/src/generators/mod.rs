@@ -1,4 +1,4 @@
-//! MachineConfigs that are generated: from the template tree, and from KubeletConfigs, ContainerRuntimeConfigs, image
+//! Generators of MachineConfigs: from the template tree, and from KubeletConfigs, ContainerRuntimeConfigs, image
 //! policies, registry mirrors and credential providers; boot images and OS image streams.
 
 pub mod boot_images;

@@ -1,4 +1,4 @@
-//! Keys and passwords of users that the machine may not have.
+//! Keys and passwords of users that may be missing on the machine.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::support::{PASSWD, config, file, files};
 use crate::world::World;
 
-/// A config whose file needs a drain and a boot, with a key or without.
+/// A config whose file needs a drain and a reboot, with or without a key.
 fn rendered(number: u32, key: Option<&str>) -> NodeConfig {
     let mut body = files(&[file("/etc/a", &format!("{number}\n"))]);
     if let Some(key) = key {

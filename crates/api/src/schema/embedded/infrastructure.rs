@@ -1,4 +1,4 @@
-//! What the cluster runs on.
+//! The schema of Infrastructure.
 
 use schemars::{Schema, SchemaGenerator};
 

@@ -1,4 +1,4 @@
-//! What was asked for on each platform.
+//! The schemas of the requested platforms.
 
 use super::{endpoint, ip_address, machine_networks, platform, power_service_endpoints, service_endpoints};
 use crate::schema::build::{Node, atomic_list_of, int32, list_by, object, set_of, string};
@@ -30,7 +30,7 @@ pub(super) fn platform_spec() -> Node {
         )
 }
 
-/// A platform whose addresses move between the machines.
+/// A platform whose virtual addresses move between the machines.
 fn with_virtual_addresses(platform: Node) -> Node {
     let addresses = |name: &str, description: &str| {
         atomic_list_of(ip_address())
@@ -85,7 +85,9 @@ fn nutanix() -> Node {
             .about(description)
             .required(
                 "type",
-                string().one_of(&["UUID", "Name"]).about("By what it is told."),
+                string()
+                    .one_of(&["UUID", "Name"])
+                    .about("By which of the two it is identified."),
             )
             .field("name", string().about("Its name."))
             .field("uuid", string().about("Its UUID."))

@@ -1,4 +1,4 @@
-//! What each platform turned out to be.
+//! The schemas of the observed platforms.
 
 use serde_json::json;
 
@@ -50,7 +50,7 @@ pub(super) fn platform_status() -> Node {
         )
 }
 
-/// A platform whose addresses move between the machines. `list` says how the lists of addresses merge.
+/// A platform whose virtual addresses move between the machines. `list` sets the list type of the addresses.
 fn on_premises(description: &str, list: fn(Node) -> Node) -> Node {
     let addresses = |name: &str, description: &str| {
         list(string())
@@ -104,7 +104,7 @@ fn node_dns() -> Node {
     string().about("No longer used.")
 }
 
-/// Who serves the names of a cloud's load balancers.
+/// The DNS of a cloud's load balancers.
 fn cloud_load_balancer() -> Node {
     let addresses = |description: &str| set_of(ip_address()).format("ip").max_items(16).about(description);
     let cluster_hosted = object()
@@ -297,7 +297,7 @@ fn gcp() -> Node {
         )
 }
 
-/// A list whose content is what it was when the cluster was installed.
+/// A list that is immutable after installation.
 fn fixed_at_installation(name: &str, list: Node) -> Node {
     list.rule(
         "self.all(x, x in oldSelf) && oldSelf.all(x, x in self)",
@@ -306,7 +306,7 @@ fn fixed_at_installation(name: &str, list: Node) -> Node {
     .about("Marks of what the cluster creates.")
 }
 
-/// A field that is there exactly if it was there when the cluster was installed.
+/// A rule for a field that can neither be added nor removed after installation.
 fn only_at_installation(name: &str) -> String {
     format!("!has(oldSelf.{name}) && !has(self.{name}) || has(oldSelf.{name}) && has(self.{name})")
 }

@@ -1,4 +1,4 @@
-//! Condition types and statuses, and how a list of conditions is read and changed.
+//! Condition types and statuses, and functions on lists of conditions.
 
 pub mod pool;
 
@@ -18,7 +18,7 @@ pub mod controller_config {
 
 /// Types of a KubeletConfig's or ContainerRuntimeConfig's conditions.
 pub mod node_config {
-    /// Whether the controller took the object. Only on KubeletConfigs.
+    /// Whether the controller accepted the object. Only on KubeletConfigs.
     pub const ACCEPTED: &str = "Accepted";
     pub const SUCCESS: &str = "Success";
     pub const FAILURE: &str = "Failure";
@@ -28,9 +28,9 @@ pub mod node_config {
 pub mod machine_config_node {
     /// No update is pending.
     pub const UPDATED: &str = "Updated";
-    /// The update is possible and its cost is known.
+    /// The update is possible and its cost is determined.
     pub const UPDATE_PREPARED: &str = "UpdatePrepared";
-    /// The update is in place, though perhaps not yet in force.
+    /// The update is in place, but may not be effective yet.
     pub const UPDATE_EXECUTED: &str = "UpdateExecuted";
     /// Part of [`UPDATE_EXECUTED`].
     pub const CORDONED: &str = "Cordoned";
@@ -42,15 +42,15 @@ pub mod machine_config_node {
     pub const APPLIED_FILES: &str = "AppliedFiles";
     /// The second half of [`APPLIED_FILES_AND_OS`] where images are reported on their own.
     pub const APPLIED_OS_IMAGE: &str = "AppliedOSImage";
-    /// The operating system image has arrived.
+    /// The operating system image is pulled.
     pub const IMAGE_PULLED_FROM_REGISTRY: &str = "ImagePulledFromRegistry";
-    /// What had to be reloaded or restarted was.
+    /// All services are reloaded or restarted.
     pub const UPDATE_POST_ACTION_COMPLETE: &str = "UpdatePostActionComplete";
-    /// The machine has booted again.
+    /// The machine has rebooted.
     pub const REBOOTED_NODE: &str = "RebootedNode";
-    /// The daemon works again after the update.
+    /// The daemon is running again after the update.
     pub const RESUMED: &str = "Resumed";
-    /// The node takes work again.
+    /// The node is schedulable again.
     pub const UPDATE_COMPLETE: &str = "UpdateComplete";
     /// Part of [`UPDATE_COMPLETE`].
     pub const UNCORDONED: &str = "Uncordoned";
