@@ -6,7 +6,7 @@ use mco_core::generators::templates::TemplateTree;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Door;
+use crate::access::ConsoleAccess;
 use crate::http::{App, listen};
 
 /// Options of the embedding program.
@@ -32,8 +32,8 @@ impl Options {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
-    #[error("no randomness: {0}")]
-    Random(#[from] getrandom::Error),
+    #[error(transparent)]
+    Random(#[from] mco_http::tokens::RandomError),
     #[error("cannot listen: {0}")]
     Listen(#[from] std::io::Error),
 }
@@ -41,14 +41,14 @@ pub enum ConsoleError {
 /// Serves the console on a socket until `stop`.
 pub async fn run(
     listener: TcpListener,
-    door: Door,
+    access: ConsoleAccess,
     options: Options,
     stop: CancellationToken,
 ) -> Result<(), ConsoleError> {
     let port = listener.local_addr()?.port();
-    door.new_code()?;
+    access.new_code()?;
     let tls = options.tls.clone();
-    let app = Arc::new(App::new(door, options, port));
+    let app = Arc::new(App::new(access, options, port));
     listen::serve(listener, tls, app, stop).await;
     Ok(())
 }

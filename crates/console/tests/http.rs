@@ -18,7 +18,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_apiserver::{Identity, Server};
-use mco_console::{Door, Options};
+use mco_console::{ConsoleAccess, Options};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -91,7 +91,7 @@ impl World {
 
         let codes: Arc<Mutex<Vec<String>>> = Arc::default();
         let (told, tokens) = (Arc::clone(&codes), Arc::clone(&server));
-        let door = Door::new(move |token| {
+        let access = ConsoleAccess::new(move |token| {
             let bearer = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
             let service = tokens.anonymous_service().map_request(
                 move |mut request: http::Request<kube::client::Body>| {
@@ -107,7 +107,7 @@ impl World {
         let stop = CancellationToken::new();
         tokio::spawn(mco_console::run(
             listener,
-            door,
+            access,
             Options::new("0.0.0"),
             stop.clone(),
         ));

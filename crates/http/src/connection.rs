@@ -199,7 +199,7 @@ impl<H: Handler, Connect: Fn(&Peer) -> H + Send + Sync + 'static> Edge<Connect> 
         }
         let service = service_fn(|request| answers.clone().answer(request, &self.options));
         let connection = builder.serve_connection(TokioIo::new(stream), service);
-        self.until_stopped(connection, |connection| connection.graceful_shutdown())
+        self.until_stopped(connection, http1::Connection::graceful_shutdown)
             .await
     }
 
@@ -242,7 +242,7 @@ impl<H: Handler, Connect: Fn(&Peer) -> H + Send + Sync + 'static> Edge<Connect> 
             }
         };
         tokio::select! {
-            result = self.until_stopped(connection, |connection| connection.graceful_shutdown()) => result,
+            result = self.until_stopped(connection, auto::Connection::graceful_shutdown) => result,
             () = no_request => Err(format!("no request within {deadline:?}")),
         }
     }

@@ -133,16 +133,16 @@ impl ConnectionLimit {
                 let slot = Arc::clone(&self.serving).try_acquire_owned().ok()?;
                 Some(Admission::serve(Some(slot)))
             }
-            Overflow::Refuse(response) => match Arc::clone(&self.serving).try_acquire_owned() {
-                Ok(slot) => Some(Admission::serve(Some(slot))),
-                Err(_) => {
-                    let slot = Arc::clone(&self.refusing).try_acquire_owned().ok()?;
-                    Some(Admission {
-                        refusal: Some(response),
-                        _slot: Some(slot),
-                    })
+            Overflow::Refuse(response) => {
+                if let Ok(slot) = Arc::clone(&self.serving).try_acquire_owned() {
+                    return Some(Admission::serve(Some(slot)));
                 }
-            },
+                let slot = Arc::clone(&self.refusing).try_acquire_owned().ok()?;
+                Some(Admission {
+                    refusal: Some(response),
+                    _slot: Some(slot),
+                })
+            }
         }
     }
 

@@ -86,24 +86,23 @@ pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) 
         listeners.push(listener(settings.address, settings.insecure_port, Transport::Plain).await?);
     }
     let draining = CancellationToken::new();
+    let mut background = JoinSet::new();
     if settings.metrics_port != 0 {
         let metrics = listener(settings.address, settings.metrics_port, Transport::Plain).await?;
-        tokio::spawn(http::serve_metrics(
+        background.spawn(http::serve_metrics(
             metrics.socket,
             Arc::clone(&app),
             draining.clone(),
         ));
     }
-
-    let mut followers = JoinSet::new();
-    followers.spawn(certificates.follow());
+    background.spawn(certificates.follow());
     match backend {
-        Backend::Directory(directory) => followers.spawn(directory.follow(Arc::clone(&app))),
-        Backend::Cluster(cluster) => followers.spawn(cluster.follow(Arc::clone(&app))),
+        Backend::Directory(directory) => background.spawn(directory.follow(Arc::clone(&app))),
+        Backend::Cluster(cluster) => background.spawn(cluster.follow(Arc::clone(&app))),
     };
     if app.tokens.is_some() {
         let app = Arc::clone(&app);
-        followers.spawn(async move {
+        background.spawn(async move {
             if let Some(tokens) = &app.tokens {
                 tokens.follow().await;
             }
@@ -126,7 +125,7 @@ pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) 
 
     tokio::select! {
         () = stop.cancelled() => {}
-        _ = followers.join_next() => return Err(RunError::Ended("watching for changes")),
+        _ = background.join_next() => return Err(RunError::Ended("a background task")),
         _ = serving.join_next() => return Err(RunError::Ended("a listener")),
     }
     info!("stopping: waiting for open transfers");

@@ -13,8 +13,10 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-ignition", &[]),
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
-    // For the simulated fleet, which uses the annotation protocol of the controllers.
-    ("mco-testkit", &["mco-api", "mco-core"]),
+    ("mco-client", &["mco-ignition", "mco-api", "mco-core"]),
+    // It uses the annotation protocol of the controllers.
+    ("mco-simulator", &["mco-api", "mco-core"]),
+    ("mco-testkit", &[]),
     ("mco-http", &[]),
     ("mco-controllers", &["mco-api", "mco-core", "mco-http"]),
     ("mco-host", &[]),
@@ -27,7 +29,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "mco-operator",
         &["mco-ignition", "mco-api", "mco-core", "mco-http"],
     ),
-    ("mco-console", &["mco-api", "mco-core", "mco-http"]),
+    ("mco-console", &["mco-api", "mco-client", "mco-core", "mco-http"]),
     ("mco-apiserver", &["mco-http"]),
     ("mco-parity", &[]),
     (
@@ -43,8 +45,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-apiserver",
             "mco-controllers",
             "mco-console",
+            "mco-client",
             "mco-http",
-            "mco-testkit",
+            "mco-simulator",
         ],
     ),
 ];

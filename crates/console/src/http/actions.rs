@@ -1,4 +1,4 @@
-//! What forms do. Each carries the session's own mark, or nothing happens.
+//! Actions of forms, each protected by the CSRF token of the session.
 
 use ::http::StatusCode;
 use jiff::Timestamp;
@@ -8,8 +8,8 @@ use mco_core::pipeline::bootstrap::Settings;
 
 use super::App;
 use super::request::Fields;
-use super::respond::{self, Answer};
-use crate::access::{Hashed, Session};
+use super::respond::{self, ConsoleResponse};
+use crate::access::{Session, TokenHash};
 use crate::views::plan::Asked;
 use crate::views::{self, Section, link};
 use mco_client::plan;
@@ -21,49 +21,49 @@ impl App {
         id: Option<&str>,
         segments: &[&str],
         form: &Fields,
-    ) -> Answer {
-        if Hashed::of(form.get("csrf")) != Hashed::of(&session.csrf) {
+    ) -> ConsoleResponse {
+        if TokenHash::of(form.get("csrf")) != TokenHash::of(&session.csrf) {
             return self.message(
                 Some(session),
                 StatusCode::FORBIDDEN,
-                "This form is not ours",
-                "It does not belong to your session, so nothing was done. Load the page again and try once more.",
+                "The form was rejected",
+                "It does not belong to your session, so nothing was changed. Reload the page and try again.",
             );
         }
         match segments {
             ["logout"] => self.logout(id),
             ["plan"] => self.plan(session, form).await,
-            ["pools", pool, "pause"] => self.steer(session, pool, true).await,
-            ["pools", pool, "resume"] => self.steer(session, pool, false).await,
-            _ => self.nothing_here(session),
+            ["pools", pool, "pause"] => self.set_paused(session, pool, true).await,
+            ["pools", pool, "resume"] => self.set_paused(session, pool, false).await,
+            _ => self.not_found(session),
         }
     }
 
-    async fn steer(&self, session: &Session, pool: &str, paused: bool) -> Answer {
+    async fn set_paused(&self, session: &Session, pool: &str, paused: bool) -> ConsoleResponse {
         match session.hub.set_paused(pool, paused).await {
-            Ok(()) => respond::see(&link::pool(pool)),
+            Ok(()) => respond::redirect(&link::pool(pool)),
             Err(error) => self.message(
                 Some(session),
                 StatusCode::FORBIDDEN,
-                "That did not work",
+                "The pool was not changed",
                 error.to_string(),
             ),
         }
     }
 
-    async fn plan(&self, session: &Session, form: &Fields) -> Answer {
+    async fn plan(&self, session: &Session, form: &Fields) -> ConsoleResponse {
         let asked = Asked {
             yaml: form.get("yaml").replace("\r\n", "\n"),
             delete: form.get("delete").trim().to_owned(),
             contents: form.has("contents"),
         };
-        let report = self.foretell(session, &asked).await;
+        let report = self.plan_edits(session, &asked).await;
         let outcome = report.as_ref().map_err(Clone::clone);
         let frame = self.frame(Some(session), "Plan", Section::Plan);
         respond::page(views::html(&views::plan::plan(frame, asked, Some(outcome))))
     }
 
-    async fn foretell(&self, session: &Session, asked: &Asked) -> Result<plan::Report, String> {
+    async fn plan_edits(&self, session: &Session, asked: &Asked) -> Result<plan::Report, String> {
         let manifests = manifest::read("pasted", asked.yaml.as_bytes()).map_err(|error| error.to_string())?;
         let mut edits: Vec<Edit> = manifests.into_iter().map(Edit::Apply).collect();
         if !asked.delete.is_empty() {

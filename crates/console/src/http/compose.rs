@@ -1,4 +1,4 @@
-//! From the objects of a cluster to what views are made of, with the functions that the controllers use.
+//! View values from the objects of a cluster, computed with the functions of the controllers.
 
 use jiff::Timestamp;
 use mco_api::MachineConfig;
@@ -16,7 +16,7 @@ use crate::views::{Frame, Show};
 use mco_client::cluster::{Sources, is_rendered};
 use mco_client::snapshot::Snapshot;
 
-/// What each pool's config is made of. Pools that cannot be rendered are left out: their page says why.
+/// Returns the parts of each pool's config. Pools that cannot be rendered are omitted; their page shows why.
 pub fn explained(sources: &Sources, version: &str) -> Vec<Explained> {
     let pools = rendered(sources, version).into_iter();
     let pools = pools.map(|(pool, rendered)| Explained {
@@ -41,6 +41,7 @@ fn rendered(sources: &Sources, version: &str) -> Vec<(String, Rendered)> {
         .collect()
 }
 
+/// Returns the names of all MachineConfigs.
 pub fn config_names(sources: &Sources) -> Vec<String> {
     let configs = sources
         .objects
@@ -49,7 +50,7 @@ pub fn config_names(sources: &Sources) -> Vec<String> {
     configs.map(|object| object.name.clone()).collect()
 }
 
-/// All MachineConfigs that are not rendered ones.
+/// Returns all MachineConfigs that are not rendered.
 pub fn listed(sources: &Sources, version: &str) -> Vec<Listed> {
     let pools = rendered(sources, version);
     let configs = sources
@@ -72,7 +73,7 @@ pub fn listed(sources: &Sources, version: &str) -> Vec<Listed> {
         .collect()
 }
 
-/// The page of one MachineConfig.
+/// Returns the page of one MachineConfig.
 pub fn config(
     frame: Frame,
     config: MachineConfig,

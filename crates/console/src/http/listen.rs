@@ -45,7 +45,7 @@ pub async fn serve(
         let (app, stop) = (Arc::clone(&app), stopping.clone());
         move |request: Request<Incoming>| {
             let (app, stop) = (Arc::clone(&app), stop.clone());
-            async move { app.answer(request, &stop).await }
+            async move { app.respond(request, &stop).await }
         }
     };
     let listener = Listener { socket, transport };

@@ -1,4 +1,4 @@
-//! Pages to look at: gather what a view needs, and show it.
+//! Pages: gather the inputs of a view and render it.
 
 use ::http::StatusCode;
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use mco_client::comparison;
 use super::App;
 use super::compose;
 use super::request::Fields;
-use super::respond::{self, Answer};
+use super::respond::{self, ConsoleResponse};
 use crate::access::Session;
 use crate::views::node::Between;
 use crate::views::search::Question;
@@ -16,7 +16,7 @@ use mco_client::cluster::ReadError;
 use mco_client::snapshot::Snapshot;
 
 impl App {
-    pub(super) async fn page(&self, session: &Session, segments: &[&str], query: &Fields) -> Answer {
+    pub(super) async fn page(&self, session: &Session, segments: &[&str], query: &Fields) -> ConsoleResponse {
         let show = if query.has("contents") {
             Show::Contents
         } else {
@@ -34,16 +34,16 @@ impl App {
                 respond::page(views::html(&page))
             }
             ["search"] => self.search(session, query).await,
-            _ => self.nothing_here(session),
+            _ => self.not_found(session),
         }
     }
 
-    pub(super) fn nothing_here(&self, session: &Session) -> Answer {
+    pub(super) fn not_found(&self, session: &Session) -> ConsoleResponse {
         self.message(
             Some(session),
             StatusCode::NOT_FOUND,
-            "There is nothing here",
-            "What you look for may have been deleted.",
+            "Not found",
+            "The object may have been deleted.",
         )
     }
 
@@ -55,28 +55,28 @@ impl App {
         }
     }
 
-    async fn overview(&self, session: &Session) -> Answer {
+    async fn overview(&self, session: &Session) -> ConsoleResponse {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, "Pools", &snapshot);
         let page = views::overview::overview(frame, &snapshot, Timestamp::now());
         respond::page(views::html(&page))
     }
 
-    async fn pool(&self, session: &Session, name: &str, query: &Fields) -> Answer {
+    async fn pool(&self, session: &Session, name: &str, query: &Fields) -> ConsoleResponse {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, name, &snapshot);
         let choice = views::pool::Choice::parse(query.get("show"), query.get("page"));
         match views::pool::pool(frame, &snapshot, name, choice, Timestamp::now()) {
             Some(page) => respond::page(views::html(&page)),
-            None => self.nothing_here(session),
+            None => self.not_found(session),
         }
     }
 
-    async fn node(&self, session: &Session, name: &str, show: Show) -> Answer {
+    async fn node(&self, session: &Session, name: &str, show: Show) -> ConsoleResponse {
         let hub = &session.hub;
         let snapshot = hub.snapshot().await;
         let Some((_, overview)) = snapshot.node(name) else {
-            return self.nothing_here(session);
+            return self.not_found(session);
         };
         let events = hub.events(name).await.map_err(|error| error.to_string());
         let frame = self.live_frame(session, name, &snapshot);
@@ -101,11 +101,11 @@ impl App {
         };
         match page {
             Some(page) => respond::page(views::html(&page)),
-            None => self.nothing_here(session),
+            None => self.not_found(session),
         }
     }
 
-    async fn configs(&self, session: &Session) -> Answer {
+    async fn configs(&self, session: &Session) -> ConsoleResponse {
         let sources = match session.hub.sources().await {
             Ok(sources) => sources,
             Err(error) => return self.unreadable(session, &error),
@@ -115,10 +115,10 @@ impl App {
         respond::page(views::html(&views::configs::configs(frame, listed)))
     }
 
-    async fn config(&self, session: &Session, name: &str, show: Show) -> Answer {
+    async fn config(&self, session: &Session, name: &str, show: Show) -> ConsoleResponse {
         let config = match session.hub.config(name).await {
             Ok(Some(config)) => config,
-            Ok(None) => return self.nothing_here(session),
+            Ok(None) => return self.not_found(session),
             Err(error) => return self.unreadable(session, &error),
         };
         let sources = match session.hub.sources().await {
@@ -147,7 +147,7 @@ impl App {
         }
     }
 
-    async fn search(&self, session: &Session, query: &Fields) -> Answer {
+    async fn search(&self, session: &Session, query: &Fields) -> ConsoleResponse {
         let question = Question {
             query: query.get("q"),
             node: query.get("node"),
@@ -168,11 +168,16 @@ impl App {
         respond::page(views::html(&page))
     }
 
-    fn unreadable(&self, session: &Session, error: &ReadError) -> Answer {
+    fn unreadable(&self, session: &Session, error: &ReadError) -> ConsoleResponse {
         let status = match error {
             ReadError::Refused { code, .. } => StatusCode::from_u16(*code).unwrap_or(StatusCode::BAD_GATEWAY),
             _ => StatusCode::BAD_GATEWAY,
         };
-        self.message(Some(session), status, "The cluster says no", error.to_string())
+        self.message(
+            Some(session),
+            status,
+            "Request rejected by the API server",
+            error.to_string(),
+        )
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::control_plane::ControlPlane;
 use super::{Components, DataDirectory, VERSION};
-use crate::commands::console::door;
+use crate::commands::console::access;
 use crate::connection::Connection;
 
 /// Whoever may log in here is on this machine; other machines reach the API.
@@ -49,9 +49,9 @@ pub async fn start(
         }
         told.send_replace(Some(url));
     };
-    let door = door(connection.component_config().await?)
+    let access = access(connection.component_config().await?)
         .with_owner(control_plane.client_of_administrator(), announce);
-    let console = mco_console::run(listener, door, Options::new(VERSION), components.stop.clone());
+    let console = mco_console::run(listener, access, Options::new(VERSION), components.stop.clone());
     components.start("the console", async move { Ok(console.await?) });
     let told = first.wait_for(Option::is_some).await;
     let told = told.context("the console did not start")?.clone();

@@ -1,4 +1,4 @@
-//! Pools, nodes and their progress as one person may see them: one watch per kind, while somebody looks.
+//! Watches of pools, nodes and MachineConfigNodes with the rights of one user, active while the user has pages open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,34 +16,35 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::latest::{Follower, Latest};
+use super::latest::{LatestValue, ValueFollower};
 use mco_client::cluster::ReadError;
 use mco_client::snapshot::Snapshot;
 
-/// How long the first page waits for the first complete state.
+/// How long a page waits for the initial lists.
 const FIRST_STATE: Duration = Duration::from_secs(10);
-/// A tab that is open asks more often; a session may last a day after the last one was closed.
+/// Open tabs read more often; sessions outlive the last tab by hours.
 const IDLE: Duration = Duration::from_mins(2);
-/// Trouble that is not told again is over: failed watches are tried again at least twice as often.
-const TROUBLE_LASTS: Duration = Duration::from_mins(1);
+/// An error that does not recur is over: failed watches are retried at least twice as often.
+const ERROR_TTL: Duration = Duration::from_mins(1);
 
 const POOLS: &str = "list the pools";
 const NODES: &str = "list the nodes";
 const PROGRESS: &str = "list the MachineConfigNodes";
 const KINDS: usize = 3;
 
-pub struct Mirror {
+/// The watches of one user and the snapshot that is computed from them.
+pub struct ClusterWatches {
     shared: Arc<Shared>,
     _watching: DropGuard,
 }
 
-impl Mirror {
+impl ClusterWatches {
     pub fn open(client: Client) -> Self {
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
-            latest: Latest::default(),
+            latest: LatestValue::default(),
             watched: Mutex::default(),
-            asked: watch::Sender::new(Instant::now()),
+            last_read: watch::Sender::new(Instant::now()),
         });
         let following = follow(client, Arc::clone(&shared));
         tokio::spawn(stop.clone().run_until_cancelled_owned(following));
@@ -53,45 +54,45 @@ impl Mirror {
         }
     }
 
-    /// The latest state; waits a moment if there has not been any.
+    /// Returns the latest state; waits for the initial lists within a deadline.
     pub async fn snapshot(&self) -> Arc<Snapshot> {
-        self.shared.ask();
+        self.shared.mark_read();
         let mut changes = self.shared.latest.changes();
         let complete =
             async { while !self.shared.watched.lock().is_complete() && changes.changed().await.is_ok() {} };
-        // Whoever has waited so long sees what there is.
+        // After the deadline the page shows what there is.
         let _ = tokio::time::timeout(FIRST_STATE, complete).await;
-        self.shared.latest.get(|| self.shared.make()).await
+        self.shared.latest.get(|| self.shared.compute()).await
     }
 
-    pub fn follower(&self) -> Follower<Snapshot> {
-        Follower::new(&self.shared.latest)
+    pub fn follower(&self) -> ValueFollower<Snapshot> {
+        ValueFollower::new(&self.shared.latest)
     }
 
-    /// Waits for a state that this follower has not seen.
-    pub async fn next(&self, follower: &mut Follower<Snapshot>) -> Arc<Snapshot> {
-        self.shared.ask();
-        let make = || {
-            self.shared.ask();
-            self.shared.make()
+    /// Waits for a state that the follower has not seen.
+    pub async fn next(&self, follower: &mut ValueFollower<Snapshot>) -> Arc<Snapshot> {
+        self.shared.mark_read();
+        let compute = || {
+            self.shared.mark_read();
+            self.shared.compute()
         };
-        follower.next(&self.shared.latest, make).await
+        follower.next(&self.shared.latest, compute).await
     }
 }
 
 struct Shared {
-    latest: Latest<Snapshot>,
+    latest: LatestValue<Snapshot>,
     watched: Mutex<Watched>,
-    /// When somebody last wanted to know.
-    asked: watch::Sender<Instant>,
+    /// When a page was last rendered.
+    last_read: watch::Sender<Instant>,
 }
 
-/// What the watches have told; nothing while nobody looks.
+/// The state of the watches; empty while they are stopped.
 #[derive(Default)]
 struct Watched {
     stores: Option<Stores>,
-    /// The kinds of which everything is known or refused, with what was wrong and when.
-    heard: BTreeMap<&'static str, Option<(Instant, String)>>,
+    /// The kinds that are listed or failed, with the time and text of the error.
+    synced: BTreeMap<&'static str, Option<(Instant, String)>>,
 }
 
 #[derive(Clone)]
@@ -103,36 +104,36 @@ struct Stores {
 
 impl Watched {
     fn is_complete(&self) -> bool {
-        self.heard.len() == KINDS
+        self.synced.len() == KINDS
     }
 
-    fn learn(&mut self, news: Heard) {
-        match news {
-            Heard::Something => {}
-            Heard::All(attempt) => {
-                self.heard.insert(attempt, None);
+    fn observe(&mut self, update: WatchUpdate) {
+        match update {
+            WatchUpdate::Changed => {}
+            WatchUpdate::Synced(attempt) => {
+                self.synced.insert(attempt, None);
             }
-            Heard::Trouble(attempt, message) => {
+            WatchUpdate::Failed(attempt, message) => {
                 let trouble = message.map(|message| (Instant::now(), message));
-                self.heard.insert(attempt, trouble);
+                self.synced.insert(attempt, trouble);
             }
         }
     }
 }
 
 impl Shared {
-    fn ask(&self) {
-        self.asked.send_replace(Instant::now());
+    fn mark_read(&self) {
+        self.last_read.send_replace(Instant::now());
     }
 
-    fn make(&self) -> Option<Snapshot> {
+    fn compute(&self) -> Option<Snapshot> {
         let watched = self.watched.lock();
         if !watched.is_complete() {
             return None;
         }
         let stores = watched.stores.clone()?;
-        let trouble = watched.heard.values().flatten();
-        let trouble = trouble.filter(|(at, _)| at.elapsed() < TROUBLE_LASTS);
+        let trouble = watched.synced.values().flatten();
+        let trouble = trouble.filter(|(at, _)| at.elapsed() < ERROR_TTL);
         let trouble = trouble.map(|(_, message)| message.clone()).collect();
         drop(watched);
         let (pools, nodes, progress) = (
@@ -147,14 +148,14 @@ impl Shared {
     }
 }
 
-/// Watches whenever somebody looks, for ever.
+/// Runs the watches while pages are rendered, without end.
 async fn follow(client: Client, shared: Arc<Shared>) {
-    let mut asked = shared.asked.subscribe();
+    let mut reads = shared.last_read.subscribe();
     loop {
         let idle = async {
             loop {
-                let last = *asked.borrow_and_update();
-                if tokio::time::timeout_at(last + IDLE, asked.changed())
+                let last = *reads.borrow_and_update();
+                if tokio::time::timeout_at(last + IDLE, reads.changed())
                     .await
                     .is_err()
                 {
@@ -167,13 +168,13 @@ async fn follow(client: Client, shared: Arc<Shared>) {
             () = idle => {}
         }
         *shared.watched.lock() = Watched::default();
-        if asked.changed().await.is_err() {
+        if reads.changed().await.is_err() {
             return;
         }
     }
 }
 
-/// Takes in what happens; it is put together elsewhere, when somebody asks.
+/// Applies the events of all watches. The snapshot is computed on demand.
 async fn watch(client: &Client, shared: &Shared) {
     let (pools, pool_changes) = watched(client, POOLS);
     let (nodes, node_changes) = watched(client, NODES);
@@ -186,25 +187,28 @@ async fn watch(client: &Client, shared: &Shared) {
     let mut changes = std::pin::pin!(
         stream::select(pool_changes, stream::select(node_changes, progress_changes)).ready_chunks(4096)
     );
-    while let Some(news) = changes.next().await {
+    while let Some(updates) = changes.next().await {
         let mut watched = shared.watched.lock();
-        for one in news {
-            watched.learn(one);
+        for update in updates {
+            watched.observe(update);
         }
         drop(watched);
         shared.latest.touch();
     }
 }
 
-/// One kind's part in what a change of anything means.
-enum Heard {
-    Something,
-    /// Everything there was has been told.
-    All(&'static str),
-    Trouble(&'static str, Option<String>),
+/// An update of the watch of one kind.
+enum WatchUpdate {
+    Changed,
+    /// The initial list is complete.
+    Synced(&'static str),
+    Failed(&'static str, Option<String>),
 }
 
-fn watched<K>(client: &Client, attempt: &'static str) -> (Store<K>, impl Stream<Item = Heard> + Send + use<K>)
+fn watched<K>(
+    client: &Client,
+    attempt: &'static str,
+) -> (Store<K>, impl Stream<Item = WatchUpdate> + Send + use<K>)
 where
     K: kube::Resource<DynamicType = ()>
         + Clone
@@ -218,24 +222,24 @@ where
     let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default())
         .modify(|object: &mut K| object.meta_mut().managed_fields = None)
         .default_backoff();
-    let heard = reflector::reflector(writer, events).map(move |event| match event {
-        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => Heard::Something,
-        Ok(_) => Heard::All(attempt),
-        Err(error) => trouble(error, attempt),
+    let updates = reflector::reflector(writer, events).map(move |event| match event {
+        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => WatchUpdate::Changed,
+        Ok(_) => WatchUpdate::Synced(attempt),
+        Err(error) => failure(error, attempt),
     });
-    (store, heard)
+    (store, updates)
 }
 
-fn trouble(error: watcher::Error, attempt: &'static str) -> Heard {
+fn failure(error: watcher::Error, attempt: &'static str) -> WatchUpdate {
     match error {
-        // Not every cluster has them, and who may see nodes may not see these.
-        watcher::Error::InitialListFailed(_) if attempt == PROGRESS => Heard::Trouble(attempt, None),
+        // Not every cluster has this kind, and users who may list nodes may lack the right to list it.
+        watcher::Error::InitialListFailed(_) if attempt == PROGRESS => WatchUpdate::Failed(attempt, None),
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
-            Heard::Trouble(attempt, Some(ReadError::new(error, attempt).to_string()))
+            WatchUpdate::Failed(attempt, Some(ReadError::new(error, attempt).to_string()))
         }
-        // A watch that ends is taken up again; only if that fails is there something to tell.
+        // An ended watch is restarted; only a failed restart is reported.
         watcher::Error::WatchFailed(_)
         | watcher::Error::WatchError(_)
-        | watcher::Error::NoResourceVersion => Heard::Something,
+        | watcher::Error::NoResourceVersion => WatchUpdate::Changed,
     }
 }
