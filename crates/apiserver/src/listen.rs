@@ -52,8 +52,8 @@ impl Identities {
     }
 }
 
-/// Serves the API over TLS until `stopped` turns true. The serving certificate and, by `renew_clients`, those of clients are
-/// renewed meanwhile.
+/// Serves the API over TLS until `stopped` turns true. The serving certificate and, by `renew_clients`, those of
+/// clients are renewed meanwhile.
 pub(crate) async fn serve(
     socket: TcpListener,
     api: Arc<Api>,

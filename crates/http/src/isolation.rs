@@ -18,7 +18,8 @@ use crate::TextResponse;
 
 type BodyFailure = Box<dyn Error + Send + Sync>;
 
-/// Awaits a response; a panic becomes `internal_error` and is counted. The panic hook has already logged where it happened.
+/// Awaits a response; a panic becomes `internal_error` and is counted. The panic hook has already logged where it
+/// happened.
 pub(crate) async fn isolate<B>(
     request: &str,
     response: impl Future<Output = Response<B>>,

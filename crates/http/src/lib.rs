@@ -1,8 +1,9 @@
 //! The HTTP edge that every listening component shares.
 //!
-//! [`serve`] accepts connections on one socket: TLS, connection limit, deadlines, isolation of requests and graceful drain.
-//! Around it: certificates that can be replaced while serving ([`tls`]), a certificate authority ([`pki`]), hashed tokens
-//! ([`tokens`]) and the metrics endpoint ([`metrics`]). Routing and the meaning of a request belong to the callers.
+//! [`serve`] accepts connections on one socket: TLS, connection limit, deadlines, isolation of requests and graceful
+//! drain. Around it: certificates that can be replaced while serving ([`tls`]), a certificate authority ([`pki`]),
+//! hashed tokens ([`tokens`]) and the metrics endpoint ([`metrics`]). Routing and the meaning of a request belong to
+//! the callers.
 
 mod accept;
 mod bind;

@@ -1,7 +1,7 @@
 //! Bearer tokens, stored as hashes.
 //!
-//! Tokens are random, so a plain SHA-256 is enough: there is nothing to guess that a slower hash would protect. Looking up
-//! or comparing hashes reveals nothing about the tokens that exist.
+//! Tokens are random, so a plain SHA-256 is enough: there is nothing to guess that a slower hash would protect. Looking
+//! up or comparing hashes reveals nothing about the tokens that exist.
 
 use std::fmt::Write as _;
 use std::io;

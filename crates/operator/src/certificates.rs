@@ -1,8 +1,8 @@
 //! The certificates of a serving component: a CA, what it signs, and when each of them is renewed.
 //!
-//! Pure except for the randomness of new keys: existing certificates and the time come in, the wanted ones go out. A CA is
-//! created only when something has to be signed, so certificates of another implementation are kept as long as they are
-//! valid. A replaced CA stays trusted until it expires, so that no client is locked out.
+//! Pure except for the randomness of new keys: existing certificates and the time come in, the wanted ones go out. A CA
+//! is created only when something has to be signed, so certificates of another implementation are kept as long as they
+//! are valid. A replaced CA stays trusted until it expires, so that no client is locked out.
 
 use jiff::{Timestamp, ToSpan as _};
 use mco_http::pki::{

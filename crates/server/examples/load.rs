@@ -1,6 +1,7 @@
 //! Puts load on a running server and prints its latencies: `load HOST:PORT CA PATH CONNECTIONS SECONDS [handshakes]`.
 //!
-//! Requests are sent over keep-alive TLS connections, one after another on each; with `handshakes`, each on a new connection.
+//! Requests are sent over keep-alive TLS connections, one after another on each; with `handshakes`, each on a new
+//! connection.
 
 #![allow(clippy::print_stdout, reason = "it is a command")]
 

@@ -4,8 +4,8 @@ use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 
 /// Returns the name of the rendered config for new machines; `None` while the pool has none.
 ///
-/// New machines start with the target config once one machine runs it; until then the target is unproven, and they start
-/// with the config of the other machines. `paused` and conditions are ignored.
+/// New machines start with the target config once one machine runs it; until then the target is unproven, and they
+/// start with the config of the other machines. `paused` and conditions are ignored.
 pub fn config_name(pool: &MachineConfigPool) -> Option<&str> {
     let status = pool.status.as_ref()?;
     let configuration = if has_updated_machine(pool) {

@@ -1,7 +1,7 @@
 //! JSON in the format of Go's encoder.
 //!
-//! Two files of a document contain a whole MachineConfig, and other tools compare their bytes. So fields have the order of
-//! the Go types, empty metadata is omitted, and `<`, `>`, `&` and the two Unicode line separators are escaped.
+//! Two files of a document contain a whole MachineConfig, and other tools compare their bytes. So fields have the order
+//! of the Go types, empty metadata is omitted, and `<`, `>`, `&` and the two Unicode line separators are escaped.
 
 use mco_api::MachineConfig;
 use mco_core::generators::generated::json_text::GoEscapes;

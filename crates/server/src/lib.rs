@@ -1,8 +1,8 @@
 //! The Ignition endpoint: serves the configuration that a new machine fetches at its first boot.
 //!
-//! [`negotiate`], [`choose`], [`compose`] and [`pointer`] are pure decisions. [`prepared`] caches documents, [`offline`] and
-//! [`cluster`] publish them, [`http`] serves them, and [`run`](mod@run) wires these together. Nothing here writes to the cluster,
-//! and no secret (tokens, kubeconfigs, file contents) reaches a log.
+//! [`negotiate`], [`choose`], [`compose`] and [`pointer`] are pure decisions. [`prepared`] caches documents,
+//! [`offline`] and [`cluster`] publish them, [`http`] serves them, and [`run`](mod@run) wires these together. Nothing
+//! here writes to the cluster, and no secret (tokens, kubeconfigs, file contents) reaches a log.
 
 pub mod choose;
 pub mod cluster;

@@ -1,7 +1,7 @@
 //! The choice of the Ignition spec version from the `Accept` header of a request.
 //!
-//! The header is parsed compatibly with machines in the field: parameters are case-sensitive, quotes are not removed, and
-//! requests without a usable version get the oldest one.
+//! The header is parsed compatibly with machines in the field: parameters are case-sensitive, quotes are not removed,
+//! and requests without a usable version get the oldest one.
 
 use std::cmp::Ordering;
 

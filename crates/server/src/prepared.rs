@@ -1,8 +1,8 @@
 //! Prepared documents: one immutable buffer per pool, Ignition version and encoding, shared by all connections.
 //!
-//! A document is composed at its first request, and again before a changed pool replaces the old one, so that a burst of
-//! booting machines costs only writes to sockets. Requests hold a reference to the documents they started with; replacing
-//! them never affects a transfer.
+//! A document is composed at its first request, and again before a changed pool replaces the old one, so that a burst
+//! of booting machines costs only writes to sockets. Requests hold a reference to the documents they started with;
+//! replacing them never affects a transfer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
@@ -187,8 +187,8 @@ impl PreparedStore {
             .clone()
     }
 
-    /// Replaces the documents; `others` applies to pools that are not among them. Unchanged pools keep their bodies, changed
-    /// ones are composed first, which blocks the thread.
+    /// Replaces the documents; `others` applies to pools that are not among them. Unchanged pools keep their bodies,
+    /// changed ones are composed first, which blocks the thread.
     pub fn publish(&self, sources: Sources, others: Unavailable) {
         let old = self.current();
         let pools = sources

@@ -241,7 +241,7 @@ async fn a_machine_follows_its_pool_through_a_rollout() {
     assert!(kubeconfig.contains("token: bootstrap-token"), "{kubeconfig}");
     assert!(
         kubeconfig.contains("ZmlsZSBjYQ=="),
-        "the authority beside the token: {kubeconfig}"
+        "the CA next to the token: {kubeconfig}"
     );
     let encapsulated = contents(&old, "/etc/ignition-machine-config-encapsulated.json").unwrap();
     assert!(encapsulated.starts_with("{\"metadata\":"), "{encapsulated}");
@@ -270,7 +270,7 @@ async fn a_machine_follows_its_pool_through_a_rollout() {
             .contains("bWFwIGNh")
     };
     scene
-        .until("the published authority", is_published)
+        .until("the published CA", is_published)
         .await
         .unwrap();
 

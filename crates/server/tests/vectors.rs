@@ -1,7 +1,7 @@
 //! Requests with recorded responses of the Go implementation, compared by value.
 //!
-//! Two of its responses are bugs that are not reproduced: 500 for spec 3.0.0, which is served here, and 500 for a path without
-//! a pool, for which no retry helps.
+//! Two of its responses are bugs that are not reproduced: 500 for spec 3.0.0, which is served here, and 500 for a path
+//! without a pool, for which no retry helps.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,8 +1,8 @@
 //! The certificate authority (CA) of the API server and what it signs.
 //!
-//! The CA is stored in the data directory; server and administrator certificates are created at every start and again before
-//! they expire. When the CA itself nears its end a new one signs, and the old one stays trusted until it has expired, so that
-//! no client is locked out.
+//! The CA is stored in the data directory; server and administrator certificates are created at every start and again
+//! before they expire. When the CA itself nears its end a new one signs, and the old one stays trusted until it has
+//! expired, so that no client is locked out.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,8 +80,8 @@ impl Pki {
                 let older = older.map(|pair| pair.certificate).unwrap_or_default();
                 let new = create(now)?;
                 let bundle = trust_bundle(&new.certificate, &older, now)?;
-                // The bundle comes first: a key without its certificate would sign what no client trusts. A crash between
-                // the two leaves a bundle without its key, which the next start replaces.
+                // The bundle comes first: a key without its certificate would sign what no client trusts. A crash
+                // between the two leaves a bundle without its key, which the next start replaces.
                 files::write_private(&bundle_path, bundle.as_bytes())
                     .map_err(failed("writing", &bundle_path))?;
                 files::write_private(&key_path, new.key.as_bytes()).map_err(failed("writing", &key_path))?;
@@ -131,8 +131,8 @@ impl Pki {
         Ok(self.ca.sign(&request, now)?)
     }
 
-    /// Replaces the server certificate in `store` with a new one. Certificates are cheap: creating them is simpler and safer
-    /// than tracking their age.
+    /// Replaces the server certificate in `store` with a new one. Certificates are cheap: creating them is simpler and
+    /// safer than tracking their age.
     pub fn renew_server(
         &self,
         hosts: &[String],
@@ -152,7 +152,8 @@ impl Pki {
         Ok(())
     }
 
-    /// Returns the TLS configuration of the listening socket. Client certificates are optional: requests may carry a token.
+    /// Returns the TLS configuration of the listening socket. Client certificates are optional: requests may carry a
+    /// token.
     pub fn server_config(&self, certificate: Arc<CertificateStore>) -> Result<ServerConfig, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();

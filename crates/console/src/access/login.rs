@@ -52,8 +52,8 @@ impl ConsoleAccess {
         }
     }
 
-    /// Also accepts the user who started the console, with a code that works once. `announce` is called with the first code,
-    /// and with the next one when a code was used.
+    /// Also accepts the user who started the console, with a code that works once. `announce` is called with the first
+    /// code, and with the next one when a code was used.
     #[must_use]
     pub fn with_owner(mut self, client: Client, announce: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.owner = Some(Owner {

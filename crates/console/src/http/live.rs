@@ -30,8 +30,8 @@ pub fn events(
     slot: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) -> UnsyncBoxBody<Bytes, Infallible> {
-    // The follower has not seen the current state either, so the first event is sent at once: the state may have changed
-    // after the page was rendered.
+    // The follower has not seen the current state either, so the first event is sent at once: the state may have
+    // changed after the page was rendered.
     let follower = hub.follower();
     // The hub and the slot are held as long as the stream.
     let state = (hub, slot, follower, stop, true);

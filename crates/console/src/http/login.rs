@@ -50,7 +50,8 @@ impl App {
         let Ok(_slot) = self.logins.acquire().await else {
             return self.login_form(StatusCode::SERVICE_UNAVAILABLE, None);
         };
-        // Every login is verified by the API server, so that a revoked token is rejected even if its user has a session.
+        // Every login is verified by the API server, so that a revoked token is rejected even if its user has a
+        // session.
         match Hub::open(client).await {
             Ok(fresh) => {
                 let hub = self.sessions.hub(&credential).unwrap_or_else(|| Arc::new(fresh));

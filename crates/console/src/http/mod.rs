@@ -42,7 +42,8 @@ pub struct App {
 
 impl App {
     pub fn new(access: ConsoleAccess, options: Options, port: u16) -> Self {
-        // Browsers share cookies among the ports of a host, so the name contains the port; over TLS the prefix binds it to the host.
+        // Browsers share cookies among the ports of a host, so the name contains the port; over TLS the prefix binds it
+        // to the host.
         let cookie = match options.tls {
             Some(_) => "__Host-mco-console".to_owned(),
             None => format!("mco-console-{port}"),

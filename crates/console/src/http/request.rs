@@ -76,8 +76,8 @@ pub fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
-/// Whether a form was sent by a page of this console. Browsers share cookies among the ports of a host, so a session cookie
-/// alone proves nothing.
+/// Whether a form was sent by a page of this console. Browsers share cookies among the ports of a host, so a session
+/// cookie alone proves nothing.
 pub fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text(FETCH_SITE) {

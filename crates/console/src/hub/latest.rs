@@ -1,7 +1,7 @@
 //! A value that is computed on demand, once for all readers.
 //!
-//! A change only increments a counter. Independent of the number of changes and readers, the value is computed at most once in
-//! [`MIN_INTERVAL`], and never without a reader.
+//! A change only increments a counter. Independent of the number of changes and readers, the value is computed at most
+//! once in [`MIN_INTERVAL`], and never without a reader.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The cluster as one user sees it, shared by all tabs of the user: watches, and short-lived caches of what is too large to
-//! watch.
+//! The cluster as one user sees it, shared by all tabs of the user: watches, and short-lived caches of what is too
+//! large to watch.
 //!
 //! All requests use the client of the user. Memory does not grow with the number of connections.
 

@@ -39,8 +39,8 @@ struct Restriction {
 }
 
 impl ScrapeAccess {
-    /// Serves metrics over TLS only, to clients that the cluster authorizes to get `/metrics`. The files of the certificate
-    /// may appear later and may be replaced at any time.
+    /// Serves metrics over TLS only, to clients that the cluster authorizes to get `/metrics`. The files of the
+    /// certificate may appear later and may be replaced at any time.
     pub fn with_files(certificate: &Path, key: &Path, client: kube::Client) -> Result<Self, TlsError> {
         let certificates = Arc::new(ReloadOnHandshake::new(certificate, key));
         let config = TlsPolicy::new("", &[])?.server_config(certificates, ALPN_HTTP1)?;

@@ -1,7 +1,8 @@
 //! The metrics endpoint: `/metrics` for scrapers and health endpoints for probes.
 //!
-//! Metrics are served to every client, or over TLS to those whom the cluster authorizes ([`ScrapeAccess`]). Health endpoints
-//! are unauthenticated and also served over plain HTTP on the same port. What is served comes from a [`MetricsSource`].
+//! Metrics are served to every client, or over TLS to those whom the cluster authorizes ([`ScrapeAccess`]). Health
+//! endpoints are unauthenticated and also served over plain HTTP on the same port. What is served comes from a
+//! [`MetricsSource`].
 
 mod access;
 mod response;

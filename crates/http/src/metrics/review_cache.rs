@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::tokens::TokenHash;
 
-/// How long a revoked right may still work. Every process is scraped by every scraper, and one API server reviews for all
-/// of them.
+/// How long a revoked right may still work. Every process is scraped by every scraper, and one API server reviews for
+/// all of them.
 const ALLOWED_TTL: Duration = Duration::from_mins(5);
 /// Short, so that a new right works soon.
 const DENIED_TTL: Duration = Duration::from_secs(30);

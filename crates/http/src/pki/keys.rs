@@ -1,7 +1,7 @@
 //! Private keys in the encodings of other programs.
 //!
-//! rcgen signs with PKCS#8 keys and creates no others, but Go programs also write PKCS#1 and SEC1 keys. Those lack only the
-//! PKCS#8 envelope that names the algorithm.
+//! rcgen signs with PKCS#8 keys and creates no others, but Go programs also write PKCS#1 and SEC1 keys. Those lack only
+//! the PKCS#8 envelope that names the algorithm.
 
 use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject as _;

@@ -55,8 +55,8 @@ impl CertificateFiles {
         }
     }
 
-    /// Reloads the files when they change, without end. An unusable pair is logged once and ignored; new connections keep
-    /// the old one.
+    /// Reloads the files when they change, without end. An unusable pair is logged once and ignored; new connections
+    /// keep the old one.
     pub async fn follow(self: Arc<Self>) {
         let mut last_error = String::new();
         loop {

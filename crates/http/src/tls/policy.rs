@@ -41,8 +41,8 @@ pub struct TlsPolicy {
 }
 
 impl TlsPolicy {
-    /// Returns a policy for a minimum version and cipher suites by their IANA names, as components take them in flags. Without
-    /// suites, all strong ones are offered.
+    /// Returns a policy for a minimum version and cipher suites by their IANA names, as components take them in flags.
+    /// Without suites, all strong ones are offered.
     pub fn new(minimum: &str, suites: &[String]) -> Result<Self, TlsError> {
         let mut versions = match minimum {
             "" | "VersionTLS12" => vec![&version::TLS13, &version::TLS12],

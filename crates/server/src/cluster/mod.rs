@@ -1,7 +1,8 @@
 //! Serving the objects of a cluster.
 //!
-//! Pools, the ControllerConfig and the other inputs of a document are watched. Rendered configs are fetched by name when they
-//! are served, because all of them together would not fit into a small server. The server never writes to the cluster.
+//! Pools, the ControllerConfig and the other inputs of a document are watched. Rendered configs are fetched by name
+//! when they are served, because all of them together would not fit into a small server. The server never writes to the
+//! cluster.
 
 mod mirror;
 

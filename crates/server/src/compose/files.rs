@@ -36,8 +36,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Adds a file and removes other entries at its path. Without the file a machine cannot join, and one MachineConfig must
-    /// not keep all new machines of a pool from joining.
+    /// Adds a file and removes other entries at its path. Without the file a machine cannot join, and one MachineConfig
+    /// must not keep all new machines of a pool from joining.
     pub fn put(&mut self, path: &str, contents: &[u8]) {
         self.remove_entries(path);
         self.storage.files.push(File {

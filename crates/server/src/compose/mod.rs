@@ -1,6 +1,7 @@
 //! Composition of the document for a new machine from a rendered MachineConfig.
 //!
-//! A pure function of its [`Source`] and the negotiated version. The config and the image are chosen in [`crate::choose`].
+//! A pure function of its [`Source`] and the negotiated version. The config and the image are chosen in
+//! [`crate::choose`].
 
 mod files;
 #[cfg(test)]

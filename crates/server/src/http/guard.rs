@@ -75,8 +75,8 @@ impl TokenGuard {
         }
     }
 
-    /// Reloads the file if it has changed and returns whether it had. Reading a few kilobytes from a local file does not
-    /// delay requests noticeably.
+    /// Reloads the file if it has changed and returns whether it had. Reading a few kilobytes from a local file does
+    /// not delay requests noticeably.
     fn refresh(&self) -> Result<bool, TokenFileError> {
         // Before reading, so that a change in between is detected the next time.
         let stamp = Stamp::of(&self.path);

@@ -1,8 +1,8 @@
 //! Serving configurations over HTTP/1.1, plain and over TLS.
 //!
-//! [`answer`] turns a request into a response; `listen` binds sockets and sets limits. Status codes are chosen by their effect
-//! on a booting machine: below 500 it fails its boot, from 500 on it retries without end, and a success without a body would
-//! let it boot without any configuration.
+//! [`answer`] turns a request into a response; `listen` binds sockets and sets limits. Status codes are chosen by their
+//! effect on a booting machine: below 500 it fails its boot, from 500 on it retries without end, and a success without
+//! a body would let it boot without any configuration.
 
 mod answer;
 mod guard;
