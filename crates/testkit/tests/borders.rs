@@ -13,8 +13,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-ignition", &[]),
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
-    // For the simulated fleet, which uses the annotation protocol of the controllers.
-    ("mco-testkit", &["mco-api", "mco-core"]),
+    ("mco-testkit", &[]),
+    ("mco-simulator", &["mco-api", "mco-core"]),
+    ("mco-client", &["mco-ignition", "mco-api", "mco-core"]),
     ("mco-tls", &[]),
     ("mco-serve-metrics", &["mco-tls"]),
     ("mco-controllers", &["mco-api", "mco-core", "mco-serve-metrics"]),
@@ -49,7 +50,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-tls",
         ],
     ),
-    ("mco-console", &["mco-api", "mco-core"]),
+    ("mco-console", &["mco-api", "mco-core", "mco-client"]),
     ("mco-apiserver", &[]),
     ("mco-parity", &[]),
     (
@@ -66,7 +67,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-controllers",
             "mco-console",
             "mco-serve-metrics",
-            "mco-testkit",
+            "mco-simulator",
+            "mco-client",
         ],
     ),
 ];
