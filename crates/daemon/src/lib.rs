@@ -11,7 +11,6 @@ pub mod drift;
 pub mod firstboot;
 pub mod footprint;
 pub mod images;
-pub mod install;
 pub mod live;
 pub mod member;
 pub mod once;

@@ -13,10 +13,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("mco-ignition", &[]),
     ("mco-api", &[]),
     ("mco-core", &["mco-ignition", "mco-api"]),
-    ("mco-client", &["mco-ignition", "mco-api", "mco-core"]),
-    // It uses the annotation protocol of the controllers.
-    ("mco-simulator", &["mco-api", "mco-core"]),
     ("mco-testkit", &[]),
+    ("mco-simulator", &["mco-api", "mco-core"]),
+    ("mco-client", &["mco-ignition", "mco-api", "mco-core"]),
     ("mco-http", &[]),
     ("mco-controllers", &["mco-api", "mco-core", "mco-http"]),
     ("mco-host", &[]),
@@ -29,7 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "mco-operator",
         &["mco-ignition", "mco-api", "mco-core", "mco-http"],
     ),
-    ("mco-console", &["mco-api", "mco-client", "mco-core", "mco-http"]),
+    ("mco-console", &["mco-api", "mco-core", "mco-client", "mco-http"]),
     ("mco-apiserver", &["mco-http"]),
     ("mco-parity", &[]),
     (
@@ -45,9 +44,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "mco-apiserver",
             "mco-controllers",
             "mco-console",
-            "mco-client",
             "mco-http",
             "mco-simulator",
+            "mco-client",
         ],
     ),
 ];

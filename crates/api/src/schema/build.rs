@@ -3,18 +3,12 @@
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use super::SERVER_SIDE_DEFAULT;
-
 /// A schema under construction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node(Map<String, Value>);
 
 pub(crate) fn string() -> Node {
     Node::default().with("type", "string")
-}
-
-pub(crate) fn int32() -> Node {
-    Node::default().with("type", "integer").with("format", "int32")
 }
 
 pub(crate) fn int64() -> Node {
@@ -74,11 +68,6 @@ impl Node {
         self.with("nullable", true)
     }
 
-    /// Sets the default that the API server fills in when the field is absent.
-    pub(crate) fn default_to(self, value: impl Into<Value>) -> Self {
-        self.with(SERVER_SIDE_DEFAULT, value)
-    }
-
     pub(crate) fn format(self, format: &str) -> Self {
         self.with("format", format)
     }
@@ -103,20 +92,12 @@ impl Node {
         self.min_length(least).max_length(most)
     }
 
-    pub(crate) fn min_items(self, least: u32) -> Self {
-        self.with("minItems", least)
-    }
-
     pub(crate) fn max_items(self, most: u32) -> Self {
         self.with("maxItems", most)
     }
 
     pub(crate) fn minimum(self, least: i64) -> Self {
         self.with("minimum", least)
-    }
-
-    pub(crate) fn range(self, least: i64, most: i64) -> Self {
-        self.minimum(least).with("maximum", most)
     }
 
     /// Makes the object atomic: replaced as a whole, not merged field by field.
@@ -127,11 +108,6 @@ impl Node {
     /// Adds a CEL rule and the message of a violation.
     pub(crate) fn rule(self, rule: &str, message: &str) -> Self {
         self.push_rule(json!({"rule": rule, "message": message}))
-    }
-
-    /// Adds a CEL rule with the API server's default message.
-    pub(crate) fn rule_without_message(self, rule: &str) -> Self {
-        self.push_rule(json!({"rule": rule}))
     }
 
     pub(crate) fn push_rule(mut self, rule: Value) -> Self {

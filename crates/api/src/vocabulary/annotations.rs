@@ -32,21 +32,11 @@ pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suff
 /// On a MachineConfig or MachineOSConfig: the operating system image that came with the installation, by digest.
 pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
-/// On the daemon's own copy of a MachineConfig: the operating system image that the config had before the pool's
-/// built one took its place.
-pub const ORIGINAL_OS_IMAGE_URL: &str = "machineconfiguration.openshift.io/original-osimageurl";
-
-/// On the daemon's own copy of a MachineConfig: the pool's built image.
-pub const LAYERED_OS_IMAGE_URL: &str = "machineconfiguration.openshift.io/ocl-osimageurl";
-
 /// On a user-data secret: the Ignition version that its stub was converted to.
 pub const STUB_UPGRADED_TO: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-to";
 
 /// On a user-data secret: when its stub was converted.
 pub const STUB_UPGRADED_AT: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-at";
-
-/// On a machine template: the labels its machines' Nodes will have, the architecture among them.
-pub const AUTOSCALER_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
 
 /// On a MachineConfigPool: "true" when `mco switch` has paused it, so that the pools that administrators paused stay so.
 pub const PAUSED_FOR_SWITCH: &str = "machineconfiguration.openshift.io/paused-for-switch";
@@ -94,9 +84,6 @@ pub mod node {
     /// The ControllerConfig whose certificates are on disk.
     pub const LAST_SYNCED_CONTROLLER_CONFIG: &str =
         "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
-    /// The latest value of [`super::SERVICE_CA_ROTATE`] that the daemon acted on.
-    pub const LAST_OBSERVED_SERVER_CA: &str =
-        "machineconfiguration.openshift.io/lastObservedServerCAAnnotation";
     /// Formerly "accessed" after an SSH login. No longer written.
     pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
 
@@ -121,13 +108,6 @@ pub mod node {
 pub mod build {
     /// On a MachineOSConfig: its latest build.
     pub const CURRENT_MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
-    /// On a MachineOSConfig: the user requests a rebuild of the image.
-    pub const REBUILD: &str = "machineconfiguration.openshift.io/rebuild";
-    /// On a MachineOSBuild: the secret with the credentials for pushing the image.
-    pub const RENDERED_IMAGE_PUSH_SECRET: &str =
-        "machineconfiguration.openshift.io/rendered-image-push-secret";
-    /// On a MachineOSBuild: UID of the Job that does the work.
-    pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
 }
 
 /// On secrets and config maps with certificates.

@@ -13,21 +13,12 @@ pub const REQUIRED_FOR_UPGRADE: &str = "operator.machineconfiguration.openshift.
 /// On a pool: with the pool's name appended, a label by which other objects select exactly this pool.
 pub const POOL_PREFIX: &str = "pools.operator.machineconfiguration.openshift.io/";
 
-/// On a pool: its machines boot images that are built in the cluster.
-pub const LAYERING_ENABLED: &str = "machineconfiguration.openshift.io/layering-enabled";
-
-/// On a pool: build its image again.
-pub const REBUILD_IMAGE: &str = "machineconfiguration.openshift.io/rebuildImage";
-
 /// On a CustomResourceDefinition: an operator manages it.
 pub const OPERATOR_MANAGED: &str = "openshift.io/operator-managed";
 
 /// On a pool's user-data secret: its certificates come from our own bundle.
 pub const MANAGED_CA_BUNDLE: &str =
     "machineconfiguration.openshift.io/managed-ca-bundle-derived-from-configmap";
-
-/// On a machine template: the stream of operating system images its machines boot.
-pub const OS_STREAM: &str = "machineconfiguration.openshift.io/osstream";
 
 /// On a pod: the name of the component it belongs to.
 pub const APP: &str = "k8s-app";
@@ -49,26 +40,12 @@ pub mod node {
 
 /// On MachineOSBuilds and on the objects that exist only while an image is being built.
 pub mod build {
-    pub const TARGET_POOL: &str = "machineconfiguration.openshift.io/target-machine-config-pool";
-    pub const RENDERED_CONFIG: &str = "machineconfiguration.openshift.io/rendered-machine-config";
-    pub const MACHINE_OS_CONFIG: &str = "machineconfiguration.openshift.io/machine-os-config";
-    pub const MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os-build";
-    /// The object goes away with the build.
-    pub const EPHEMERAL: &str = "machineconfiguration.openshift.io/ephemeral-build-object";
-    pub const ON_CLUSTER_LAYERING: &str = "machineconfiguration.openshift.io/on-cluster-layering";
-    /// A secret that was rewritten into the newer format.
-    pub const CANONICALIZED_SECRET: &str = "machineconfiguration.openshift.io/canonicalizedSecret";
-    pub const ORIGINAL_SECRET_NAME: &str = "machineconfiguration.openshift.io/originalSecretName";
     /// "true" on a build that never ran because its image came with the installation.
     pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 }
 
 /// On operating system images: metadata of the image.
 pub mod image {
-    /// The stream an image belongs to.
-    pub const STREAM_CLASS: &str = "io.openshift.os.streamclass";
-    /// "true" or "1" on a bootable image.
-    pub const BOOTC: &str = "containers.bootc";
     /// "true" on an image that extensions are installed from.
     pub const EXTENSIONS: &str = "io.openshift.os.extensions";
 }

@@ -45,9 +45,6 @@ pub mod secret {
     pub const SERVER_CA: &str = "machine-config-server-ca";
     pub const SERVER_TLS: &str = "machine-config-server-tls";
     pub const NODE_BOOTSTRAPPER_TOKEN: &str = "node-bootstrapper-token";
-    pub const GLOBAL_PULL_SECRET_COPY: &str = "global-pull-secret-copy";
-    pub const INTERNAL_RELEASE_IMAGE_TLS: &str = "internal-release-image-tls";
-    pub const INTERNAL_RELEASE_IMAGE_REGISTRY_AUTH: &str = "internal-release-image-registry-auth";
 
     /// Returns the name of the secret with the pointer config of a pool's new machines.
     pub fn user_data(pool: &str) -> String {
@@ -59,7 +56,6 @@ pub mod secret {
 pub mod config_map {
     pub const SERVER_CA: &str = "machine-config-server-ca";
     pub const OS_IMAGE_URL: &str = "machine-config-osimageurl";
-    pub const BOOT_IMAGES: &str = "coreos-bootimages";
     /// The images that a release is made of.
     pub const IMAGES: &str = "machine-config-operator-images";
     pub const INITIAL_KUBE_API_SERVER_CA: &str = "initial-kube-apiserver-server-ca";

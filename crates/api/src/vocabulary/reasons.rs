@@ -45,9 +45,7 @@ pub mod machine_config_node {
 }
 
 /// On MachineOSConfigs.
-pub mod machine_os_config {
-    pub const PRE_BUILT_IMAGE_SEEDED: &str = "PreBuiltImageSeeded";
-}
+pub mod machine_os_config {}
 
 /// On MachineOSBuilds.
 pub mod machine_os_build {
@@ -73,10 +71,4 @@ pub mod credential_provider {
 }
 
 /// On the InternalReleaseImage.
-pub mod internal_release_image {
-    pub const ALL_RELEASES_AVAILABLE: &str = "AllReleasesAvailable";
-    pub const API_INT_NOT_AVAILABLE: &str = "ApiIntNotAvailable";
-    pub const SOME_NODES_UNAVAILABLE: &str = "SomeNodesUnavailable";
-    pub const SOME_REGISTRIES_UNAVAILABLE: &str = "SomeRegistriesUnavailable";
-    pub const SYNC_ERROR: &str = "SyncError";
-}
+pub mod internal_release_image {}

@@ -3,6 +3,7 @@
 pub mod diff;
 pub mod disruption;
 pub mod extensions;
+pub mod feature_gates;
 pub mod go_duration;
 pub mod goyaml;
 pub mod hex;

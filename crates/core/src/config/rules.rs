@@ -4,9 +4,9 @@
 use mco_api::MachineConfiguration;
 
 use crate::config::disruption::Policy;
+use crate::config::feature_gates::FeatureGates;
 use crate::config::irreconcilable::FEATURE_GATE;
 use crate::config::reconcilable::Overrides;
-use crate::generators::feature_gates::FeatureGates;
 
 #[derive(Debug, Clone, Default)]
 pub struct Rules {

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
+use mco_api::MachineConfig;
 use mco_api::vocabulary::labels;
-use mco_api::{MachineConfig, MachineConfigPool};
 use mco_ignition::model::Resource;
 use mco_ignition::{Config, ParseError};
 use serde_json::Value;
 
 use crate::config::extensions::{self, KernelType};
 use crate::config::parsed_config::ParsedConfig;
-use crate::config::pools;
 use crate::config::problem::{InvalidObject, Problem};
-use crate::config::selector::Selector;
-use crate::rollout::budget;
 
 /// The highest file mode that a MachineConfig may set: it excludes setuid, setgid and sticky bits.
 const HIGHEST_FILE_MODE: i64 = 0o777;
@@ -134,88 +131,6 @@ impl Inspection {
             }
         }
     }
-}
-
-/// Validates a pool at admission.
-pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
-    let name = pool.metadata.name.clone().unwrap_or_default();
-    let mut problems = Vec::new();
-    if name.is_empty() {
-        problems.push(Problem::new("metadata.name", "a MachineConfigPool needs a name"));
-    }
-    let selectors = [
-        ("spec.machineConfigSelector", &pool.spec.machine_config_selector),
-        ("spec.nodeSelector", &pool.spec.node_selector),
-    ];
-    for (path, selector) in selectors {
-        match selector.as_ref().map(Selector::parse) {
-            Some(Err(error)) => problems.push(Problem::new(path, error.to_string())),
-            Some(Ok(selector)) if selector.is_empty() => {
-                problems.push(
-                    Problem::new(path, "A non-empty selector is required.").with_hint(
-                        "an empty selector would select everything; name the labels that are meant",
-                    ),
-                );
-            }
-            _ => {}
-        }
-    }
-    let selectors_are_sound = problems.is_empty();
-    if let Some(objection) = pool.spec.max_unavailable.as_ref().and_then(budget::objection) {
-        problems.push(Problem::new("spec.maxUnavailable", objection).with_hint(budget::HINT));
-    }
-    if selectors_are_sound && !inherits_from_worker(pool) {
-        problems.push(
-            Problem::new(
-                "spec.machineConfigSelector",
-                "All custom MachineConfigPools must inherit from the worker pool and must have a machineConfigSelector \
-                 that matches for a 'machineconfiguration.openshift.io/role: worker' label",
-            )
-            .with_hint(format!(
-                "use matchExpressions: [{{key: {}, operator: In, values: [worker, {name}]}}]",
-                labels::ROLE
-            )),
-        );
-    }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(InvalidObject {
-            kind: "MachineConfigPool".to_owned(),
-            name,
-            problems,
-        })
-    }
-}
-
-fn inherits_from_worker(pool: &MachineConfigPool) -> bool {
-    let Some(selector) = &pool.spec.machine_config_selector else {
-        return false;
-    };
-    let exact = selector
-        .match_labels
-        .as_ref()
-        .and_then(|labels| labels.get(labels::ROLE));
-    if exact.is_some_and(|role| pools::is_built_in(role)) {
-        return true;
-    }
-    selector
-        .match_expressions
-        .iter()
-        .flatten()
-        .filter(|expression| expression.key == labels::ROLE)
-        .any(|expression| {
-            let names_worker = expression
-                .values
-                .iter()
-                .flatten()
-                .any(|value| value == pools::WORKER);
-            match expression.operator.as_str() {
-                "In" => names_worker,
-                "NotIn" => !names_worker,
-                _ => false,
-            }
-        })
 }
 
 fn name_of(config: &MachineConfig) -> String {
@@ -482,71 +397,5 @@ mod tests {
                 "spec.config.ignition.version: invalid version. Supported spec versions: 2.2,3.0,3.1,3.2,3.3,3.4,3.5"
             ]
         );
-    }
-
-    #[test]
-    fn a_limit_that_would_stop_the_pool_is_refused_with_what_to_use() {
-        let admitted = |limit: Value| {
-            let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {
-                "machineConfigSelector": {"matchLabels": {labels::ROLE: "worker"}}, "maxUnavailable": limit}}))
-            .unwrap();
-            admit_pool(&pool)
-        };
-        for good in [json!(0), json!(3), json!("0%"), json!("10%"), json!("100%")] {
-            assert!(admitted(good.clone()).is_ok(), "{good}");
-        }
-        for bad in [
-            json!(-1),
-            json!("-50%"),
-            json!("abc"),
-            json!("60"),
-            json!("40 %"),
-            json!(""),
-        ] {
-            let invalid = admitted(bad.clone()).expect_err(&bad.to_string());
-            let [problem] = invalid.problems.as_slice() else {
-                panic!("{invalid}")
-            };
-            assert_eq!(problem.path, "spec.maxUnavailable");
-            assert!(problem.message.contains(&bad.to_string()), "{invalid}");
-            assert!(problem.hint.as_ref().unwrap().contains("\"10%\""), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn custom_pools_must_build_on_worker() {
-        let role = labels::ROLE;
-        let cases = [
-            ("a built-in role", json!({"matchLabels": {role: "master"}}), true),
-            (
-                "worker and itself",
-                json!({"matchExpressions": [{"key": role, "operator": "In", "values": ["worker", "infra"]}]}),
-                true,
-            ),
-            (
-                "everything but infra",
-                json!({"matchExpressions": [{"key": role, "operator": "NotIn", "values": ["infra"]}]}),
-                true,
-            ),
-            ("only itself", json!({"matchLabels": {role: "infra"}}), false),
-            (
-                "only itself, as an expression",
-                json!({"matchExpressions": [{"key": role, "operator": "In", "values": ["infra"]}]}),
-                false,
-            ),
-            (
-                "everything but worker",
-                json!({"matchExpressions": [{"key": role, "operator": "NotIn", "values": ["worker"]}]}),
-                false,
-            ),
-            ("an empty selector", json!({}), false),
-        ];
-        for (name, selector, accepted) in cases {
-            let pool: MachineConfigPool = serde_json::from_value(
-                json!({"metadata": {"name": "infra"}, "spec": {"machineConfigSelector": selector}}),
-            )
-            .unwrap();
-            assert_eq!(admit_pool(&pool).is_ok(), accepted, "{name}");
-        }
     }
 }

@@ -4,7 +4,6 @@
 pub mod boot_images;
 pub mod container_runtime;
 pub mod credential_provider;
-pub mod feature_gates;
 pub mod generated;
 pub mod kubelet;
 pub mod os_images;

@@ -20,6 +20,7 @@ use crate::config::validate;
 use crate::generators::container_runtime;
 use crate::generators::kubelet;
 use crate::generators::registries;
+use crate::rollout::admit_pool;
 use crate::rollout::pinned_images;
 
 /// The API groups whose objects are validated.
@@ -97,7 +98,7 @@ pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Probl
     let checked = match (group, kind) {
         (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&Arc::new(config))),
         (OWN_GROUP, "MachineConfigPool") => decode(object).and_then(|pool: MachineConfigPool| {
-            let admitted = validate::admit_pool(&pool);
+            let admitted = admit_pool(&pool);
             admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
         }),
         (OWN_GROUP, "KubeletConfig") => decode(object).and_then(|config| kubelet_config(&config)),

@@ -9,7 +9,7 @@ use mco_api::{ControllerConfig, MachineConfig};
 use thiserror::Error;
 
 use super::ClusterObjects;
-use crate::generators::feature_gates::{FeatureGateError, FeatureGates};
+use crate::config::feature_gates::{FeatureGateError, FeatureGates};
 use crate::generators::generated;
 use crate::generators::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
 use crate::generators::tls_profile;

@@ -19,6 +19,7 @@ pub mod patch;
 pub mod pinned_images;
 mod plan;
 pub mod pool_status;
+mod pool_validation;
 pub mod target;
 mod view;
 mod waves;
@@ -31,6 +32,7 @@ pub use plan::{
     Action, Because, Budget, ContestedNode, Event, EventKind, Held, HeldReason, Plan, PoolPlan, Taken,
     TakenBy,
 };
+pub use pool_validation::admit_pool;
 pub use target::Target;
 pub use view::{PoolView, Standing, View};
 pub use waves::{PoolWaves, waves};

@@ -14,6 +14,7 @@ mod drains;
 mod drift;
 mod failures;
 mod images;
+mod install;
 mod kubelet;
 mod lifecycle;
 mod observability;

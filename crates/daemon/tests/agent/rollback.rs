@@ -23,7 +23,7 @@ async fn idle_world(first: &NodeConfig) -> (World, BrokenOs) {
     let os = BrokenOs::default();
     let mut world = World::new(first).await;
     world.broken_os = Some(os.clone());
-    mco_daemon::install::install_config(&world.machine(), &first.object).unwrap();
+    crate::install::install_config(&world.machine(), &first.object);
     world.start_daemon();
     world.until_done(first).await;
     world.until_idle().await;

@@ -62,7 +62,7 @@ async fn a_node_that_already_has_keys_for_a_missing_user_still_gets_other_update
     let mut world = World::new(&first).await;
     remove_core(&world);
     fs::remove_dir(world.path("/home/core")).unwrap();
-    mco_daemon::install::install_config(&world.machine(), &first.object).unwrap();
+    crate::install::install_config(&world.machine(), &first.object);
     world.start_daemon();
     world.until_done(&first).await;
     world.stop_daemon().await;

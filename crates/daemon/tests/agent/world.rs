@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::install;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node as KubeNode};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
@@ -17,7 +18,6 @@ use mco_apiserver::auth::Identity;
 use mco_apiserver::{Options, Server};
 use mco_daemon::agent::{self, AgentError, Options as AgentOptions};
 use mco_daemon::config::NodeConfig;
-use mco_daemon::install;
 use mco_daemon::paths;
 use mco_host::Machine;
 use mco_host::runtime::ContainerRuntime;
@@ -105,7 +105,7 @@ impl World {
     /// The same with a machine that was installed with that config.
     pub async fn installed(first: &NodeConfig) -> Self {
         let world = Self::new(first).await;
-        install::install_config(&world.machine(), &first.object).unwrap();
+        install::install_config(&world.machine(), &first.object);
         world
     }
 

@@ -44,10 +44,6 @@ impl OsRelease {
             || (matches!(self.id(), "rhel" | "centos") && self.field("VARIANT_ID") == "coreos")
     }
 
-    pub fn is_fedora_coreos(&self) -> bool {
-        self.id() == "fedora" && self.field("VARIANT_ID") == "coreos"
-    }
-
     pub fn is_coreos(&self) -> bool {
         self.field("VARIANT_ID") == "coreos" || self.is_enterprise_coreos()
     }

@@ -243,14 +243,6 @@ impl Root {
             .map_err(failed("stat the directory of", path))
     }
 
-    /// Returns whether the directory at a path has the immutable flag. Nothing is written to find out.
-    pub fn is_immutable(&self, path: &RootedPath) -> bool {
-        let flags = self
-            .open_directory(path.as_str())
-            .and_then(rustix::fs::ioctl_getflags);
-        flags.is_ok_and(|flags| flags.contains(rustix::fs::IFlags::IMMUTABLE))
-    }
-
     /// Opens a lock file.
     pub(crate) fn open_lock(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
         match self.open_at(path.as_str(), OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY) {

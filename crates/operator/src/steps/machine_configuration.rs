@@ -7,8 +7,8 @@ use mco_api::machine_configuration::{
     BootImageSkewEnforcementStatus, MACHINE_CONFIGURATION_NAME, MachineConfigurationSpec,
 };
 use mco_api::vocabulary::conditions::{machine_configuration as condition, status};
+use mco_core::config::feature_gates::FeatureGates;
 use mco_core::generators::boot_images::{self, FEATURE_GATE, Gate, Surroundings};
-use mco_core::generators::feature_gates::FeatureGates;
 use serde_json::json;
 use thiserror::Error;
 

@@ -38,12 +38,6 @@ pub mod machine_config_node {
     pub const DRAINED: &str = "Drained";
     /// Part of [`UPDATE_EXECUTED`].
     pub const APPLIED_FILES_AND_OS: &str = "AppliedFilesAndOS";
-    /// The first half of [`APPLIED_FILES_AND_OS`] where images are reported on their own.
-    pub const APPLIED_FILES: &str = "AppliedFiles";
-    /// The second half of [`APPLIED_FILES_AND_OS`] where images are reported on their own.
-    pub const APPLIED_OS_IMAGE: &str = "AppliedOSImage";
-    /// The operating system image is pulled.
-    pub const IMAGE_PULLED_FROM_REGISTRY: &str = "ImagePulledFromRegistry";
     /// All services are reloaded or restarted.
     pub const UPDATE_POST_ACTION_COMPLETE: &str = "UpdatePostActionComplete";
     /// The machine has rebooted.
@@ -58,14 +52,10 @@ pub mod machine_config_node {
     pub const NODE_DEGRADED: &str = "NodeDegraded";
     pub const PINNED_IMAGE_SETS_PROGRESSING: &str = "PinnedImageSetsProgressing";
     pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
-    pub const INTERNAL_RELEASE_IMAGE_DEGRADED: &str = "InternalReleaseImageDegraded";
 }
 
 /// Types of a MachineOSConfig's conditions.
-pub mod machine_os_config {
-    /// The image came with the installation.
-    pub const SEEDED: &str = "Seeded";
-}
+pub mod machine_os_config {}
 
 /// Types of a MachineOSBuild's conditions. At most one is True; the last three are final.
 pub mod machine_os_build {
@@ -78,7 +68,6 @@ pub mod machine_os_build {
 
 /// Types of the MachineConfiguration's conditions.
 pub mod machine_configuration {
-    pub const BOOT_IMAGE_UPDATE_PROGRESSING: &str = "BootImageUpdateProgressing";
     pub const BOOT_IMAGE_UPDATE_DEGRADED: &str = "BootImageUpdateDegraded";
 }
 
@@ -104,9 +93,6 @@ pub mod credential_provider {
 
 /// Types of the conditions of a release that nodes serve themselves.
 pub mod internal_release_image {
-    pub const MOUNTED: &str = "Mounted";
-    pub const INSTALLING: &str = "Installing";
     pub const AVAILABLE: &str = "Available";
-    pub const REMOVING: &str = "Removing";
     pub const DEGRADED: &str = "Degraded";
 }

@@ -21,8 +21,6 @@ pub const RENDER_DEGRADED: &str = "RenderDegraded";
 pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
 /// The pool's image could not be built.
 pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
-/// Work beside the rollout failed. Read, never set.
-pub const POOL_SYNCHRONIZER_DEGRADED: &str = "PoolSynchronizerDegraded";
 /// An image build waits to start.
 pub const BUILD_PENDING: &str = "BuildPending";
 /// An image is being built.

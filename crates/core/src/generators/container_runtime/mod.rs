@@ -11,7 +11,7 @@ use mco_api::ContainerRuntimeConfig;
 use mco_api::container_runtime_config::{AdditionalStore, ContainerRuntimeConfiguration};
 use thiserror::Error;
 
-use crate::generators::feature_gates::FeatureGates;
+use crate::config::feature_gates::FeatureGates;
 use crate::generators::generated::toml_text::TomlText;
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
 use crate::generators::quantity::Quantity;

@@ -18,8 +18,8 @@ use mco_api::foreign::node::Node;
 use mco_api::vocabulary::names;
 use mco_api::{KubeletConfig, MachineConfigPool};
 
+use crate::config::feature_gates::FeatureGates;
 use crate::config::pools;
-use crate::generators::feature_gates::FeatureGates;
 use crate::generators::generated::suffix::{Family, has_written_for};
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
 use crate::generators::templates::{TemplateConfig, base_file};

@@ -108,7 +108,7 @@ mod tests {
 
     use super::super::{Base, Latency, for_node};
     use super::*;
-    use crate::generators::feature_gates::FeatureGates;
+    use crate::config::feature_gates::FeatureGates;
 
     const MEDIUM: &str = "MediumUpdateAverageReaction";
 

@@ -12,8 +12,8 @@ pub mod release;
 use mco_api::os_image_stream::OSImageStreamStatus;
 use mco_api::{MachineConfigPool, OSImageStream};
 
+use crate::config::feature_gates::FeatureGates;
 use crate::config::merge::DefaultImages;
-use crate::generators::feature_gates::FeatureGates;
 use crate::generators::os_images::{self, Stream, StreamError};
 
 /// The feature gate without which every pool has the ControllerConfig's images.

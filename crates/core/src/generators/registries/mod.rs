@@ -23,7 +23,7 @@ use mco_api::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, 
 use mco_api::vocabulary::names;
 use thiserror::Error;
 
-use crate::generators::feature_gates::FeatureGates;
+use crate::config::feature_gates::FeatureGates;
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
 use conf::RegistriesConf;
 use mirrors::Rules;

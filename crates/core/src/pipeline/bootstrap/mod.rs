@@ -34,9 +34,9 @@ use std::sync::Arc;
 use mco_api::foreign::api_server::APIServer;
 use mco_api::{ControllerConfig, MachineConfig};
 
+use crate::config::feature_gates::FeatureGates;
 use crate::config::manifest::Manifest;
 use crate::config::rendered_configs;
-use crate::generators::feature_gates::FeatureGates;
 use crate::generators::generated::{Origins, generator_of};
 use crate::generators::os_streams::{self, Streams};
 use crate::generators::templates::{TemplateConfig, TemplateTree};
