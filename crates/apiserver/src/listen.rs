@@ -7,7 +7,8 @@ use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use mco_http::tls::CertificateStore;
 use mco_http::{
-    Http2Limits, Limits, Listener, Overflow, Peer, Protocol, ServeOptions, TextResponse, Transport, text,
+    ConnectionPeer, Http2Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport, Overflow,
+    ServeOptions, TextResponse, text,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -24,7 +25,7 @@ use crate::server::ServerError;
 
 const RENEWAL_INTERVAL: Duration = Duration::from_hours(12);
 
-const LIMITS: Limits = Limits {
+const LIMITS: ListenerLimits = ListenerLimits {
     connections: 10_000,
     overflow: Overflow::Wait,
     handshake: Duration::from_secs(10),
@@ -66,13 +67,13 @@ pub(crate) async fn serve(
     let config = identities.pki.server_config(Arc::clone(&certificate))?;
     let listener = Listener {
         socket,
-        transport: Transport::Tls(TlsAcceptor::from(Arc::new(config))),
+        transport: ListenerTransport::Tls(TlsAcceptor::from(Arc::new(config))),
     };
     let options = ServeOptions {
         internal_error,
-        ..ServeOptions::new(Protocol::Http1AndHttp2(Http2Limits::default()), LIMITS)
+        ..ServeOptions::new(HttpProtocol::Http1AndHttp2(Http2Limits::default()), LIMITS)
     };
-    let connect = move |peer: &Peer| {
+    let connect = move |peer: &ConnectionPeer| {
         let identity = peer.certificate.as_ref().and_then(identity_of);
         let service = ApiService::new(Arc::clone(&api), identity);
         move |request: Request<Incoming>| {

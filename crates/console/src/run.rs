@@ -7,11 +7,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::ConsoleAccess;
-use crate::http::{App, listen};
+use crate::http::{ConsoleApp, listen};
 
 /// Options of the embedding program.
 #[derive(Debug)]
-pub struct Options {
+pub struct ConsoleOptions {
     /// The program's version, shown on pages and recorded in what plans render.
     pub version: String,
     /// Base templates of this cluster, for plans with generated configs; `None` for the built-in ones.
@@ -20,7 +20,7 @@ pub struct Options {
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
-impl Options {
+impl ConsoleOptions {
     pub fn new(version: &str) -> Self {
         Self {
             version: version.to_owned(),
@@ -42,13 +42,13 @@ pub enum ConsoleError {
 pub async fn run(
     listener: TcpListener,
     access: ConsoleAccess,
-    options: Options,
+    options: ConsoleOptions,
     stop: CancellationToken,
 ) -> Result<(), ConsoleError> {
     let port = listener.local_addr()?.port();
     access.new_code()?;
     let tls = options.tls.clone();
-    let app = Arc::new(App::new(access, options, port));
+    let app = Arc::new(ConsoleApp::new(access, options, port));
     listen::serve(listener, tls, app, stop).await;
     Ok(())
 }

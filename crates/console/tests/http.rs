@@ -18,7 +18,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_apiserver::{Identity, Server};
-use mco_console::{ConsoleAccess, Options};
+use mco_console::{ConsoleAccess, ConsoleOptions};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -108,7 +108,7 @@ impl World {
         tokio::spawn(mco_console::run(
             listener,
             access,
-            Options::new("0.0.0"),
+            ConsoleOptions::new("0.0.0"),
             stop.clone(),
         ));
         let world = Self {

@@ -11,9 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::connection::{Edge, Peer, Transport};
-use crate::handler::{ConnectionMetrics, Handler};
-use crate::limits::{ConnectionLimit, Limits, Protocol};
+use crate::connection::{ConnectionPeer, Edge, ListenerTransport};
+use crate::handler::{ConnectionMetrics, RequestHandler};
+use crate::limits::{ConnectionLimit, HttpProtocol, ListenerLimits};
 use crate::{TextResponse, text};
 
 /// When descriptors run out, accepting again at once would spin.
@@ -23,14 +23,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Listener {
     pub socket: TcpListener,
-    pub transport: Transport,
+    pub transport: ListenerTransport,
 }
 
 /// How connections of a listener are served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    pub protocol: Protocol,
-    pub limits: Limits,
+    pub protocol: HttpProtocol,
+    pub limits: ListenerLimits,
     pub metrics: ConnectionMetrics,
     /// The response to a request that panicked.
     pub internal_error: fn() -> TextResponse,
@@ -39,7 +39,7 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    pub fn new(protocol: Protocol, limits: Limits) -> Self {
+    pub fn new(protocol: HttpProtocol, limits: ListenerLimits) -> Self {
         Self {
             protocol,
             limits,
@@ -52,10 +52,10 @@ impl ServeOptions {
 
 /// Serves connections until `stop`, then closes the socket and waits for open requests within the drain limit.
 /// `connect` returns the handler of a new connection.
-pub async fn serve<H: Handler>(
+pub async fn serve<H: RequestHandler>(
     listener: Listener,
     options: ServeOptions,
-    connect: impl Fn(&Peer) -> H + Send + Sync + 'static,
+    connect: impl Fn(&ConnectionPeer) -> H + Send + Sync + 'static,
     stop: CancellationToken,
 ) {
     let Listener { socket, transport } = listener;

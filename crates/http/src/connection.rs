@@ -25,9 +25,9 @@ use tracing::debug;
 
 use crate::TextResponse;
 use crate::accept::ServeOptions;
-use crate::handler::Handler;
+use crate::handler::RequestHandler;
 use crate::isolation::{IsolatedBody, isolate};
-use crate::limits::{Admission, Http1Limits, Http2Limits, Protocol};
+use crate::limits::{ConnectionAdmission, Http1Limits, Http2Limits, HttpProtocol};
 use crate::stall::StallTimeout;
 
 /// The type of the first TLS record of a client. No HTTP method begins with this byte.
@@ -35,14 +35,14 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 /// How bytes travel.
 #[derive(Clone)]
-pub enum Transport {
+pub enum ListenerTransport {
     Plain,
     Tls(TlsAcceptor),
     /// TLS for clients that begin with a handshake, plain HTTP for the others.
     PlainOrTls(TlsAcceptor),
 }
 
-impl fmt::Debug for Transport {
+impl fmt::Debug for ListenerTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Plain => "Plain",
@@ -54,7 +54,7 @@ impl fmt::Debug for Transport {
 
 /// The client of a connection.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct ConnectionPeer {
     pub address: SocketAddr,
     pub is_encrypted: bool,
     /// The verified client certificate, if the client presented one.
@@ -63,7 +63,7 @@ pub struct Peer {
 
 /// What the connections of a listener share.
 pub(crate) struct Edge<Connect> {
-    pub transport: Transport,
+    pub transport: ListenerTransport,
     pub options: Arc<ServeOptions>,
     pub connect: Connect,
     pub stop: CancellationToken,
@@ -84,7 +84,7 @@ impl<H> Clone for Answers<H> {
     }
 }
 
-impl<H: Handler> Answers<H> {
+impl<H: RequestHandler> Answers<H> {
     async fn answer(
         self,
         request: Request<Incoming>,
@@ -101,8 +101,13 @@ impl<H: Handler> Answers<H> {
     }
 }
 
-impl<H: Handler, Connect: Fn(&Peer) -> H + Send + Sync + 'static> Edge<Connect> {
-    pub async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr, admission: Admission) {
+impl<H: RequestHandler, Connect: Fn(&ConnectionPeer) -> H + Send + Sync + 'static> Edge<Connect> {
+    pub async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        address: SocketAddr,
+        admission: ConnectionAdmission,
+    ) {
         let _open = self.options.metrics.open();
         // Small writes, such as events of a stream and the end of a body, must not wait for an acknowledgement.
         if let Err(error) = stream.set_nodelay(true) {
@@ -119,12 +124,12 @@ impl<H: Handler, Connect: Fn(&Peer) -> H + Send + Sync + 'static> Edge<Connect> 
         }
     }
 
-    async fn transported(&self, stream: TcpStream, address: SocketAddr, admission: &Admission) {
+    async fn transported(&self, stream: TcpStream, address: SocketAddr, admission: &ConnectionAdmission) {
         let deadline = self.options.limits.handshake;
         let acceptor = match &self.transport {
-            Transport::Plain => None,
-            Transport::Tls(acceptor) => Some(acceptor),
-            Transport::PlainOrTls(acceptor) => {
+            ListenerTransport::Plain => None,
+            ListenerTransport::Tls(acceptor) => Some(acceptor),
+            ListenerTransport::PlainOrTls(acceptor) => {
                 match tokio::time::timeout(deadline, begins_with_tls(&stream)).await {
                     Ok(Ok(is_tls)) => is_tls.then_some(acceptor),
                     Ok(Err(error)) => return debug!(client = %address, "connection ended: {error}"),
@@ -133,7 +138,7 @@ impl<H: Handler, Connect: Fn(&Peer) -> H + Send + Sync + 'static> Edge<Connect> 
             }
         };
         let stream = StallTimeout::new(stream, self.options.limits.stall);
-        let mut peer = Peer {
+        let mut peer = ConnectionPeer {
             address,
             is_encrypted: acceptor.is_some(),
             certificate: None,
@@ -160,7 +165,7 @@ impl<H: Handler, Connect: Fn(&Peer) -> H + Send + Sync + 'static> Edge<Connect> 
         (self.options.handshake_failed)(client, reason);
     }
 
-    async fn requests<S>(&self, stream: S, peer: &Peer, admission: &Admission)
+    async fn requests<S>(&self, stream: S, peer: &ConnectionPeer, admission: &ConnectionAdmission)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -169,8 +174,8 @@ impl<H: Handler, Connect: Fn(&Peer) -> H + Send + Sync + 'static> Edge<Connect> 
             Some(response) => Answers::Refusal(response),
         };
         let result = match self.options.protocol {
-            Protocol::Http1(limits) => self.http1(stream, limits, answers).await,
-            Protocol::Http1AndHttp2(limits) => self.http1_and_http2(stream, limits, answers).await,
+            HttpProtocol::Http1(limits) => self.http1(stream, limits, answers).await,
+            HttpProtocol::Http1AndHttp2(limits) => self.http1_and_http2(stream, limits, answers).await,
         };
         if let Err(reason) = result {
             debug!(client = %peer.address, "connection ended: {reason}");

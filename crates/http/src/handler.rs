@@ -11,14 +11,14 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// Answers the requests of one connection. Implemented by closures from a request to a future response.
-pub trait Handler: Send + Sync + 'static {
+pub trait RequestHandler: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
 
     /// Returns the response to one request. A panic is caught and answered with the listener's internal error.
     fn handle(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-impl<F, R, B> Handler for F
+impl<F, R, B> RequestHandler for F
 where
     F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
     R: Future<Output = Response<B>> + Send,

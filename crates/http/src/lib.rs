@@ -23,9 +23,9 @@ pub mod tokens;
 
 pub use accept::{Listener, ServeOptions, serve};
 pub use bind::bind;
-pub use connection::{Peer, Transport};
-pub use handler::{ConnectionMetrics, Handler};
-pub use limits::{Http1Limits, Http2Limits, Limits, Overflow, Protocol};
+pub use connection::{ConnectionPeer, ListenerTransport};
+pub use handler::{ConnectionMetrics, RequestHandler};
+pub use limits::{Http1Limits, Http2Limits, HttpProtocol, ListenerLimits, Overflow};
 pub use private_file::write_private;
 pub use request::{BodyError, bearer_token, read_body};
 pub use response::{TextResponse, text};

@@ -12,7 +12,7 @@ use crate::TextResponse;
 
 /// What clients of one listener may use.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Connections served at once.
     pub connections: usize,
     pub overflow: Overflow,
@@ -42,7 +42,7 @@ pub enum Overflow {
 
 /// The protocols of a listener.
 #[derive(Clone, Copy, Debug)]
-pub enum Protocol {
+pub enum HttpProtocol {
     Http1(Http1Limits),
     Http1AndHttp2(Http2Limits),
 }
@@ -73,13 +73,13 @@ impl Default for Http2Limits {
 
 /// Whether a connection is served or refused. Holds its slot until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct ConnectionAdmission {
     /// The response to every request of a refused connection.
     pub refusal: Option<fn() -> TextResponse>,
     _slot: Option<OwnedSemaphorePermit>,
 }
 
-impl Admission {
+impl ConnectionAdmission {
     fn serve(slot: Option<OwnedSemaphorePermit>) -> Self {
         Self {
             refusal: None,
@@ -118,7 +118,7 @@ impl ConnectionLimit {
     }
 
     /// Returns what to do with a new connection; `None` to close it at once.
-    pub fn admit(&mut self) -> Option<Admission> {
+    pub fn admit(&mut self) -> Option<ConnectionAdmission> {
         match self.overflow {
             Overflow::EvictOldest => {
                 self.by_age.retain(|connection| !connection.is_finished());
@@ -127,18 +127,18 @@ impl ConnectionLimit {
                 {
                     oldest.abort();
                 }
-                Some(Admission::serve(None))
+                Some(ConnectionAdmission::serve(None))
             }
             Overflow::Wait => {
                 let slot = Arc::clone(&self.serving).try_acquire_owned().ok()?;
-                Some(Admission::serve(Some(slot)))
+                Some(ConnectionAdmission::serve(Some(slot)))
             }
             Overflow::Refuse(response) => {
                 if let Ok(slot) = Arc::clone(&self.serving).try_acquire_owned() {
-                    return Some(Admission::serve(Some(slot)));
+                    return Some(ConnectionAdmission::serve(Some(slot)));
                 }
                 let slot = Arc::clone(&self.refusing).try_acquire_owned().ok()?;
-                Some(Admission {
+                Some(ConnectionAdmission {
                     refusal: Some(response),
                     _slot: Some(slot),
                 })

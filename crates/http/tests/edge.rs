@@ -13,8 +13,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use mco_http::{
-    ConnectionMetrics, Http1Limits, Http2Limits, Limits, Listener, Overflow, Peer, Protocol, ServeOptions,
-    Transport, serve,
+    ConnectionMetrics, ConnectionPeer, Http1Limits, Http2Limits, HttpProtocol, Listener, ListenerLimits,
+    ListenerTransport, Overflow, ServeOptions, serve,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,19 +24,19 @@ use tokio_util::sync::CancellationToken;
 
 /// No exchange on the loopback interface takes this long.
 const DEADLINE: Duration = Duration::from_mins(1);
-const BOTH: [Protocol; 2] = [
-    Protocol::Http1(Http1Limits {
+const BOTH: [HttpProtocol; 2] = [
+    HttpProtocol::Http1(Http1Limits {
         headers: None,
         header_bytes: None,
         buffer_bytes: None,
     }),
-    Protocol::Http1AndHttp2(Http2Limits {
+    HttpProtocol::Http1AndHttp2(Http2Limits {
         keep_alive: Duration::from_secs(30),
         streams: 100,
     }),
 ];
 
-const LIMITS: Limits = Limits {
+const LIMITS: ListenerLimits = ListenerLimits {
     connections: 16,
     overflow: Overflow::Wait,
     handshake: DEADLINE,
@@ -60,20 +60,20 @@ struct TestServer {
 }
 
 impl TestServer {
-    async fn start(protocol: Protocol, limits: Limits) -> Self {
+    async fn start(protocol: HttpProtocol, limits: ListenerLimits) -> Self {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let options = ServeOptions::new(protocol, limits);
         let (metrics, stop) = (options.metrics.clone(), CancellationToken::new());
         let (release, begun) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let slow = (Arc::clone(&release), Arc::clone(&begun));
-        let connect = move |_: &Peer| {
+        let connect = move |_: &ConnectionPeer| {
             let slow = slow.clone();
             move |request| respond(request, slow.clone())
         };
         let listener = Listener {
             socket,
-            transport: Transport::Plain,
+            transport: ListenerTransport::Plain,
         };
         let task = tokio::spawn(serve(listener, options, connect, stop.clone()));
         Self {
@@ -191,7 +191,7 @@ async fn a_panic_in_a_body_cuts_its_own_response_only() {
 
 #[tokio::test]
 async fn slow_headers_are_cut() {
-    let limits = Limits {
+    let limits = ListenerLimits {
         headers: Duration::from_millis(200),
         ..LIMITS
     };
@@ -241,7 +241,7 @@ async fn drain_waits_for_open_requests_and_not_for_idle_connections() {
 
 #[tokio::test]
 async fn drain_ends_with_its_limit() {
-    let limits = Limits {
+    let limits = ListenerLimits {
         drain: Duration::from_millis(100),
         ..LIMITS
     };
@@ -260,7 +260,7 @@ async fn drain_ends_with_its_limit() {
 #[tokio::test]
 async fn a_connection_over_the_limit_is_refused() {
     let busy = || mco_http::text(StatusCode::SERVICE_UNAVAILABLE, "busy\n");
-    let limits = Limits {
+    let limits = ListenerLimits {
         connections: 1,
         overflow: Overflow::Refuse(busy),
         ..LIMITS

@@ -10,7 +10,7 @@ use mco_http::pki::{
 };
 use mco_http::tls::CertificateStore;
 
-pub use mco_http::pki::{CertificatePair, CertificateSummary, PkiError, summary};
+pub use mco_http::pki::{CertificateError, CertificatePair, CertificateSummary, summary};
 
 /// Machines that were created long ago still carry the CA of their time.
 const LIFETIME_YEARS: i64 = 10;
@@ -41,7 +41,7 @@ pub fn renew(
     name: &str,
     hosts: &[String],
     now: Timestamp,
-) -> Result<WantedCertificates, PkiError> {
+) -> Result<WantedCertificates, CertificateError> {
     let ExistingCertificates { ca, bundle, serving } = existing;
     let ours = ca.as_ref();
     let valid = serving.filter(|serving| {
@@ -109,7 +109,7 @@ fn is_due(pem: &str, now: Timestamp) -> bool {
     age.saturating_mul(100) >= lifetime.saturating_mul(RENEW_PERCENT)
 }
 
-fn sign(ca: &CertificatePair, hosts: &[String], now: Timestamp) -> Result<CertificatePair, PkiError> {
+fn sign(ca: &CertificatePair, hosts: &[String], now: Timestamp) -> Result<CertificatePair, CertificateError> {
     let hosts = sorted(hosts);
     let request = CertificateRequest {
         common_name: hosts.first().map(String::as_str),

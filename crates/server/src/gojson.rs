@@ -19,29 +19,29 @@ pub enum TypeMeta {
 
 /// Returns a MachineConfig as compact JSON.
 pub fn compact(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
-    write(&Ordered::machine_config(config, type_meta)?, CompactFormatter)
+    write(&OrderedJson::machine_config(config, type_meta)?, CompactFormatter)
 }
 
 /// Returns a MachineConfig as JSON indented by four spaces.
 pub fn indented(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Vec<u8>> {
     let formatter = PrettyFormatter::with_indent(b"    ");
-    write(&Ordered::machine_config(config, type_meta)?, formatter)
+    write(&OrderedJson::machine_config(config, type_meta)?, formatter)
 }
 
 /// Returns a map of strings with sorted keys.
 pub fn strings(entries: &[(&str, &str)]) -> serde_json::Result<Vec<u8>> {
     let mut entries = entries.to_vec();
     entries.sort_unstable();
-    let object = Ordered::Object(
+    let object = OrderedJson::Object(
         entries
             .into_iter()
-            .map(|(key, value)| (key.to_owned(), Ordered::Leaf(Value::from(value))))
+            .map(|(key, value)| (key.to_owned(), OrderedJson::Leaf(Value::from(value))))
             .collect(),
     );
     write(&object, CompactFormatter)
 }
 
-fn write(value: &Ordered, formatter: impl Formatter) -> serde_json::Result<Vec<u8>> {
+fn write(value: &OrderedJson, formatter: impl Formatter) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     value.serialize(&mut serde_json::Serializer::with_formatter(
         &mut text,
@@ -95,13 +95,13 @@ const SPEC: &[&str] = &[
 ];
 
 /// A JSON value whose objects keep the order of their keys.
-enum Ordered {
+enum OrderedJson {
     Leaf(Value),
-    List(Vec<Ordered>),
-    Object(Vec<(String, Ordered)>),
+    List(Vec<OrderedJson>),
+    Object(Vec<(String, OrderedJson)>),
 }
 
-impl Ordered {
+impl OrderedJson {
     fn machine_config(config: &MachineConfig, type_meta: TypeMeta) -> serde_json::Result<Self> {
         let Value::Object(mut object) = serde_json::to_value(config)? else {
             return Ok(Self::Object(Vec::new()));
@@ -203,7 +203,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-impl Serialize for Ordered {
+impl Serialize for OrderedJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Leaf(value) => value.serialize(serializer),

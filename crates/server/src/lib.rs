@@ -18,4 +18,4 @@ pub mod run;
 pub mod tokens;
 
 pub use mco_core::generators::pointer;
-pub use run::{Backend, RunError, Settings, run};
+pub use run::{ConfigBackend, RunError, ServerSettings, run};

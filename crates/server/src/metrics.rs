@@ -23,7 +23,7 @@ pub struct RequestLabels {
 }
 
 #[derive(Debug)]
-pub struct Metrics {
+pub struct ServerMetrics {
     registry: Registry,
     pub requests: Family<RequestLabels, Counter>,
     pub bytes: Counter,
@@ -33,7 +33,7 @@ pub struct Metrics {
     pub ready: Gauge<f64, AtomicU64>,
 }
 
-impl Default for Metrics {
+impl Default for ServerMetrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("mco_server");
         let metrics = Self {
@@ -94,7 +94,7 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// Counts a response.
     pub fn answered(&self, labels: &RequestLabels, body_bytes: usize, took: Duration) {
         self.requests.get_or_create(labels).inc();
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_all_metrics() {
-        let metrics = Metrics::default();
+        let metrics = ServerMetrics::default();
         let labels = RequestLabels {
             pool: "worker".to_owned(),
             version: "3.5.0",

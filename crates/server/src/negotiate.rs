@@ -34,7 +34,7 @@ pub fn version(accept: Option<&str>) -> Result<SpecVersion, Unacceptable> {
     let Some(header) = accept else {
         return Ok(UNSPECIFIED);
     };
-    let mut requested: Vec<_> = header.split(',').filter_map(Entry::parse).collect();
+    let mut requested: Vec<_> = header.split(',').filter_map(AcceptEntry::parse).collect();
     requested.sort_by(|a, b| b.quality.partial_cmp(&a.quality).unwrap_or(Ordering::Equal));
     let mut versions = requested.iter().filter_map(|entry| entry.version).peekable();
     if versions.peek().is_none() {
@@ -45,13 +45,13 @@ pub fn version(accept: Option<&str>) -> Result<SpecVersion, Unacceptable> {
         .ok_or_else(|| Unacceptable(header.to_owned()))
 }
 
-struct Entry {
+struct AcceptEntry {
     quality: f32,
     /// Set for the Ignition media type only.
     version: Option<Requested>,
 }
 
-impl Entry {
+impl AcceptEntry {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let (_, subtype) = parts.next()?.split_once('/')?;

@@ -16,16 +16,16 @@ use serde::de::DeserializeOwned;
 use tracing::{error, info};
 
 use crate::choose;
-use crate::compose::{ComposeContext, Origin, RegistryCertificate, Source};
-use crate::http::{App, is_pool_name};
-use crate::prepared::{Sources, Unavailable};
+use crate::compose::{ComposeContext, ConfigOrigin, PoolSource, RegistryCertificate};
+use crate::http::{IgnitionApp, is_pool_name};
+use crate::prepared::{PoolSources, Unavailable};
 
 /// Polling costs a few stat calls; a second is not noticed by a booting machine.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The files of an offline render.
 #[derive(Clone, Debug)]
-pub struct Directory {
+pub struct DirectoryBackend {
     pub base: PathBuf,
     pub kubeconfig: PathBuf,
     /// Registry hosts and their certificate files, relative to the base directory.
@@ -35,11 +35,11 @@ pub struct Directory {
 }
 
 /// The metadata of the files when they were read.
-type Fingerprint = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
+type DirectoryFingerprint = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
 
-impl Directory {
+impl DirectoryBackend {
     /// Publishes the files and every change of them, without end.
-    pub async fn follow(self, app: Arc<App>) {
+    pub async fn follow(self, app: Arc<IgnitionApp>) {
         let directory = Arc::new(self);
         let mut seen = None;
         loop {
@@ -62,14 +62,14 @@ impl Directory {
     }
 
     /// Returns the inputs of all served pools.
-    pub fn read(&self) -> Sources {
+    pub fn read(&self) -> PoolSources {
         self.pools
             .iter()
             .map(|pool| (pool.clone(), self.source(pool)))
             .collect()
     }
 
-    fn source(&self, pool: &str) -> Result<Source, Unavailable> {
+    fn source(&self, pool: &str) -> Result<PoolSource, Unavailable> {
         let pool_file = self.pool_file(pool);
         let pool_object: MachineConfigPool = object(&pool_file)?
             .ok_or_else(|| Unavailable::NotYet(format!("{} does not exist", pool_file.display())))?;
@@ -104,9 +104,9 @@ impl Directory {
                     Ok(RegistryCertificate { host, pem })
                 })
                 .collect::<Result<_, Unavailable>>()?,
-            ..ComposeContext::of(&controller_config, Origin::Files)
+            ..ComposeContext::of(&controller_config, ConfigOrigin::Files)
         };
-        Source::new(Arc::new(config), context).map_err(|error| Unavailable::Broken(error.to_string()))
+        PoolSource::new(Arc::new(config), context).map_err(|error| Unavailable::Broken(error.to_string()))
     }
 
     fn pool_file(&self, pool: &str) -> PathBuf {
@@ -119,7 +119,7 @@ impl Directory {
             .join(format!("{CONTROLLER_CONFIG_NAME}.yaml"))
     }
 
-    fn fingerprint(&self) -> Fingerprint {
+    fn fingerprint(&self) -> DirectoryFingerprint {
         let mut files = vec![self.kubeconfig.clone(), self.controller_config_file()];
         files.extend(self.pools.iter().map(|pool| self.pool_file(pool)));
         files.extend(self.certificates.iter().map(|(_, file)| self.base.join(file)));

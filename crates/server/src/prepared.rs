@@ -17,21 +17,21 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use tracing::{error, info, warn};
 
-use crate::compose::{Source, compose};
+use crate::compose::{PoolSource, compose};
 use crate::negotiate::SERVED;
 
 /// The content encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum BodyEncoding {
     Identity,
     Gzip,
 }
 
-const ENCODINGS: [Encoding; 2] = [Encoding::Identity, Encoding::Gzip];
+const ENCODINGS: [BodyEncoding; 2] = [BodyEncoding::Identity, BodyEncoding::Gzip];
 
 /// A body ready to be sent. Cloning it copies two pointers.
 #[derive(Clone, Debug)]
-pub struct Body {
+pub struct PreparedBody {
     pub bytes: Bytes,
     /// A strong validator: equal tags mean equal bytes.
     pub etag: HeaderValue,
@@ -49,18 +49,18 @@ pub enum Unavailable {
 }
 
 /// A body composed by its first request, or the error.
-type Prepared = OnceCell<Result<Body, Arc<str>>>;
+type PreparedCell = OnceCell<Result<PreparedBody, Arc<str>>>;
 
 /// All versions of the document of one pool.
 #[derive(Debug)]
 pub struct PreparedPool {
     pool: String,
-    source: Source,
-    bodies: [[Prepared; ENCODINGS.len()]; SERVED.len()],
+    source: PoolSource,
+    bodies: [[PreparedCell; ENCODINGS.len()]; SERVED.len()],
 }
 
 impl PreparedPool {
-    fn new(pool: String, source: Source) -> Self {
+    fn new(pool: String, source: PoolSource) -> Self {
         Self {
             pool,
             source,
@@ -68,16 +68,24 @@ impl PreparedPool {
         }
     }
 
-    fn cell(&self, version: SpecVersion, encoding: Encoding) -> Option<&OnceCell<Result<Body, Arc<str>>>> {
+    fn cell(
+        &self,
+        version: SpecVersion,
+        encoding: BodyEncoding,
+    ) -> Option<&OnceCell<Result<PreparedBody, Arc<str>>>> {
         let version = SERVED.iter().position(|served| *served == version)?;
         self.bodies.get(version)?.get(match encoding {
-            Encoding::Identity => 0,
-            Encoding::Gzip => 1,
+            BodyEncoding::Identity => 0,
+            BodyEncoding::Gzip => 1,
         })
     }
 
     /// Returns the body for a machine that supports `version`, composed now at the first request.
-    pub async fn body(self: &Arc<Self>, version: SpecVersion, encoding: Encoding) -> Result<Body, Arc<str>> {
+    pub async fn body(
+        self: &Arc<Self>,
+        version: SpecVersion,
+        encoding: BodyEncoding,
+    ) -> Result<PreparedBody, Arc<str>> {
         let Some(cell) = self.cell(version, encoding) else {
             return Err(Arc::from(format!("version {version} is not served")));
         };
@@ -95,11 +103,11 @@ impl PreparedPool {
         .clone()
     }
 
-    fn compose_body(&self, version: SpecVersion, encoding: Encoding) -> Result<Body, Arc<str>> {
-        if encoding == Encoding::Gzip {
-            let identity = match self.cell(version, Encoding::Identity).and_then(OnceCell::get) {
+    fn compose_body(&self, version: SpecVersion, encoding: BodyEncoding) -> Result<PreparedBody, Arc<str>> {
+        if encoding == BodyEncoding::Gzip {
+            let identity = match self.cell(version, BodyEncoding::Identity).and_then(OnceCell::get) {
                 Some(prepared) => prepared.clone()?,
-                None => self.compose_body(version, Encoding::Identity)?,
+                None => self.compose_body(version, BodyEncoding::Identity)?,
             };
             return gzip(&identity.bytes).map_err(|error| Arc::from(format!("cannot compress: {error}")));
         }
@@ -130,17 +138,17 @@ impl PreparedPool {
     }
 }
 
-fn body(bytes: Vec<u8>) -> Body {
+fn body(bytes: Vec<u8>) -> PreparedBody {
     let digest = Sha256::digest(&bytes);
     let tag = mco_core::config::hex::encode(&digest[..16]);
-    Body {
+    PreparedBody {
         bytes: Bytes::from(bytes.into_boxed_slice()),
         etag: HeaderValue::from_str(&format!("\"{tag}\""))
             .unwrap_or_else(|_| HeaderValue::from_static("\"\"")),
     }
 }
 
-fn gzip(bytes: &[u8]) -> std::io::Result<Body> {
+fn gzip(bytes: &[u8]) -> std::io::Result<PreparedBody> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
     Ok(body(encoder.finish()?))
@@ -170,7 +178,7 @@ impl PreparedConfigs {
 }
 
 /// The inputs of every pool's documents, or why there are none.
-pub type Sources = BTreeMap<String, Result<Source, Unavailable>>;
+pub type PoolSources = BTreeMap<String, Result<PoolSource, Unavailable>>;
 
 /// The current documents, replaced as a whole.
 #[derive(Debug, Default)]
@@ -189,7 +197,7 @@ impl PreparedStore {
 
     /// Replaces the documents; `others` applies to pools that are not among them. Unchanged pools keep their bodies,
     /// changed ones are composed first, which blocks the thread.
-    pub fn publish(&self, sources: Sources, others: Unavailable) {
+    pub fn publish(&self, sources: PoolSources, others: Unavailable) {
         let old = self.current();
         let pools = sources
             .into_iter()
@@ -239,9 +247,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::compose::{ComposeContext, Origin};
+    use crate::compose::{ComposeContext, ConfigOrigin};
 
-    fn source(ca: &str) -> Source {
+    fn source(ca: &str) -> PoolSource {
         let config = serde_json::from_value(json!({
             "metadata": {"name": "rendered-worker-1"},
             "spec": {"config": {"ignition": {"version": "3.5.0"}}},
@@ -249,9 +257,9 @@ mod tests {
         .unwrap();
         let context = ComposeContext {
             kubelet_ca: ByteString(ca.as_bytes().to_vec()),
-            ..ComposeContext::of(&ControllerConfig::default(), Origin::Cluster)
+            ..ComposeContext::of(&ControllerConfig::default(), ConfigOrigin::Cluster)
         };
-        Source::new(Arc::new(config), context).unwrap()
+        PoolSource::new(Arc::new(config), context).unwrap()
     }
 
     fn publish(store: &PreparedStore, ca: &str) {
@@ -259,7 +267,7 @@ mod tests {
         store.publish(sources, Unavailable::NotYet("unknown".to_owned()));
     }
 
-    async fn fetch(store: &PreparedStore, encoding: Encoding) -> Body {
+    async fn fetch(store: &PreparedStore, encoding: BodyEncoding) -> PreparedBody {
         let answers = store.current().unwrap();
         let pool = answers.pool("worker").unwrap();
         pool.body(SpecVersion::V3_5, encoding).await.unwrap()
@@ -269,9 +277,9 @@ mod tests {
     async fn every_request_shares_one_buffer_until_the_pool_changes() {
         let store = PreparedStore::default();
         publish(&store, "one");
-        let first = fetch(&store, Encoding::Identity).await;
+        let first = fetch(&store, BodyEncoding::Identity).await;
         publish(&store, "one");
-        let second = fetch(&store, Encoding::Identity).await;
+        let second = fetch(&store, BodyEncoding::Identity).await;
         assert_eq!(
             first.bytes.as_ptr(),
             second.bytes.as_ptr(),
@@ -283,9 +291,9 @@ mod tests {
         let cell = answers
             .pool("worker")
             .unwrap()
-            .cell(SpecVersion::V3_5, Encoding::Identity);
+            .cell(SpecVersion::V3_5, BodyEncoding::Identity);
         assert!(cell.unwrap().initialized(), "made before it was published");
-        let third = fetch(&store, Encoding::Identity).await;
+        let third = fetch(&store, BodyEncoding::Identity).await;
         assert_ne!(first.etag, third.etag);
         assert_ne!(first.bytes, third.bytes);
     }
@@ -294,8 +302,8 @@ mod tests {
     async fn gzip_carries_the_same_document_under_its_own_tag() {
         let store = PreparedStore::default();
         publish(&store, "one");
-        let plain = fetch(&store, Encoding::Identity).await;
-        let packed = fetch(&store, Encoding::Gzip).await;
+        let plain = fetch(&store, BodyEncoding::Identity).await;
+        let packed = fetch(&store, BodyEncoding::Gzip).await;
         let mut text = Vec::new();
         flate2::read::GzDecoder::new(&packed.bytes[..])
             .read_to_end(&mut text)
@@ -308,7 +316,7 @@ mod tests {
     fn unknown_pools_get_what_was_decided_for_them() {
         let store = PreparedStore::default();
         assert!(store.current().is_none());
-        store.publish(Sources::new(), Unavailable::Refused);
+        store.publish(PoolSources::new(), Unavailable::Refused);
         assert_eq!(
             store.current().unwrap().pool("x").unwrap_err(),
             &Unavailable::Refused

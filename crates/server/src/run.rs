@@ -9,20 +9,20 @@ use std::time::Duration;
 use mco_core::generators::tls_profile::iana_name;
 use mco_http::tls::{ALPN_HTTP1, CertificateFiles, TlsError, TlsPolicy};
 use mco_http::tokens::TokenFileError;
-use mco_http::{Limits, Listener, Transport};
+use mco_http::{Listener, ListenerLimits, ListenerTransport};
 use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::cluster::Cluster;
-use crate::http::{self, App, TokenGuard};
-use crate::offline::Directory;
+use crate::cluster::ClusterBackend;
+use crate::http::{self, IgnitionApp, TokenGuard};
+use crate::offline::DirectoryBackend;
 
 /// The settings of the command line.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     /// The address to listen on; all addresses if absent.
     pub address: Option<IpAddr>,
     pub secure_port: u16,
@@ -37,14 +37,14 @@ pub struct Settings {
     pub tls_suites: Vec<String>,
     /// The file of hashed tokens; without it no token is required.
     pub tokens: Option<PathBuf>,
-    pub limits: Limits,
+    pub limits: ListenerLimits,
 }
 
 /// The source of configurations.
 #[derive(Debug)]
-pub enum Backend {
-    Directory(Directory),
-    Cluster(Cluster),
+pub enum ConfigBackend {
+    Directory(DirectoryBackend),
+    Cluster(ClusterBackend),
 }
 
 #[derive(Debug, Error)]
@@ -64,13 +64,17 @@ pub enum RunError {
 }
 
 /// Serves until `stop` is cancelled, then waits for open transfers.
-pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) -> Result<(), RunError> {
+pub async fn run(
+    settings: ServerSettings,
+    backend: ConfigBackend,
+    stop: CancellationToken,
+) -> Result<(), RunError> {
     let policy = TlsPolicy::new(&settings.tls_minimum, &iana_names(&settings.tls_suites))?;
     let certificates = CertificateFiles::load(&settings.certificate, &settings.key)?;
     let tls = policy.server_config(Arc::clone(&certificates), ALPN_HTTP1)?;
     let tokens = settings.tokens.as_deref().map(TokenGuard::load).transpose()?;
     check(&backend)?;
-    let app = Arc::new(App::new(tokens));
+    let app = Arc::new(IgnitionApp::new(tokens));
     raise_descriptor_limit(settings.limits.connections);
 
     // Binding comes first, so that a port conflict is reported before anything is watched.
@@ -78,17 +82,17 @@ pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) 
         listener(
             settings.address,
             settings.secure_port,
-            Transport::Tls(TlsAcceptor::from(Arc::new(tls))),
+            ListenerTransport::Tls(TlsAcceptor::from(Arc::new(tls))),
         )
         .await?,
     ];
     if settings.insecure_port != 0 {
-        listeners.push(listener(settings.address, settings.insecure_port, Transport::Plain).await?);
+        listeners.push(listener(settings.address, settings.insecure_port, ListenerTransport::Plain).await?);
     }
     let draining = CancellationToken::new();
     let mut background = JoinSet::new();
     if settings.metrics_port != 0 {
-        let metrics = listener(settings.address, settings.metrics_port, Transport::Plain).await?;
+        let metrics = listener(settings.address, settings.metrics_port, ListenerTransport::Plain).await?;
         background.spawn(http::serve_metrics(
             metrics.socket,
             Arc::clone(&app),
@@ -97,8 +101,8 @@ pub async fn run(settings: Settings, backend: Backend, stop: CancellationToken) 
     }
     background.spawn(certificates.follow());
     match backend {
-        Backend::Directory(directory) => background.spawn(directory.follow(Arc::clone(&app))),
-        Backend::Cluster(cluster) => background.spawn(cluster.follow(Arc::clone(&app))),
+        ConfigBackend::Directory(directory) => background.spawn(directory.follow(Arc::clone(&app))),
+        ConfigBackend::Cluster(cluster) => background.spawn(cluster.follow(Arc::clone(&app))),
     };
     if app.tokens.is_some() {
         let app = Arc::clone(&app);
@@ -163,8 +167,8 @@ fn iana_names(suites: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn check(backend: &Backend) -> Result<(), RunError> {
-    if let Backend::Directory(directory) = backend {
+fn check(backend: &ConfigBackend) -> Result<(), RunError> {
+    if let ConfigBackend::Directory(directory) = backend {
         if !directory.kubeconfig.is_file() {
             return Err(RunError::Kubeconfig(directory.kubeconfig.clone()));
         }
@@ -175,7 +179,11 @@ fn check(backend: &Backend) -> Result<(), RunError> {
     Ok(())
 }
 
-async fn listener(address: Option<IpAddr>, port: u16, transport: Transport) -> Result<Listener, RunError> {
+async fn listener(
+    address: Option<IpAddr>,
+    port: u16,
+    transport: ListenerTransport,
+) -> Result<Listener, RunError> {
     let socket = bind_with_retries(address, port)
         .await
         .map_err(|source| RunError::Bind { port, source })?;

@@ -12,9 +12,9 @@ use http::{Request, Response};
 use http_body_util::Full;
 use kube::Client;
 use kube::client::Body;
-use mco_http::Transport;
-use mco_server::cluster::Cluster;
-use mco_server::http::{App, DEFAULT_LIMITS};
+use mco_http::ListenerTransport;
+use mco_server::cluster::ClusterBackend;
+use mco_server::http::{DEFAULT_LIMITS, IgnitionApp};
 use serde_json::{Value, json};
 use support::{DEADLINE, Server};
 use tokio::sync::watch;
@@ -159,8 +159,8 @@ impl Scene {
         let token_directory = tempfile::tempdir().unwrap();
         std::fs::write(token_directory.path().join("token"), "bootstrap-token").unwrap();
         std::fs::write(token_directory.path().join("ca.crt"), "file ca").unwrap();
-        let server = Server::start(App::default(), Transport::Plain, DEFAULT_LIMITS).await;
-        let cluster = Cluster {
+        let server = Server::start(IgnitionApp::default(), ListenerTransport::Plain, DEFAULT_LIMITS).await;
+        let cluster = ClusterBackend {
             client: api.client(),
             api_server_url: "https://api-int.example.com:6443".to_owned(),
             token_directory: token_directory.path().to_owned(),
@@ -269,10 +269,7 @@ async fn a_machine_follows_its_pool_through_a_rollout() {
             .unwrap()
             .contains("bWFwIGNh")
     };
-    scene
-        .until("the published CA", is_published)
-        .await
-        .unwrap();
+    scene.until("the published CA", is_published).await.unwrap();
 
     scene.api.delete("machineconfigpools", "worker");
     scene

@@ -8,9 +8,9 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use mco_http::{Limits, Transport};
-use mco_server::http::{App, DEFAULT_LIMITS, TokenGuard};
-use mco_server::prepared::{Sources, Unavailable};
+use mco_http::{ListenerLimits, ListenerTransport};
+use mco_server::http::{DEFAULT_LIMITS, IgnitionApp, TokenGuard};
+use mco_server::prepared::{PoolSources, Unavailable};
 use mco_server::tokens::{PoolTokens, TokenRecord};
 use support::{DEADLINE, Pair, Server, client, exchange, rendered_directory, tls, write_pool};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -61,7 +61,7 @@ async fn every_answer_makes_a_booting_machine_do_the_right_thing() {
 
 #[tokio::test]
 async fn before_anything_is_known_machines_are_told_to_ask_again() {
-    let server = Server::start(App::default(), Transport::Plain, DEFAULT_LIMITS).await;
+    let server = Server::start(IgnitionApp::default(), ListenerTransport::Plain, DEFAULT_LIMITS).await;
     for path in ["/config/worker", "/healthz"] {
         let reply = server.get(path, &[]).await;
         assert_eq!(reply.status, 503, "{path}");
@@ -70,7 +70,7 @@ async fn before_anything_is_known_machines_are_told_to_ask_again() {
     server
         .app
         .store
-        .publish(Sources::new(), Unavailable::NotYet("unknown".to_owned()));
+        .publish(PoolSources::new(), Unavailable::NotYet("unknown".to_owned()));
     assert_eq!(
         server.get("/config/worker", &[]).await.status,
         503,
@@ -103,10 +103,10 @@ async fn tags_and_encodings_belong_to_the_bytes_that_are_sent() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::plain(&rendered_directory(directory.path(), 10_000)).await;
     let plain = server
-        .get("/config/master", &[("Accept-Encoding", "identity")])
+        .get("/config/master", &[("Accept-BodyEncoding", "identity")])
         .await;
     let packed = server
-        .get("/config/master", &[("Accept-Encoding", "br, gzip;q=0.5")])
+        .get("/config/master", &[("Accept-BodyEncoding", "br, gzip;q=0.5")])
         .await;
     assert_eq!(packed.header("content-encoding"), Some("gzip"));
     assert!(packed.body.len() < plain.body.len() / 2);
@@ -116,7 +116,7 @@ async fn tags_and_encodings_belong_to_the_bytes_that_are_sent() {
         .unwrap();
     assert_eq!(text, plain.body);
     let refused = server
-        .get("/config/master", &[("Accept-Encoding", "gzip;q=0")])
+        .get("/config/master", &[("Accept-BodyEncoding", "gzip;q=0")])
         .await;
     assert_eq!(refused.body, plain.body);
 
@@ -128,7 +128,7 @@ async fn tags_and_encodings_belong_to_the_bytes_that_are_sent() {
         .get("/config/master", &[("If-None-Match", "\"other\"")])
         .await;
     assert_eq!(changed.body, plain.body);
-    assert_eq!(plain.header("vary"), Some("Accept, Accept-Encoding"));
+    assert_eq!(plain.header("vary"), Some("Accept, Accept-BodyEncoding"));
 }
 
 #[tokio::test]
@@ -139,10 +139,10 @@ async fn a_token_is_needed_once_tokens_are_on() {
     let later = now + SignedDuration::from_hours(1);
     PoolTokens::add_to(&file, TokenRecord::new("master", "good", later), now).unwrap();
     PoolTokens::add_to(&file, TokenRecord::new("arbiter", "other", later), now).unwrap();
-    let app = App::new(Some(TokenGuard::load(&file).unwrap()));
+    let app = IgnitionApp::new(Some(TokenGuard::load(&file).unwrap()));
     app.store
         .publish(rendered_directory(base.path(), 100).read(), Unavailable::Refused);
-    let server = Server::start(app, Transport::Plain, DEFAULT_LIMITS).await;
+    let server = Server::start(app, ListenerTransport::Plain, DEFAULT_LIMITS).await;
     let with = async |token: &str| {
         server
             .get("/config/master", &[("Authorization", token)])
@@ -171,7 +171,7 @@ async fn a_replaced_certificate_is_used_by_new_connections_and_drops_none() {
     let base = tempfile::tempdir().unwrap();
     let (pair, first) = Pair::write(base.path());
     let (transport, certificates) = pair.acceptor();
-    let app = App::default();
+    let app = IgnitionApp::default();
     app.store
         .publish(rendered_directory(base.path(), 100).read(), Unavailable::Refused);
     let server = Server::start(app, transport, DEFAULT_LIMITS).await;
@@ -195,7 +195,7 @@ async fn only_http_1_1_is_spoken() {
     let base = tempfile::tempdir().unwrap();
     let (pair, trusted) = Pair::write(base.path());
     let (transport, _) = pair.acceptor();
-    let server = Server::start(App::default(), transport, DEFAULT_LIMITS).await;
+    let server = Server::start(IgnitionApp::default(), transport, DEFAULT_LIMITS).await;
     assert!(tls(&client(&trusted, &[b"h2"]), server.address).await.is_err());
     let stream = tls(&client(&trusted, &[b"h2", b"http/1.1"]), server.address)
         .await
@@ -205,17 +205,17 @@ async fn only_http_1_1_is_spoken() {
 
 #[tokio::test]
 async fn connections_over_the_limit_are_asked_to_retry() {
-    let limits = Limits {
+    let limits = ListenerLimits {
         connections: 2,
         ..DEFAULT_LIMITS
     };
     let directory = tempfile::tempdir().unwrap();
-    let app = App::default();
+    let app = IgnitionApp::default();
     app.store.publish(
         rendered_directory(directory.path(), 100).read(),
         Unavailable::Refused,
     );
-    let server = Server::start(app, Transport::Plain, limits).await;
+    let server = Server::start(app, ListenerTransport::Plain, limits).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -243,7 +243,7 @@ async fn connections_over_the_limit_are_asked_to_retry() {
 
 #[tokio::test]
 async fn a_slow_or_malformed_client_is_disconnected() {
-    let limits = Limits {
+    let limits = ListenerLimits {
         headers: Duration::from_millis(200),
         handshake: Duration::from_millis(200),
         stall: Some(Duration::from_millis(200)),
@@ -251,9 +251,9 @@ async fn a_slow_or_malformed_client_is_disconnected() {
     };
     let base = tempfile::tempdir().unwrap();
     let large = rendered_directory(base.path(), 6 << 20);
-    let app = App::default();
+    let app = IgnitionApp::default();
     app.store.publish(large.read(), Unavailable::Refused);
-    let server = Server::start(app, Transport::Plain, limits).await;
+    let server = Server::start(app, ListenerTransport::Plain, limits).await;
     let huge = format!(
         "GET / HTTP/1.1\r\nHost: x\r\nX-Large: {}\r\n\r\n",
         "x".repeat(100_000)

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mco_http::Limits;
-use mco_server::http::{App, DEFAULT_LIMITS};
+use mco_http::ListenerLimits;
+use mco_server::http::{DEFAULT_LIMITS, IgnitionApp};
 use mco_server::prepared::Unavailable;
 use support::{Pair, Server, client, exchange, rendered_directory, tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -88,10 +88,10 @@ async fn a_thousand_machines_boot_at_once_although_some_clients_misbehave() {
     let base = tempfile::tempdir().unwrap();
     let (pair, trusted) = Pair::write(base.path());
     let (transport, _) = pair.acceptor();
-    let app = App::default();
+    let app = IgnitionApp::default();
     app.store
         .publish(rendered_directory(base.path(), SIZE).read(), Unavailable::Refused);
-    let limits = Limits {
+    let limits = ListenerLimits {
         headers: Duration::from_secs(20),
         handshake: Duration::from_mins(1),
         ..DEFAULT_LIMITS

@@ -7,7 +7,7 @@
 
 mod support;
 
-use mco_server::offline::Directory;
+use mco_server::offline::DirectoryBackend;
 use serde_json::Value;
 use support::{Reply, Server};
 
@@ -65,7 +65,7 @@ async fn every_recorded_request_gets_the_recorded_answer() {
     let mut compared = 0;
     for case in std::fs::read_dir(serve).unwrap() {
         let case = case.unwrap().path();
-        let server = Server::plain(&Directory {
+        let server = Server::plain(&DirectoryBackend {
             base: case.join("basedir"),
             kubeconfig: case.join("kubeconfig"),
             certificates: Vec::new(),

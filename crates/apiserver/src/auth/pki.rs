@@ -41,7 +41,7 @@ pub enum PkiError {
         source: io::Error,
     },
     #[error(transparent)]
-    Certificate(#[from] pki::PkiError),
+    Certificate(#[from] pki::CertificateError),
     #[error("{0:?} is in several groups; a certificate can name one, use a token")]
     SeveralGroups(String),
     #[error("the server certificate cannot be used: {0}")]
@@ -105,8 +105,8 @@ impl Pki {
     /// Returns the hash of the CA's public key, by which a joining machine recognizes it.
     pub fn fingerprint(&self) -> Result<[u8; 32], PkiError> {
         let newest = first_certificate(&self.bundle)?;
-        let (_, newest) =
-            X509Certificate::from_der(&newest).map_err(|error| pki::PkiError::Read(error.to_string()))?;
+        let (_, newest) = X509Certificate::from_der(&newest)
+            .map_err(|error| pki::CertificateError::Read(error.to_string()))?;
         Ok(Sha256::digest(newest.public_key().raw).into())
     }
 
@@ -200,7 +200,7 @@ fn newest(bundle: &str) -> &str {
 
 fn ends_soon(bundle: &str, now: Timestamp) -> Result<bool, PkiError> {
     let overlap = now.to_zoned(TimeZone::UTC).checked_add(CA_OVERLAP_DAYS.days());
-    let overlap = overlap.map_err(pki::PkiError::from)?;
+    let overlap = overlap.map_err(pki::CertificateError::from)?;
     Ok(summary(bundle)?.not_after < overlap.timestamp())
 }
 

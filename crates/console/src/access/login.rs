@@ -14,11 +14,11 @@ type Announce = dyn Fn(&str) + Send + Sync;
 /// Turns logins into clients. The console has no client of its own.
 pub struct ConsoleAccess {
     with_token: Box<ClientWithToken>,
-    owner: Option<Owner>,
+    owner: Option<ConsoleOwner>,
 }
 
 /// The user who started the console on their own machine, with their credentials.
-struct Owner {
+struct ConsoleOwner {
     client: Client,
     announce: Box<Announce>,
     code: Mutex<Option<TokenHash>>,
@@ -56,7 +56,7 @@ impl ConsoleAccess {
     /// code, and with the next one when a code was used.
     #[must_use]
     pub fn with_owner(mut self, client: Client, announce: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.owner = Some(Owner {
+        self.owner = Some(ConsoleOwner {
             client,
             announce: Box::new(announce),
             code: Mutex::default(),

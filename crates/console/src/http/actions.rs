@@ -6,21 +6,21 @@ use mco_client::forecast::Edit;
 use mco_core::config::manifest;
 use mco_core::pipeline::bootstrap::Settings;
 
-use super::App;
-use super::request::Fields;
+use super::ConsoleApp;
+use super::request::FormFields;
 use super::respond::{self, ConsoleResponse};
 use crate::access::{Session, TokenHash};
 use crate::views::plan::Asked;
 use crate::views::{self, Section, link};
 use mco_client::plan;
 
-impl App {
+impl ConsoleApp {
     pub(super) async fn act(
         &self,
         session: &Session,
         id: Option<&str>,
         segments: &[&str],
-        form: &Fields,
+        form: &FormFields,
     ) -> ConsoleResponse {
         if TokenHash::of(form.get("csrf")) != TokenHash::of(&session.csrf) {
             return self.message(
@@ -51,7 +51,7 @@ impl App {
         }
     }
 
-    async fn plan(&self, session: &Session, form: &Fields) -> ConsoleResponse {
+    async fn plan(&self, session: &Session, form: &FormFields) -> ConsoleResponse {
         let asked = Asked {
             yaml: form.get("yaml").replace("\r\n", "\n"),
             delete: form.get("delete").trim().to_owned(),

@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use http::Request;
 use hyper::body::Incoming;
-use mco_http::{Http1Limits, Limits, Listener, Overflow, Peer, Protocol, ServeOptions, Transport};
+use mco_http::{
+    ConnectionPeer, Http1Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport, Overflow,
+    ServeOptions,
+};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::App;
+use super::ConsoleApp;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ListenerLimits = ListenerLimits {
     // A browser opens up to six.
     connections: 512,
     overflow: Overflow::Wait,
@@ -30,18 +33,18 @@ const LIMITS: Limits = Limits {
 pub async fn serve(
     socket: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
-    app: Arc<App>,
+    app: Arc<ConsoleApp>,
     stop: CancellationToken,
 ) {
-    let transport = tls.map_or(Transport::Plain, |config| {
-        Transport::Tls(TlsAcceptor::from(config))
+    let transport = tls.map_or(ListenerTransport::Plain, |config| {
+        ListenerTransport::Tls(TlsAcceptor::from(config))
     });
-    let protocol = Protocol::Http1(Http1Limits {
+    let protocol = HttpProtocol::Http1(Http1Limits {
         buffer_bytes: Some(BUFFER_BYTES),
         ..Http1Limits::default()
     });
     let stopping = stop.clone();
-    let connect = move |_: &Peer| {
+    let connect = move |_: &ConnectionPeer| {
         let (app, stop) = (Arc::clone(&app), stopping.clone());
         move |request: Request<Incoming>| {
             let (app, stop) = (Arc::clone(&app), stop.clone());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ::http::StatusCode;
 
-use super::App;
-use super::request::Fields;
+use super::ConsoleApp;
+use super::request::FormFields;
 use super::respond::{self, ConsoleResponse};
 use crate::hub::Hub;
 use crate::views::login::{Login, Welcome};
@@ -15,9 +15,9 @@ use mco_client::cluster::ReadError;
 /// The credential of the user who started the console.
 const OWNER: &str = "owner";
 
-impl App {
+impl ConsoleApp {
     /// Returns the login form, or logs in with the code of the address.
-    pub(super) async fn login_page(&self, query: &Fields) -> ConsoleResponse {
+    pub(super) async fn login_page(&self, query: &FormFields) -> ConsoleResponse {
         let code = query.get("code");
         if code.is_empty() {
             return self.login_form(StatusCode::OK, None);
@@ -40,7 +40,7 @@ impl App {
     }
 
     /// Logs in with the token of the form.
-    pub(super) async fn login(&self, form: &Fields) -> ConsoleResponse {
+    pub(super) async fn login(&self, form: &FormFields) -> ConsoleResponse {
         let token = form.get("token").trim();
         let client = match self.access.with_token(token) {
             Ok(client) => client,

@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::{ConsoleAccess, Session, Sessions};
 use crate::assets;
-use crate::run::Options;
+use crate::run::ConsoleOptions;
 use crate::views::{self, Frame, Live, Message, Section, Text, Viewer};
-use request::Fields;
+use request::FormFields;
 use respond::ConsoleResponse;
 
 /// Event streams of open tabs at once. Beyond it pages still refresh themselves periodically.
@@ -31,17 +31,17 @@ const LOGINS: usize = 4;
 
 /// The state that requests share.
 #[derive(Debug)]
-pub struct App {
+pub struct ConsoleApp {
     access: ConsoleAccess,
     sessions: Sessions,
-    options: Options,
+    options: ConsoleOptions,
     cookie: String,
     streams: Arc<Semaphore>,
     logins: Semaphore,
 }
 
-impl App {
-    pub fn new(access: ConsoleAccess, options: Options, port: u16) -> Self {
+impl ConsoleApp {
+    pub fn new(access: ConsoleAccess, options: ConsoleOptions, port: u16) -> Self {
         // Browsers share cookies among the ports of a host, so the name contains the port; over TLS the prefix binds it
         // to the host.
         let cookie = match options.tls {
@@ -72,7 +72,7 @@ impl App {
             return respond::text(StatusCode::BAD_REQUEST, "the path is not UTF-8\n");
         };
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let query = Fields::parse(parts.uri.query().unwrap_or_default().as_bytes());
+        let query = FormFields::parse(parts.uri.query().unwrap_or_default().as_bytes());
         let id = request::cookie(&parts.headers, &self.cookie);
         let session = id.and_then(|id| self.sessions.find(id));
         match parts.method {

@@ -4,9 +4,9 @@ use ::http::StatusCode;
 use jiff::Timestamp;
 use mco_client::comparison;
 
-use super::App;
+use super::ConsoleApp;
 use super::compose;
-use super::request::Fields;
+use super::request::FormFields;
 use super::respond::{self, ConsoleResponse};
 use crate::access::Session;
 use crate::views::node::Between;
@@ -15,8 +15,13 @@ use crate::views::{self, Frame, Live, Section, Show, Text};
 use mco_client::cluster::ReadError;
 use mco_client::snapshot::Snapshot;
 
-impl App {
-    pub(super) async fn page(&self, session: &Session, segments: &[&str], query: &Fields) -> ConsoleResponse {
+impl ConsoleApp {
+    pub(super) async fn page(
+        &self,
+        session: &Session,
+        segments: &[&str],
+        query: &FormFields,
+    ) -> ConsoleResponse {
         let show = if query.has("contents") {
             Show::Contents
         } else {
@@ -62,7 +67,7 @@ impl App {
         respond::page(views::html(&page))
     }
 
-    async fn pool(&self, session: &Session, name: &str, query: &Fields) -> ConsoleResponse {
+    async fn pool(&self, session: &Session, name: &str, query: &FormFields) -> ConsoleResponse {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, name, &snapshot);
         let choice = views::pool::Choice::parse(query.get("show"), query.get("page"));
@@ -147,7 +152,7 @@ impl App {
         }
     }
 
-    async fn search(&self, session: &Session, query: &Fields) -> ConsoleResponse {
+    async fn search(&self, session: &Session, query: &FormFields) -> ConsoleResponse {
         let question = Question {
             query: query.get("q"),
             node: query.get("node"),

@@ -25,9 +25,9 @@ pub fn segments(path: &str) -> Option<Vec<String>> {
 
 /// The fields of a query or form; the last value of a repeated name wins.
 #[derive(Debug, Default)]
-pub struct Fields(HashMap<String, String>);
+pub struct FormFields(HashMap<String, String>);
 
-impl Fields {
+impl FormFields {
     pub fn parse(text: &[u8]) -> Self {
         let pairs = form_urlencoded::parse(text);
         Self(
@@ -54,13 +54,13 @@ pub enum BadForm {
 }
 
 /// Reads a form within its size limit and deadline.
-pub async fn form<B>(body: B) -> Result<Fields, BadForm>
+pub async fn form<B>(body: B) -> Result<FormFields, BadForm>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     match read_body(body, MAX_FORM_BYTES, FORM_DEADLINE).await {
-        Ok(body) => Ok(Fields::parse(&body)),
+        Ok(body) => Ok(FormFields::parse(&body)),
         Err(BodyError::TooLarge(_)) => Err(BadForm::TooLarge),
         Err(BodyError::TimedOut(_) | BodyError::Failed(_)) => Err(BadForm::Incomplete),
     }

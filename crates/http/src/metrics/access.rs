@@ -11,9 +11,9 @@ use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
 use super::review::TokenReviewer;
-use super::review_cache::Verdict;
+use super::review_cache::ReviewVerdict;
 use crate::tls::{ALPN_HTTP1, CertificateStore, ReloadOnHandshake, TlsError, TlsPolicy};
-use crate::{Transport, bearer_token};
+use crate::{ListenerTransport, bearer_token};
 
 /// Access to `/metrics`; open to every client by default.
 #[derive(Clone, Default)]
@@ -68,10 +68,10 @@ impl ScrapeAccess {
     }
 
     /// Health probes stay possible over plain HTTP: they have no token, and a missing certificate must not fail them.
-    pub(super) fn transport(&self) -> Transport {
+    pub(super) fn transport(&self) -> ListenerTransport {
         match &self.restriction {
-            None => Transport::Plain,
-            Some(restriction) => Transport::PlainOrTls(restriction.acceptor.clone()),
+            None => ListenerTransport::Plain,
+            Some(restriction) => ListenerTransport::PlainOrTls(restriction.acceptor.clone()),
         }
     }
 
@@ -102,9 +102,9 @@ impl Restriction {
             self.has_warned.store(false, Ordering::Relaxed);
         }
         match verdict {
-            Ok(Verdict::Allowed) => Ok(()),
-            Ok(Verdict::Unauthenticated) => Err(Denial::Unauthenticated),
-            Ok(Verdict::Forbidden) => Err(Denial::Forbidden),
+            Ok(ReviewVerdict::Allowed) => Ok(()),
+            Ok(ReviewVerdict::Unauthenticated) => Err(Denial::Unauthenticated),
+            Ok(ReviewVerdict::Forbidden) => Err(Denial::Forbidden),
             Err(problem) => {
                 if !self.has_warned.swap(true, Ordering::Relaxed) {
                     warn!("the API server does not review the tokens of scrapers: {problem}");

@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub use access::ScrapeAccess;
 
 use crate::{
-    Http1Limits, Limits, Listener, Overflow, Peer, Protocol, ServeOptions, TextResponse, serve, text,
+    ConnectionPeer, Http1Limits, HttpProtocol, Listener, ListenerLimits, Overflow, ServeOptions,
+    TextResponse, serve, text,
 };
 
 /// The path that needs authorization.
@@ -28,7 +29,7 @@ const METRICS: &str = "/metrics";
 /// Room for any bearer token.
 const BUFFER_BYTES: usize = 64 << 10;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ListenerLimits = ListenerLimits {
     // A few scrapers and a probe; each connection costs memory on every node of a cluster.
     connections: 64,
     overflow: Overflow::EvictOldest,
@@ -78,12 +79,12 @@ pub async fn serve_metrics(
         socket,
         transport: access.transport(),
     };
-    let protocol = Protocol::Http1(Http1Limits {
+    let protocol = HttpProtocol::Http1(Http1Limits {
         buffer_bytes: Some(BUFFER_BYTES),
         ..Http1Limits::default()
     });
-    let endpoint = Arc::new(Endpoint { access, source });
-    let connect = move |peer: &Peer| {
+    let endpoint = Arc::new(MetricsEndpoint { access, source });
+    let connect = move |peer: &ConnectionPeer| {
         let (endpoint, is_encrypted) = (Arc::clone(&endpoint), peer.is_encrypted);
         move |request: http::Request<hyper::body::Incoming>| {
             let endpoint = Arc::clone(&endpoint);
@@ -98,12 +99,12 @@ pub async fn serve_metrics(
     serve(listener, ServeOptions::new(protocol, LIMITS), connect, stop).await;
 }
 
-struct Endpoint<S> {
+struct MetricsEndpoint<S> {
     access: ScrapeAccess,
     source: S,
 }
 
-impl<S: MetricsSource> Endpoint<S> {
+impl<S: MetricsSource> MetricsEndpoint<S> {
     async fn respond(
         &self,
         method: &Method,

@@ -11,7 +11,7 @@ use kube::api::{Api, PostParams};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::review_cache::{ReviewCache, Verdict};
+use super::review_cache::{ReviewCache, ReviewVerdict};
 use crate::tokens::TokenHash;
 
 /// Scrapers time out after ten seconds.
@@ -41,7 +41,7 @@ impl TokenReviewer {
         }
     }
 
-    pub async fn verdict(&self, token: &str) -> Result<Verdict, ReviewError> {
+    pub async fn verdict(&self, token: &str) -> Result<ReviewVerdict, ReviewError> {
         let hash = TokenHash::of(token);
         if let Some(verdict) = self.cached(hash) {
             return Ok(verdict);
@@ -50,7 +50,7 @@ impl TokenReviewer {
         review.await.map_err(|_| ReviewError::TimedOut)?
     }
 
-    async fn review_once(&self, hash: TokenHash, token: &str) -> Result<Verdict, ReviewError> {
+    async fn review_once(&self, hash: TokenHash, token: &str) -> Result<ReviewVerdict, ReviewError> {
         let _guard = self.in_progress.lock().await;
         // A request that held the lock before may have reviewed the same token.
         if let Some(verdict) = self.cached(hash) {
@@ -61,7 +61,7 @@ impl TokenReviewer {
         Ok(verdict)
     }
 
-    fn cached(&self, hash: TokenHash) -> Option<Verdict> {
+    fn cached(&self, hash: TokenHash) -> Option<ReviewVerdict> {
         self.cache().get(hash, Instant::now())
     }
 
@@ -69,14 +69,14 @@ impl TokenReviewer {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn review(&self, token: &str) -> Result<Verdict, kube::Error> {
+    async fn review(&self, token: &str) -> Result<ReviewVerdict, kube::Error> {
         let Some(user) = self.authenticate(token).await? else {
-            return Ok(Verdict::Unauthenticated);
+            return Ok(ReviewVerdict::Unauthenticated);
         };
         Ok(if self.is_authorized(user).await? {
-            Verdict::Allowed
+            ReviewVerdict::Allowed
         } else {
-            Verdict::Forbidden
+            ReviewVerdict::Forbidden
         })
     }
 

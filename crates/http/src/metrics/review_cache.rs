@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 64;
 
 /// The outcome of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ReviewVerdict {
     Allowed,
     /// Authenticated but not authorized.
     Forbidden,
@@ -26,32 +26,32 @@ pub(super) enum Verdict {
 
 #[derive(Debug, Default)]
 pub(super) struct ReviewCache {
-    entries: HashMap<TokenHash, Entry>,
+    entries: HashMap<TokenHash, CachedReview>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    verdict: Verdict,
+struct CachedReview {
+    verdict: ReviewVerdict,
     expires: Instant,
 }
 
 impl ReviewCache {
-    pub fn get(&self, token: TokenHash, now: Instant) -> Option<Verdict> {
+    pub fn get(&self, token: TokenHash, now: Instant) -> Option<ReviewVerdict> {
         let found = self.entries.get(&token).filter(|entry| now < entry.expires);
         found.map(|entry| entry.verdict)
     }
 
-    pub fn insert(&mut self, token: TokenHash, verdict: Verdict, now: Instant) {
+    pub fn insert(&mut self, token: TokenHash, verdict: ReviewVerdict, now: Instant) {
         self.entries.retain(|_, entry| now < entry.expires);
         if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(&token) {
             self.evict_one();
         }
         let ttl = match verdict {
-            Verdict::Allowed => ALLOWED_TTL,
-            Verdict::Forbidden | Verdict::Unauthenticated => DENIED_TTL,
+            ReviewVerdict::Allowed => ALLOWED_TTL,
+            ReviewVerdict::Forbidden | ReviewVerdict::Unauthenticated => DENIED_TTL,
         };
         let expires = now + ttl;
-        self.entries.insert(token, Entry { verdict, expires });
+        self.entries.insert(token, CachedReview { verdict, expires });
     }
 
     /// Denied tokens are evicted first: a client can invent any number of them, and must not displace the scrapers.
@@ -59,7 +59,7 @@ impl ReviewCache {
         let first = self
             .entries
             .iter()
-            .min_by_key(|(_, entry)| (entry.verdict == Verdict::Allowed, entry.expires))
+            .min_by_key(|(_, entry)| (entry.verdict == ReviewVerdict::Allowed, entry.expires))
             .map(|(token, _)| *token);
         if let Some(token) = first {
             self.entries.remove(&token);
@@ -77,9 +77,9 @@ mod tests {
     fn verdicts_expire() {
         let start = Instant::now();
         for (verdict, ttl) in [
-            (Verdict::Allowed, ALLOWED_TTL),
-            (Verdict::Forbidden, DENIED_TTL),
-            (Verdict::Unauthenticated, DENIED_TTL),
+            (ReviewVerdict::Allowed, ALLOWED_TTL),
+            (ReviewVerdict::Forbidden, DENIED_TTL),
+            (ReviewVerdict::Unauthenticated, DENIED_TTL),
         ] {
             let mut cache = ReviewCache::default();
             let token = TokenHash::of("a");
@@ -97,15 +97,15 @@ mod tests {
         let start = Instant::now();
         let mut cache = ReviewCache::default();
         let scraper = TokenHash::of("scraper");
-        cache.insert(scraper, Verdict::Allowed, start);
+        cache.insert(scraper, ReviewVerdict::Allowed, start);
         for number in 0..10 * MAX_ENTRIES {
             cache.insert(
                 TokenHash::of(&number.to_string()),
-                Verdict::Unauthenticated,
+                ReviewVerdict::Unauthenticated,
                 start,
             );
         }
-        assert_eq!(cache.get(scraper, start), Some(Verdict::Allowed));
+        assert_eq!(cache.get(scraper, start), Some(ReviewVerdict::Allowed));
         assert_eq!(cache.entries.len(), MAX_ENTRIES);
     }
 
@@ -118,7 +118,7 @@ mod tests {
             let mut now = Instant::now();
             for (token, verdict, pause) in answers {
                 now += Duration::from_secs(pause);
-                let verdict = [Verdict::Allowed, Verdict::Forbidden, Verdict::Unauthenticated][usize::from(verdict)];
+                let verdict = [ReviewVerdict::Allowed, ReviewVerdict::Forbidden, ReviewVerdict::Unauthenticated][usize::from(verdict)];
                 let token = TokenHash::of(&token.to_string());
                 cache.insert(token, verdict, now);
                 prop_assert_eq!(cache.get(token, now), Some(verdict));

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{CertificatePair, PkiError, keys};
+use super::{CertificateError, CertificatePair, keys};
 
 /// The facts about a certificate that administrators look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct CertificateSummary {
 }
 
 /// Returns the facts about the first certificate of a PEM text.
-pub fn summary(pem: &str) -> Result<CertificateSummary, PkiError> {
+pub fn summary(pem: &str) -> Result<CertificateSummary, CertificateError> {
     let certificate = first_certificate(pem)?;
     let parsed = parse(&certificate)?;
     let validity = parsed.validity();
@@ -38,21 +38,21 @@ pub fn summary(pem: &str) -> Result<CertificateSummary, PkiError> {
 }
 
 /// Returns all certificates of a PEM text.
-pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    parsed.map_err(|error| PkiError::Read(error.to_string()))
+    parsed.map_err(|error| CertificateError::Read(error.to_string()))
 }
 
 /// Returns the first certificate of a PEM text.
-pub fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
+pub fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, CertificateError> {
     let mut found = certificates(pem)?.into_iter();
     found
         .next()
-        .ok_or_else(|| PkiError::Read("no certificate found".to_owned()))
+        .ok_or_else(|| CertificateError::Read("no certificate found".to_owned()))
 }
 
 /// Whether the key of a pair is that of its first certificate.
-pub fn key_matches(pair: &CertificatePair) -> Result<bool, PkiError> {
+pub fn key_matches(pair: &CertificatePair) -> Result<bool, CertificateError> {
     let key = keys::read(&pair.key)?;
     let certificate = first_certificate(&pair.certificate)?;
     Ok(parse(&certificate)?.public_key().raw == key.subject_public_key_info())
@@ -90,7 +90,7 @@ pub fn is_signed_by(pem: &str, ca: &str) -> bool {
 
 /// Returns the CA followed by every other certificate of `bundle` that has not expired, each once. Unreadable ones are
 /// dropped.
-pub fn trust_bundle(ca: &str, bundle: &str, now: Timestamp) -> Result<String, PkiError> {
+pub fn trust_bundle(ca: &str, bundle: &str, now: Timestamp) -> Result<String, CertificateError> {
     let mut seen = vec![first_certificate(ca)?];
     let mut text = format!("{}\n", ca.trim());
     for block in bundle.split_inclusive("-----END CERTIFICATE-----") {
@@ -107,9 +107,9 @@ pub fn trust_bundle(ca: &str, bundle: &str, now: Timestamp) -> Result<String, Pk
     Ok(text)
 }
 
-fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Result<X509Certificate<'c>, PkiError> {
+fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Result<X509Certificate<'c>, CertificateError> {
     let parsed = X509Certificate::from_der(certificate);
-    let (_, certificate) = parsed.map_err(|error| PkiError::Read(error.to_string()))?;
+    let (_, certificate) = parsed.map_err(|error| CertificateError::Read(error.to_string()))?;
     Ok(certificate)
 }
 

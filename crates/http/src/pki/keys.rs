@@ -7,7 +7,7 @@ use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::PkiError;
+use super::CertificateError;
 
 const SEQUENCE: u8 = 0x30;
 const OCTET_STRING: u8 = 0x04;
@@ -29,9 +29,9 @@ const ELLIPTIC: [&[u8]; 2] = [
 ];
 
 /// Returns the first key of a PEM text.
-pub(super) fn read(pem: &str) -> Result<KeyPair, PkiError> {
+pub(super) fn read(pem: &str) -> Result<KeyPair, CertificateError> {
     // The error of the parser could quote the text.
-    let unreadable = || PkiError::Read("no private key found".to_owned());
+    let unreadable = || CertificateError::Read("no private key found".to_owned());
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
     let envelopes = match &key {
         PrivateKeyDer::Pkcs8(key) => vec![key.secret_pkcs8_der().to_vec()],
@@ -44,7 +44,7 @@ pub(super) fn read(pem: &str) -> Result<KeyPair, PkiError> {
     };
     let mut result = Err(unreadable());
     for der in envelopes {
-        result = KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).map_err(PkiError::from);
+        result = KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).map_err(CertificateError::from);
         if result.is_ok() {
             break;
         }

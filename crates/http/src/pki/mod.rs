@@ -19,7 +19,7 @@ pub use inspect::{
 };
 
 #[derive(Debug, Error)]
-pub enum PkiError {
+pub enum CertificateError {
     #[error("creating a certificate: {0}")]
     Create(#[from] rcgen::Error),
     #[error("reading a certificate: {0}")]
@@ -76,7 +76,11 @@ impl std::fmt::Debug for CertificateAuthority {
 
 impl CertificateAuthority {
     /// Creates a self-signed CA certificate.
-    pub fn create(common_name: &str, now: Timestamp, lifetime: Span) -> Result<CertificatePair, PkiError> {
+    pub fn create(
+        common_name: &str,
+        now: Timestamp,
+        lifetime: Span,
+    ) -> Result<CertificatePair, CertificateError> {
         let mut params = valid_for(now, lifetime)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![
@@ -93,9 +97,9 @@ impl CertificateAuthority {
     }
 
     /// Reads the first certificate of a CA and its key. Fails if they do not belong together.
-    pub fn load(pair: &CertificatePair) -> Result<Self, PkiError> {
+    pub fn load(pair: &CertificatePair) -> Result<Self, CertificateError> {
         if !key_matches(pair)? {
-            return Err(PkiError::Read(
+            return Err(CertificateError::Read(
                 "the key belongs to another certificate".to_owned(),
             ));
         }
@@ -111,7 +115,7 @@ impl CertificateAuthority {
         &self,
         request: &CertificateRequest<'_>,
         now: Timestamp,
-    ) -> Result<CertificatePair, PkiError> {
+    ) -> Result<CertificatePair, CertificateError> {
         let mut params = valid_for(now, request.lifetime)?;
         params.not_after = params.not_after.min(date(self.not_after)?);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -145,7 +149,7 @@ impl CertificateAuthority {
     }
 }
 
-fn valid_for(now: Timestamp, lifetime: Span) -> Result<CertificateParams, PkiError> {
+fn valid_for(now: Timestamp, lifetime: Span) -> Result<CertificateParams, CertificateError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     let now = now.to_zoned(TimeZone::UTC);
@@ -155,9 +159,9 @@ fn valid_for(now: Timestamp, lifetime: Span) -> Result<CertificateParams, PkiErr
     Ok(params)
 }
 
-fn date(time: Timestamp) -> Result<time::OffsetDateTime, PkiError> {
+fn date(time: Timestamp) -> Result<time::OffsetDateTime, CertificateError> {
     time::OffsetDateTime::from_unix_timestamp(time.as_second())
-        .map_err(|error| PkiError::Read(error.to_string()))
+        .map_err(|error| CertificateError::Read(error.to_string()))
 }
 
 #[cfg(test)]

@@ -22,18 +22,18 @@ pub struct CertificateFiles {
     key: PathBuf,
     current: CertificateStore,
     /// The contents when they were last read, to detect changes.
-    seen: Mutex<Option<Contents>>,
+    seen: Mutex<Option<PairContents>>,
 }
 
 #[derive(PartialEq, Eq)]
-struct Contents {
+struct PairContents {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-impl std::fmt::Debug for Contents {
+impl std::fmt::Debug for PairContents {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Contents").finish_non_exhaustive()
+        formatter.debug_struct("PairContents").finish_non_exhaustive()
     }
 }
 
@@ -83,7 +83,7 @@ impl CertificateFiles {
 
     /// Loads the pair if its files have changed. Returns whether they had.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        let contents = Contents {
+        let contents = PairContents {
             certificate: read(&self.certificate)?,
             key: read(&self.key)?,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use kube::config::AuthInfo;
 use kube::{Client, Config};
-use mco_console::{ConsoleAccess, Options};
+use mco_console::{ConsoleAccess, ConsoleOptions};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -46,14 +46,14 @@ pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
                 "console     {url}; log in with a token of the cluster\n"
             ))?;
         }
-        let options = Options {
+        let options = ConsoleOptions {
             templates: arguments
                 .templates
                 .as_deref()
                 .map(input::template_tree)
                 .transpose()?,
             tls,
-            ..Options::new(VERSION)
+            ..ConsoleOptions::new(VERSION)
         };
         Ok(mco_console::run(listener, access, options, stop).await?)
     })?;

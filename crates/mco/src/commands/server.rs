@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use mco_http::Limits;
-use mco_server::cluster::Cluster;
+use mco_http::ListenerLimits;
+use mco_server::cluster::ClusterBackend;
 use mco_server::http::{DEFAULT_LIMITS, is_pool_name};
-use mco_server::offline::Directory;
-use mco_server::{Backend, Settings};
+use mco_server::offline::DirectoryBackend;
+use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -29,7 +29,7 @@ pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
 }
 
 async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()> {
-    let settings = Settings {
+    let settings = ServerSettings {
         address: None,
         secure_port: arguments.secure_port,
         insecure_port: arguments.insecure_port,
@@ -39,7 +39,7 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
         tls_minimum: arguments.tls_min_version.clone(),
         tls_suites: arguments.tls_cipher_suites.clone(),
         tokens: arguments.tokens.clone(),
-        limits: Limits {
+        limits: ListenerLimits {
             connections: usize::try_from(arguments.max_connections)?,
             ..DEFAULT_LIMITS
         },
@@ -59,12 +59,12 @@ async fn shrink_once_started() {
     }
 }
 
-async fn backend(arguments: Server) -> anyhow::Result<Backend> {
+async fn backend(arguments: Server) -> anyhow::Result<ConfigBackend> {
     if let Some(base) = arguments.bootstrap_dir {
         if let Some(name) = arguments.bootstrap_pools.iter().find(|name| !is_pool_name(name)) {
             bail!("--bootstrap-pools: {name:?} is not a pool name");
         }
-        return Ok(Backend::Directory(Directory {
+        return Ok(ConfigBackend::Directory(DirectoryBackend {
             base,
             kubeconfig: arguments.bootstrap_kubeconfig,
             certificates: arguments.bootstrap_certs,
@@ -85,7 +85,7 @@ async fn backend(arguments: Server) -> anyhow::Result<Backend> {
         }
         None => kube::Config::incluster().context("not inside a pod; use --kubeconfig or --bootstrap-dir")?,
     };
-    Ok(Backend::Cluster(Cluster {
+    Ok(ConfigBackend::Cluster(ClusterBackend {
         client: kube::Client::try_from(config).context("cannot connect to the cluster")?,
         api_server_url,
         token_directory: arguments.bootstrap_token_dir,

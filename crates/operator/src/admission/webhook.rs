@@ -8,8 +8,8 @@ use http::{Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use mco_http::tls::{ALPN_HTTP1_AND_HTTP2, CertificateStore, TlsError, TlsPolicy};
 use mco_http::{
-    BodyError, Http2Limits, Limits, Listener, Overflow, Peer, Protocol, ServeOptions, TextResponse,
-    Transport, read_body, text,
+    BodyError, ConnectionPeer, Http2Limits, HttpProtocol, Listener, ListenerLimits, ListenerTransport,
+    Overflow, ServeOptions, TextResponse, read_body, text,
 };
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -24,7 +24,7 @@ const MAX_BODY_BYTES: usize = 8 << 20;
 /// API servers time out sooner.
 const BODY_DEADLINE: Duration = Duration::from_secs(30);
 
-const LIMITS: Limits = Limits {
+const LIMITS: ListenerLimits = ListenerLimits {
     // API servers keep a few connections each.
     connections: 256,
     overflow: Overflow::Wait,
@@ -47,10 +47,10 @@ pub(crate) async fn serve(
     let tls = TlsPolicy::new("", &[])?.server_config(certificate, ALPN_HTTP1_AND_HTTP2)?;
     let listener = Listener {
         socket,
-        transport: Transport::Tls(TlsAcceptor::from(Arc::new(tls))),
+        transport: ListenerTransport::Tls(TlsAcceptor::from(Arc::new(tls))),
     };
-    let protocol = Protocol::Http1AndHttp2(Http2Limits::default());
-    let connect = move |_: &Peer| {
+    let protocol = HttpProtocol::Http1AndHttp2(Http2Limits::default());
+    let connect = move |_: &ConnectionPeer| {
         let in_use = Arc::clone(&in_use);
         move |request| respond(request, Arc::clone(&in_use))
     };

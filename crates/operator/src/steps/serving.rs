@@ -12,7 +12,7 @@ use mco_api::vocabulary::names;
 use thiserror::Error;
 
 use crate::certificates::{
-    self, CertificatePair, CertificateSummary, ExistingCertificates, PkiError, WantedCertificates,
+    self, CertificateError, CertificatePair, CertificateSummary, ExistingCertificates, WantedCertificates,
 };
 use crate::cluster::{Cluster, ClusterError, failed, metadata};
 use crate::controller_config::{self, server_hosts};
@@ -33,7 +33,7 @@ pub enum ServingError {
     Certificates {
         name: String,
         #[source]
-        source: PkiError,
+        source: CertificateError,
     },
 }
 

@@ -23,10 +23,10 @@ use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 use crate::choose::{self, ImageSources};
-use crate::compose::{ComposeContext, Origin, Source};
-use crate::http::App;
+use crate::compose::{ComposeContext, ConfigOrigin, PoolSource};
+use crate::http::IgnitionApp;
 use crate::kubeconfig;
-use crate::prepared::{Sources, Unavailable};
+use crate::prepared::{PoolSources, Unavailable};
 use mirror::Mirror;
 
 /// The namespace of the internal image registry.
@@ -42,7 +42,7 @@ const CONFIG_AGE: Duration = Duration::from_mins(5);
 
 /// The cluster whose objects are served, and the bootstrap credentials of its machines.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct ClusterBackend {
     pub client: Client,
     /// The URL of the API server in the kubeconfig of machines.
     pub api_server_url: String,
@@ -50,21 +50,21 @@ pub struct Cluster {
     pub token_directory: PathBuf,
 }
 
-impl std::fmt::Debug for Cluster {
+impl std::fmt::Debug for ClusterBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cluster")
+        f.debug_struct("ClusterBackend")
             .field("api_server_url", &self.api_server_url)
             .field("token_directory", &self.token_directory)
             .finish_non_exhaustive()
     }
 }
 
-impl Cluster {
+impl ClusterBackend {
     /// Publishes the documents of the cluster and every change of them, without end.
-    pub async fn follow(self, app: Arc<App>) {
+    pub async fn follow(self, app: Arc<IgnitionApp>) {
         let changed = Arc::new(Notify::new());
         let mut watches = JoinSet::new();
-        let view = View::start(&self.client, &changed, &mut watches);
+        let view = ClusterView::start(&self.client, &changed, &mut watches);
         let mut configs = RenderedConfigs::new(self.client.clone());
         loop {
             if let Some(sources) = self.sources(&view, &mut configs).await {
@@ -84,7 +84,7 @@ impl Cluster {
     }
 
     /// Returns the inputs of every pool's documents; `None` until the watches are synced.
-    async fn sources(&self, view: &View, configs: &mut RenderedConfigs) -> Option<Sources> {
+    async fn sources(&self, view: &ClusterView, configs: &mut RenderedConfigs) -> Option<PoolSources> {
         let pools = view.pools.all()?;
         let controller_configs = view.controller_configs.all()?;
         let ca_bundles = view.kubeconfig_data.all()?;
@@ -96,11 +96,11 @@ impl Cluster {
             (_, Err(problem)) => Err(Unavailable::NotYet(problem)),
             (Some(controller_config), Ok(kubeconfig)) => Ok(ComposeContext {
                 kubeconfig: kubeconfig.into_bytes(),
-                ..ComposeContext::of(controller_config, Origin::Cluster)
+                ..ComposeContext::of(controller_config, ConfigOrigin::Cluster)
             }),
         };
         let images = view.images();
-        let mut sources = Sources::new();
+        let mut sources = PoolSources::new();
         for pool in &pools {
             let name = pool.metadata.name.clone().unwrap_or_default();
             let source = match &context {
@@ -135,9 +135,9 @@ impl Cluster {
 async fn source(
     pool: &MachineConfigPool,
     context: ComposeContext,
-    images: Option<&Images>,
+    images: Option<&ImageInputs>,
     configs: &mut RenderedConfigs,
-) -> Result<Source, Unavailable> {
+) -> Result<PoolSource, Unavailable> {
     let name = choose::config_name(pool)
         .ok_or_else(|| Unavailable::NotYet("it has no rendered config yet".to_owned()))?;
     let config = configs.get(name).await?;
@@ -148,11 +148,11 @@ async fn source(
         layered_image,
         ..context
     };
-    Source::new(config, context).map_err(|error| Unavailable::Broken(error.to_string()))
+    PoolSource::new(config, context).map_err(|error| Unavailable::Broken(error.to_string()))
 }
 
 /// The watched objects.
-struct View {
+struct ClusterView {
     pools: Arc<Mirror<MachineConfigPool>>,
     controller_configs: Arc<Mirror<ControllerConfig>>,
     kubeconfig_data: Arc<Mirror<ConfigMap>>,
@@ -162,7 +162,7 @@ struct View {
     registry_routes: Arc<Mirror<DynamicObject>>,
 }
 
-impl View {
+impl ClusterView {
     fn start(client: &Client, changed: &Arc<Notify>, watches: &mut JoinSet<()>) -> Self {
         let all = watcher::Config::default;
         let one = |name: &str| all().fields(&format!("metadata.name={name}"));
@@ -207,10 +207,10 @@ impl View {
     }
 
     /// Returns the inputs of the image choice; `None` until all watches are synced.
-    fn images(&self) -> Option<Images> {
+    fn images(&self) -> Option<ImageInputs> {
         let services = self.registry_services.all()?;
         let routes = self.registry_routes.all()?;
-        Some(Images {
+        Some(ImageInputs {
             os_configs: self.os_configs.all()?,
             builds: self.builds.all()?,
             internal_registries: services
@@ -222,13 +222,13 @@ impl View {
     }
 }
 
-struct Images {
+struct ImageInputs {
     os_configs: Vec<MachineOSConfig>,
     builds: Vec<MachineOSBuild>,
     internal_registries: Vec<String>,
 }
 
-impl Images {
+impl ImageInputs {
     fn sources(&self) -> ImageSources<'_> {
         ImageSources {
             os_configs: &self.os_configs,
@@ -257,10 +257,10 @@ fn route_host(route: &DynamicObject) -> Option<String> {
 /// A cache of the rendered configs that are served.
 struct RenderedConfigs {
     api: Api<MachineConfig>,
-    fetched: BTreeMap<String, Fetched>,
+    fetched: BTreeMap<String, FetchedConfig>,
 }
 
-struct Fetched {
+struct FetchedConfig {
     config: Arc<MachineConfig>,
     at: tokio::time::Instant,
     used: bool,
@@ -284,7 +284,7 @@ impl RenderedConfigs {
         match self.api.get_opt(name).await {
             Ok(Some(config)) => {
                 let config = Arc::new(config);
-                let fetched = Fetched {
+                let fetched = FetchedConfig {
                     config: Arc::clone(&config),
                     at: tokio::time::Instant::now(),
                     used: true,

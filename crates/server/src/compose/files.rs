@@ -7,12 +7,12 @@ use mco_ignition::resource;
 const MODE: i64 = 0o644;
 
 /// The files of a config, with warnings about replaced ones.
-pub struct Files<'a> {
+pub struct ConfigFiles<'a> {
     storage: &'a mut Storage,
     pub warnings: Vec<String>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> ConfigFiles<'a> {
     pub fn new(storage: &'a mut Storage) -> Self {
         Self {
             storage,

@@ -1,6 +1,6 @@
 //! Composition of the document for a new machine from a rendered MachineConfig.
 //!
-//! A pure function of its [`Source`] and the negotiated version. The config and the image are chosen in
+//! A pure function of its [`PoolSource`] and the negotiated version. The config and the image are chosen in
 //! [`crate::choose`].
 
 mod files;
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::gojson;
 pub use crate::gojson::TypeMeta;
-use files::Files;
+use files::ConfigFiles;
 
 /// The CA with which kubelets verify the API server.
 const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
@@ -38,7 +38,7 @@ const SETS_KERNEL_ARGUMENTS: SpecVersion = SpecVersion::V3_3;
 
 /// The inputs of the documents of one pool.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct PoolSource {
     config: Arc<MachineConfig>,
     ignition: Config,
     context: ComposeContext,
@@ -53,7 +53,7 @@ pub struct ComposeContext {
     /// The layered image with which the machine starts.
     pub layered_image: Option<String>,
     pub registry_certificates: Vec<RegistryCertificate>,
-    pub origin: Origin,
+    pub origin: ConfigOrigin,
 }
 
 /// The certificates of one image registry.
@@ -65,7 +65,7 @@ pub struct RegistryCertificate {
 
 /// The origin of the MachineConfig, which affects how it is embedded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ConfigOrigin {
     /// A directory: it has a kind, and is encapsulated with the newest version.
     Files,
     /// The cluster: no kind, and the negotiated version.
@@ -74,7 +74,7 @@ pub enum Origin {
 
 impl ComposeContext {
     /// Returns the context with the data of the ControllerConfig and nothing else.
-    pub fn of(controller_config: &ControllerConfig, origin: Origin) -> Self {
+    pub fn of(controller_config: &ControllerConfig, origin: ConfigOrigin) -> Self {
         let spec = &controller_config.spec;
         Self {
             kubelet_ca: spec.kube_api_server_serving_ca_data.clone(),
@@ -122,7 +122,7 @@ pub enum ComposeError {
     },
 }
 
-impl Source {
+impl PoolSource {
     /// Parses the Ignition config, which is shared by all served versions.
     pub fn new(config: Arc<MachineConfig>, context: ComposeContext) -> Result<Self, ComposeError> {
         let name = || name_of(&config).to_owned();
@@ -152,7 +152,7 @@ fn name_of(config: &MachineConfig) -> &str {
 }
 
 /// Returns the document for a machine that supports `version`.
-pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, ComposeError> {
+pub fn compose(source: &PoolSource, version: SpecVersion) -> Result<Composed, ComposeError> {
     let name = || source.config_name().to_owned();
     let encode_error = |source| ComposeError::Encode { name: name(), source };
     let context = &source.context;
@@ -167,14 +167,14 @@ pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, Compos
         config.spec.os_image_url.clone_from(image);
     }
 
-    let mut files = Files::new(&mut ignition.storage);
+    let mut files = ConfigFiles::new(&mut ignition.storage);
     files.refresh(KUBELET_CA, &context.kubelet_ca.0);
     files.refresh(CLOUD_CA, &context.cloud_ca.0);
     files.put(NODE_ANNOTATIONS, &annotations);
     files.put(KUBECONFIG, &context.kubeconfig);
     let type_meta = match context.origin {
-        Origin::Files => TypeMeta::Present,
-        Origin::Cluster => TypeMeta::Absent,
+        ConfigOrigin::Files => TypeMeta::Present,
+        ConfigOrigin::Cluster => TypeMeta::Absent,
     };
     files.put(
         CONTENT,
@@ -187,8 +187,8 @@ pub fn compose(source: &Source, version: SpecVersion) -> Result<Composed, Compos
         );
     }
     let encapsulated_version = match context.origin {
-        Origin::Files => SpecVersion::V3_5,
-        Origin::Cluster => version,
+        ConfigOrigin::Files => SpecVersion::V3_5,
+        ConfigOrigin::Cluster => version,
     };
     config.spec.config = Some(json!({"ignition": {"version": encapsulated_version.as_str()}}));
     files.put(
@@ -219,7 +219,7 @@ fn migrate_kernel_arguments(
     Ok(())
 }
 
-fn node_annotations(source: &Source) -> serde_json::Result<Vec<u8>> {
+fn node_annotations(source: &PoolSource) -> serde_json::Result<Vec<u8>> {
     use annotations::node::{
         CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_CONFIG, DESIRED_IMAGE, FIRST_PIVOT_CONFIG, STATE,
     };

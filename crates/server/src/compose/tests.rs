@@ -21,14 +21,14 @@ impl Case {
             context: ComposeContext {
                 kubelet_ca: ByteString(b"kubelet ca".to_vec()),
                 kubeconfig: b"kubeconfig".to_vec(),
-                ..ComposeContext::of(&ControllerConfig::default(), Origin::Cluster)
+                ..ComposeContext::of(&ControllerConfig::default(), ConfigOrigin::Cluster)
             },
         }
     }
 
-    fn source(&self) -> Result<Source, ComposeError> {
+    fn source(&self) -> Result<PoolSource, ComposeError> {
         let config = serde_json::from_value(json!({"metadata": self.metadata, "spec": self.spec})).unwrap();
-        Source::new(Arc::new(config), self.context.clone())
+        PoolSource::new(Arc::new(config), self.context.clone())
     }
 
     fn compose(&self, version: SpecVersion) -> Result<Composed, ComposeError> {
@@ -113,7 +113,7 @@ fn every_version_can_be_served_and_encapsulates_itself() {
 #[test]
 fn from_files_the_newest_version_is_encapsulated_with_its_kind() {
     let mut case = Case::new(empty());
-    case.context.origin = Origin::Files;
+    case.context.origin = ConfigOrigin::Files;
     let encapsulated = content_json(&case.document(SpecVersion::V2_2), ENCAPSULATED);
     assert_eq!(encapsulated["spec"]["config"]["ignition"]["version"], "3.5.0");
     assert_eq!(encapsulated["kind"], "MachineConfig");

@@ -16,23 +16,23 @@ use mco_http::TextResponse;
 use tracing::{error, info, warn};
 
 use super::guard::TokenGuard;
-use super::path::Target;
-use crate::metrics::{self, Metrics};
+use super::path::RequestTarget;
+use crate::metrics::{self, ServerMetrics};
 use crate::negotiate;
-use crate::prepared::{Body, Encoding, PreparedStore, Unavailable};
+use crate::prepared::{BodyEncoding, PreparedBody, PreparedStore, Unavailable};
 
 /// The state that requests share.
 #[derive(Debug, Default)]
-pub struct App {
+pub struct IgnitionApp {
     pub store: PreparedStore,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: ServerMetrics,
     pub(crate) tokens: Option<TokenGuard>,
     draining: AtomicBool,
 }
 
 /// Why a request is not answered with a configuration.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RequestRefusal {
     Method,
     NotFound,
     Version,
@@ -43,7 +43,7 @@ pub(super) enum Refusal {
     Broken,
 }
 
-impl App {
+impl IgnitionApp {
     /// Without `tokens` no token is required.
     pub fn new(tokens: Option<TokenGuard>) -> Self {
         Self {
@@ -65,12 +65,12 @@ impl App {
     pub async fn answer<B>(&self, request: &Request<B>, client: SocketAddr) -> TextResponse {
         let started = Instant::now();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        match Target::of(request.uri().path()) {
-            _ if !is_read => refuse(&Refusal::Method),
-            Target::Unknown => refuse(&Refusal::NotFound),
-            Target::Health if self.is_ready() => empty(StatusCode::OK),
-            Target::Health => refuse(&Refusal::NotReady),
-            Target::Config { pool } => {
+        match RequestTarget::of(request.uri().path()) {
+            _ if !is_read => refuse(&RequestRefusal::Method),
+            RequestTarget::Unknown => refuse(&RequestRefusal::NotFound),
+            RequestTarget::Health if self.is_ready() => empty(StatusCode::OK),
+            RequestTarget::Health => refuse(&RequestRefusal::NotReady),
+            RequestTarget::Config { pool } => {
                 let headers = request.headers();
                 let (response, label) = self.config(headers, &pool, client).await;
                 let known = self
@@ -114,7 +114,7 @@ impl App {
             Ok(version) => version,
             Err(unacceptable) => {
                 warn!("pool {pool:?}: {unacceptable}");
-                return (refuse(&Refusal::Version), "");
+                return (refuse(&RequestRefusal::Version), "");
             }
         };
         let encoding = encoding(headers);
@@ -129,21 +129,21 @@ impl App {
         &self,
         pool: &str,
         version: mco_ignition::SpecVersion,
-        encoding: Encoding,
-    ) -> Result<Body, Refusal> {
-        let configs = self.store.current().ok_or(Refusal::NotReady)?;
+        encoding: BodyEncoding,
+    ) -> Result<PreparedBody, RequestRefusal> {
+        let configs = self.store.current().ok_or(RequestRefusal::NotReady)?;
         let prepared = configs.pool(pool).map_err(|unavailable| match unavailable {
             Unavailable::NotYet(reason) => {
                 info!("pool {pool:?} is not available yet: {reason}");
-                Refusal::NotYet
+                RequestRefusal::NotYet
             }
             Unavailable::Broken(reason) => {
                 error!("couldn't get config for pool {pool:?}: {reason}");
-                Refusal::Broken
+                RequestRefusal::Broken
             }
             Unavailable::Refused => {
                 info!("refusing to serve bootstrap configuration to pool {pool:?}");
-                Refusal::Broken
+                RequestRefusal::Broken
             }
         })?;
         let body = Arc::clone(prepared)
@@ -151,18 +151,18 @@ impl App {
             .await
             .map_err(|reason| {
                 error!("couldn't convert config for pool {pool:?}: {reason}");
-                Refusal::Broken
+                RequestRefusal::Broken
             })?;
         // A booting machine treats an empty success as "no configuration" and boots without any.
         if body.bytes.is_empty() {
             error!("pool {pool:?}: the prepared document is empty");
-            return Err(Refusal::Broken);
+            return Err(RequestRefusal::Broken);
         }
         Ok(body)
     }
 }
 
-fn success(body: Body, encoding: Encoding, headers: &HeaderMap) -> TextResponse {
+fn success(body: PreparedBody, encoding: BodyEncoding, headers: &HeaderMap) -> TextResponse {
     let unchanged = headers
         .get_all(IF_NONE_MATCH)
         .iter()
@@ -175,32 +175,32 @@ fn success(body: Body, encoding: Encoding, headers: &HeaderMap) -> TextResponse 
         let mut response = Response::new(Full::new(body.bytes));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if encoding == Encoding::Gzip {
+        if encoding == BodyEncoding::Gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         response
     };
     let headers = response.headers_mut();
     headers.insert(ETAG, body.etag);
-    headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    headers.insert(VARY, HeaderValue::from_static("Accept, Accept-BodyEncoding"));
     // It holds credentials, which proxies must not cache.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
 }
 
-fn refuse(refusal: &Refusal) -> TextResponse {
+fn refuse(refusal: &RequestRefusal) -> TextResponse {
     match refusal {
-        Refusal::Method => {
+        RequestRefusal::Method => {
             let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
             response
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             response
         }
-        Refusal::NotFound => empty(StatusCode::NOT_FOUND),
-        Refusal::Version => empty(StatusCode::BAD_REQUEST),
-        Refusal::Broken => empty(StatusCode::INTERNAL_SERVER_ERROR),
-        Refusal::Token => {
+        RequestRefusal::NotFound => empty(StatusCode::NOT_FOUND),
+        RequestRefusal::Version => empty(StatusCode::BAD_REQUEST),
+        RequestRefusal::Broken => empty(StatusCode::INTERNAL_SERVER_ERROR),
+        RequestRefusal::Token => {
             let mut response = with_text(
                 StatusCode::UNAUTHORIZED,
                 "a valid token for this pool is required\n",
@@ -211,12 +211,12 @@ fn refuse(refusal: &Refusal) -> TextResponse {
             response
         }
         // Not 429: a machine behind the same address with a valid token must retry instead of failing its boot.
-        Refusal::TooManyFailures => later(
+        RequestRefusal::TooManyFailures => later(
             "too many failed attempts from this address; try again later\n",
             "60",
         ),
-        Refusal::NotReady => later("not ready yet; try again\n", "1"),
-        Refusal::NotYet => later("no configuration for this pool yet; try again\n", "5"),
+        RequestRefusal::NotReady => later("not ready yet; try again\n", "1"),
+        RequestRefusal::NotYet => later("no configuration for this pool yet; try again\n", "5"),
     }
 }
 
@@ -269,7 +269,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 }
 
 /// Returns the content encoding that the client accepts. Ignition accepts identity only.
-fn encoding(headers: &HeaderMap) -> Encoding {
+fn encoding(headers: &HeaderMap) -> BodyEncoding {
     let accepts_gzip = headers
         .get_all(ACCEPT_ENCODING)
         .iter()
@@ -286,8 +286,8 @@ fn encoding(headers: &HeaderMap) -> Encoding {
             is_gzip && !refused
         });
     if accepts_gzip {
-        Encoding::Gzip
+        BodyEncoding::Gzip
     } else {
-        Encoding::Identity
+        BodyEncoding::Identity
     }
 }

@@ -12,8 +12,8 @@ use mco_http::bearer_token;
 use mco_http::tokens::TokenFileError;
 use tracing::{error, warn};
 
-use super::answer::Refusal;
-use crate::metrics::Metrics;
+use super::answer::RequestRefusal;
+use crate::metrics::ServerMetrics;
 use crate::tokens::{FailureLimiter, PoolTokens, TokenDenial};
 
 /// How often the token file is checked: how long a revoked token may still work.
@@ -95,18 +95,18 @@ impl TokenGuard {
         headers: &HeaderMap,
         pool: &str,
         client: IpAddr,
-        metrics: &Metrics,
-    ) -> Result<(), Refusal> {
+        metrics: &ServerMetrics,
+    ) -> Result<(), RequestRefusal> {
         let now = Instant::now();
         if self.failures.is_blocked(client, now) {
             metrics.token_failures.inc();
-            return Err(Refusal::TooManyFailures);
+            return Err(RequestRefusal::TooManyFailures);
         }
         self.grants(bearer_token(headers), pool).map_err(|denial| {
             warn!(%client, pool, "token rejected: {denial:?}");
             metrics.token_failures.inc();
             self.failures.record(client, now);
-            Refusal::Token
+            RequestRefusal::Token
         })
     }
 

@@ -8,19 +8,22 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use mco_http::metrics::{MetricsSource, ScrapeAccess};
-use mco_http::{Http1Limits, Limits, Listener, Overflow, Peer, Protocol, ServeOptions, TextResponse, text};
+use mco_http::{
+    ConnectionPeer, Http1Limits, HttpProtocol, Listener, ListenerLimits, Overflow, ServeOptions,
+    TextResponse, text,
+};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::answer::{App, overloaded};
+use super::answer::{IgnitionApp, overloaded};
 
 /// Request headers of booting machines are a few hundred bytes.
 const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
 
 /// The limits of the endpoint by default.
-pub const DEFAULT_LIMITS: Limits = Limits {
+pub const DEFAULT_LIMITS: ListenerLimits = ListenerLimits {
     connections: 2048,
     overflow: Overflow::Refuse(overloaded),
     handshake: Duration::from_secs(10),
@@ -38,8 +41,13 @@ pub async fn bind(address: Option<IpAddr>, port: u16) -> std::io::Result<TcpList
 }
 
 /// Serves configurations until `stop`, then waits for open transfers.
-pub async fn serve(listener: Listener, app: Arc<App>, limits: Limits, stop: CancellationToken) {
-    let protocol = Protocol::Http1(Http1Limits {
+pub async fn serve(
+    listener: Listener,
+    app: Arc<IgnitionApp>,
+    limits: ListenerLimits,
+    stop: CancellationToken,
+) {
+    let protocol = HttpProtocol::Http1(Http1Limits {
         headers: Some(HEADERS),
         header_bytes: Some(HEADER_BYTES),
         buffer_bytes: Some(2 * HEADER_BYTES),
@@ -49,7 +57,7 @@ pub async fn serve(listener: Listener, app: Arc<App>, limits: Limits, stop: Canc
         handshake_failed: |client, reason| info!(%client, "TLS handshake failed: {reason}"),
         ..ServeOptions::new(protocol, limits)
     };
-    let connect = move |peer: &Peer| {
+    let connect = move |peer: &ConnectionPeer| {
         let (app, client) = (Arc::clone(&app), peer.address);
         move |request: Request<Incoming>| {
             let app = Arc::clone(&app);
@@ -60,13 +68,13 @@ pub async fn serve(listener: Listener, app: Arc<App>, limits: Limits, stop: Canc
 }
 
 /// Serves `/metrics` and health endpoints over plain HTTP until `stop`.
-pub async fn serve_metrics(socket: TcpListener, app: Arc<App>, stop: CancellationToken) {
-    mco_http::metrics::serve_metrics(socket, ScrapeAccess::default(), Health(app), stop).await;
+pub async fn serve_metrics(socket: TcpListener, app: Arc<IgnitionApp>, stop: CancellationToken) {
+    mco_http::metrics::serve_metrics(socket, ScrapeAccess::default(), ServerHealth(app), stop).await;
 }
 
-struct Health(Arc<App>);
+struct ServerHealth(Arc<IgnitionApp>);
 
-impl MetricsSource for Health {
+impl MetricsSource for ServerHealth {
     fn metrics(&self) -> Result<String, fmt::Error> {
         let ready = if self.0.is_ready() { 1.0 } else { 0.0 };
         self.0.metrics.ready.set(ready);

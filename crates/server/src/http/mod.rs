@@ -9,7 +9,7 @@ mod guard;
 mod listen;
 mod path;
 
-pub use answer::App;
+pub use answer::IgnitionApp;
 pub use guard::TokenGuard;
 pub use listen::{DEFAULT_LIMITS, bind, serve, serve_metrics};
 pub use path::is_pool_name;

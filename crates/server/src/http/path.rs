@@ -6,7 +6,7 @@ pub use mco_core::config::pools::is_name as is_pool_name;
 
 /// The resource that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RequestTarget {
     /// The configuration of a pool.
     Config {
         pool: String,
@@ -15,7 +15,7 @@ pub enum Target {
     Unknown,
 }
 
-impl Target {
+impl RequestTarget {
     /// Parses a path. The last element of a path below `/config/` names the pool; elements before it are ignored.
     pub fn of(path: &str) -> Self {
         if path == "/healthz" {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn paths_name_pools_by_their_last_element() {
-        let pool = |name: &str| Target::Config {
+        let pool = |name: &str| RequestTarget::Config {
             pool: name.to_owned(),
         };
         for (path, expected) in [
@@ -70,19 +70,19 @@ mod tests {
             ("/config/a%2Fworker", pool("worker")),
             ("//config//worker", pool("worker")),
             ("/config/infra.example", pool("infra.example")),
-            ("/config", Target::Unknown),
-            ("/config/", Target::Unknown),
-            ("/config/..", Target::Unknown),
-            ("/config/No%20Pool", Target::Unknown),
-            ("/config/%zz", Target::Unknown),
-            ("/config/%", Target::Unknown),
-            ("/configuration/worker", Target::Unknown),
-            ("/healthz", Target::Health),
-            ("/healthz/", Target::Unknown),
-            ("/", Target::Unknown),
-            ("", Target::Unknown),
+            ("/config", RequestTarget::Unknown),
+            ("/config/", RequestTarget::Unknown),
+            ("/config/..", RequestTarget::Unknown),
+            ("/config/No%20Pool", RequestTarget::Unknown),
+            ("/config/%zz", RequestTarget::Unknown),
+            ("/config/%", RequestTarget::Unknown),
+            ("/configuration/worker", RequestTarget::Unknown),
+            ("/healthz", RequestTarget::Health),
+            ("/healthz/", RequestTarget::Unknown),
+            ("/", RequestTarget::Unknown),
+            ("", RequestTarget::Unknown),
         ] {
-            assert_eq!(Target::of(path), expected, "{path}");
+            assert_eq!(RequestTarget::of(path), expected, "{path}");
         }
     }
 }

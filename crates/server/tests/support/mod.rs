@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mco_http::tls::{ALPN_HTTP1, CertificateFiles, TlsPolicy};
-use mco_http::{Limits, Listener, Transport};
-use mco_server::http::{self, App, DEFAULT_LIMITS};
-use mco_server::offline::Directory;
+use mco_http::{Listener, ListenerLimits, ListenerTransport};
+use mco_server::http::{self, DEFAULT_LIMITS, IgnitionApp};
+use mco_server::offline::DirectoryBackend;
 use mco_server::prepared::Unavailable;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -28,13 +28,13 @@ pub const DEADLINE: Duration = Duration::from_mins(1);
 
 pub struct Server {
     pub address: SocketAddr,
-    pub app: Arc<App>,
+    pub app: Arc<IgnitionApp>,
     pub stop: CancellationToken,
     pub task: JoinHandle<()>,
 }
 
 impl Server {
-    pub async fn start(app: App, transport: Transport, limits: Limits) -> Self {
+    pub async fn start(app: IgnitionApp, transport: ListenerTransport, limits: ListenerLimits) -> Self {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let app = Arc::new(app);
@@ -50,10 +50,10 @@ impl Server {
     }
 
     /// Serves a directory over plain HTTP.
-    pub async fn plain(directory: &Directory) -> Self {
-        let app = App::default();
+    pub async fn plain(directory: &DirectoryBackend) -> Self {
+        let app = IgnitionApp::default();
         app.store.publish(directory.read(), Unavailable::Refused);
-        Self::start(app, Transport::Plain, DEFAULT_LIMITS).await
+        Self::start(app, ListenerTransport::Plain, DEFAULT_LIMITS).await
     }
 
     pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
@@ -140,13 +140,16 @@ impl Pair {
         (pair, made.cert.der().clone())
     }
 
-    pub fn acceptor(&self) -> (Transport, Arc<CertificateFiles>) {
+    pub fn acceptor(&self) -> (ListenerTransport, Arc<CertificateFiles>) {
         let certificates = CertificateFiles::load(&self.certificate, &self.key).unwrap();
         let policy = TlsPolicy::new("", &[]).unwrap();
         let config = policy
             .server_config(Arc::clone(&certificates), ALPN_HTTP1)
             .unwrap();
-        (Transport::Tls(TlsAcceptor::from(Arc::new(config))), certificates)
+        (
+            ListenerTransport::Tls(TlsAcceptor::from(Arc::new(config))),
+            certificates,
+        )
     }
 }
 
@@ -174,7 +177,7 @@ pub async fn tls(
 }
 
 /// A directory as an offline render writes it, with one served pool of about `size` bytes of file contents.
-pub fn rendered_directory(base: &Path, size: usize) -> Directory {
+pub fn rendered_directory(base: &Path, size: usize) -> DirectoryBackend {
     let write = |path: &str, value: &serde_json::Value| {
         let path = base.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -188,7 +191,7 @@ pub fn rendered_directory(base: &Path, size: usize) -> Directory {
             "spec": {"kubeAPIServerServingCAData": "Y2E=", "rootCAData": ""}}),
     );
     std::fs::write(base.join("kubeconfig"), "a kubeconfig").unwrap();
-    Directory {
+    DirectoryBackend {
         base: base.to_owned(),
         kubeconfig: base.join("kubeconfig"),
         certificates: Vec::new(),

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::Context;
-use mco_console::Options;
+use mco_console::ConsoleOptions;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -51,7 +51,12 @@ pub async fn start(
     };
     let access = access(connection.component_config().await?)
         .with_owner(control_plane.client_of_administrator(), announce);
-    let console = mco_console::run(listener, access, Options::new(VERSION), components.stop.clone());
+    let console = mco_console::run(
+        listener,
+        access,
+        ConsoleOptions::new(VERSION),
+        components.stop.clone(),
+    );
     components.start("the console", async move { Ok(console.await?) });
     let told = first.wait_for(Option::is_some).await;
     let told = told.context("the console did not start")?.clone();

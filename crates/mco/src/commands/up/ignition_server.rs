@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
-use mco_server::cluster::Cluster;
+use mco_server::cluster::ClusterBackend;
 use mco_server::http::DEFAULT_LIMITS;
 use mco_server::tokens::PoolTokens;
-use mco_server::{Backend, Settings};
+use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
 
 use super::data_directory::START_OVER;
@@ -88,7 +88,7 @@ pub async fn run(
             () = tokio::time::sleep(FIRST_CERTIFICATE_INTERVAL) => {}
         }
     }
-    let settings = Settings {
+    let settings = ServerSettings {
         address: Some(address),
         secure_port: port,
         insecure_port: 0,
@@ -100,7 +100,7 @@ pub async fn run(
         tokens: Some(files.tokens()),
         limits: DEFAULT_LIMITS,
     };
-    let backend = Backend::Cluster(Cluster {
+    let backend = ConfigBackend::Cluster(ClusterBackend {
         client: client.clone(),
         api_server_url,
         token_directory: files.bootstrap(),
