@@ -7,6 +7,7 @@ use std::fmt::Debug;
 
 use http::StatusCode;
 
+use crate::auth::{NODE_USER_PREFIX, NODES};
 use crate::catalog::Definition;
 use crate::meta::Object;
 
@@ -33,6 +34,14 @@ pub struct AdmissionRequest<'a> {
     pub user: &'a str,
     pub groups: &'a [String],
     pub dry_run: bool,
+}
+
+impl AdmissionRequest<'_> {
+    /// Returns the name of the node that sends the request, if a node does.
+    pub fn node_name(&self) -> Option<&str> {
+        let name = self.user.strip_prefix(NODE_USER_PREFIX)?;
+        self.groups.iter().any(|group| group == NODES).then_some(name)
+    }
 }
 
 /// Why a hook refused, in words for the person who wrote the object.

@@ -1,14 +1,12 @@
 //! What exists from the first start: the system's namespaces and the administrator's role.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::auth::Credentials;
 use crate::crd;
 use crate::error::ApiError;
-use crate::registry::{Registry, Target, WriteContext};
+use crate::registry::{Registry, WriteContext};
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const MANAGER: &str = "apiserver";
@@ -45,16 +43,7 @@ async fn ensure(
     object: Value,
 ) -> Result<(), ApiError> {
     let (group, version, plural) = resource;
-    let catalog = registry.catalog();
-    let definition = catalog
-        .resource(group, version, plural)
-        .ok_or_else(|| ApiError::internal(format!("{plural} are not served")))?;
-    let target = Target {
-        definition: Arc::clone(definition),
-        namespace: String::new(),
-        name: name.to_owned(),
-        subresource: String::new(),
-    };
+    let target = registry.cluster_target(group, version, plural, name)?;
     if registry.get(&target).is_ok() {
         return Ok(());
     }

@@ -13,7 +13,7 @@ pub mod decode;
 mod defaults;
 pub mod error;
 pub mod field_error;
-mod files;
+pub mod files;
 pub mod go_text;
 mod go_types;
 pub mod http;

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admission::Admission;
-use crate::auth::{Identity, JoinTokens, NodeRestriction, Pki, PkiError, Tokens, TokensError};
+use crate::auth::{Authorizer, Identity, NodeRestriction, Pki, PkiError, TokenStore, TokenStoreError};
 use crate::clock::{Clock, SystemClock};
 use crate::error::ApiError;
-use crate::http::{Api, ApiService, Joining, SchemaCache};
+use crate::http::{Api, ApiService, ExtraRoute, SchemaCache};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
@@ -37,7 +37,7 @@ pub enum ServerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Tokens(#[from] TokensError),
+    Tokens(#[from] TokenStoreError),
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error("preparing the first objects: {0}")]
@@ -57,6 +57,8 @@ pub enum ServerError {
 pub struct Options {
     pub clock: Arc<dyn Clock>,
     pub admission: Vec<Arc<dyn Admission>>,
+    pub authorizers: Vec<Arc<dyn Authorizer>>,
+    pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
     pub retention: Retention,
     pub bookmark_interval: Duration,
     /// Garbage collection, namespace deletion, budgets and the like; off to behave as a bare kube-apiserver.
@@ -70,6 +72,8 @@ impl Default for Options {
         Self {
             clock: Arc::new(SystemClock),
             admission: Vec::new(),
+            authorizers: Vec::new(),
+            extra_routes: Vec::new(),
             retention: Retention::default(),
             bookmark_interval: BOOKMARK_INTERVAL,
             controllers: true,
@@ -100,14 +104,8 @@ impl Server {
             &data_directory.join("store.redb"),
             options.retention,
         )?);
-        let tokens = Arc::new(Tokens::open(&data_directory.join("tokens.json"))?);
+        let tokens = Arc::new(TokenStore::open(&data_directory.join("tokens.json"))?);
         let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
-        let joining = Joining {
-            tokens: JoinTokens::open(&data_directory.join("join-tokens.json"))?,
-            authority: pki.bundle().to_owned(),
-            fingerprint: pki.fingerprint()?,
-            turn: tokio::sync::Mutex::default(),
-        };
         let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodeRestriction)];
         admission.extend(options.admission);
         let registry = Arc::new(Registry::new(store, options.clock, admission));
@@ -124,7 +122,9 @@ impl Server {
         let api = Arc::new(Api {
             registry,
             tokens,
-            joining,
+            pki: Arc::clone(&pki),
+            authorizers: options.authorizers,
+            extra_routes: options.extra_routes,
             limits: Limits::default(),
             metrics: Metrics::default(),
             schemas: SchemaCache::default(),

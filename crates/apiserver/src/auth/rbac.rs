@@ -5,17 +5,21 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Identity;
-use super::authorize::{Attributes, Decision};
+use super::authorize::{AuthorizationDecision, RequestAttributes};
 use crate::store::{Key, Store, Stored};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn authorize(identity: &Identity, wanted: &Attributes, store: &Store) -> Decision {
+pub(super) fn authorize(
+    identity: &Identity,
+    wanted: &RequestAttributes,
+    store: &Store,
+) -> AuthorizationDecision {
     let rules = rules_for(identity, &wanted.namespace, store);
     if rules.iter().any(|rule| allows(rule, wanted)) {
-        return Decision::allow("RBAC");
+        return AuthorizationDecision::allow("RBAC");
     }
-    Decision::deny("")
+    AuthorizationDecision::deny("")
 }
 
 /// Every rule that applies to a caller: cluster-wide ones, and those of the namespace if there is one.
@@ -73,7 +77,7 @@ fn is_subject(subject: &Value, identity: &Identity, binding_namespace: &str) -> 
     }
 }
 
-fn allows(rule: &Value, wanted: &Attributes) -> bool {
+fn allows(rule: &Value, wanted: &RequestAttributes) -> bool {
     let has = |field: &str, value: &str| {
         let list = rule[field].as_array();
         list.into_iter()

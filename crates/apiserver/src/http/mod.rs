@@ -5,8 +5,8 @@
 mod body;
 mod discovery;
 mod documents;
+mod extra_routes;
 mod incoming;
-mod joining;
 mod negotiate;
 mod path;
 mod query;
@@ -30,10 +30,12 @@ use http_body::Body;
 use tokio::sync::watch;
 
 pub use body::ApiBody;
-pub use joining::Joining;
+pub use extra_routes::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
 pub use schemas::SchemaCache;
 
-use crate::auth::{self, Attributes, Decision, Identity, Lasts, Tokens};
+use crate::auth::{
+    self, AuthorizationDecision, Authorizer, Identity, Pki, RequestAttributes, TokenLifetime, TokenStore,
+};
 use crate::error::ApiError;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -45,8 +47,10 @@ use query::Query;
 #[derive(Debug)]
 pub struct Api {
     pub registry: Arc<Registry>,
-    pub tokens: Arc<Tokens>,
-    pub joining: Joining,
+    pub tokens: Arc<TokenStore>,
+    pub pki: Arc<Pki>,
+    pub authorizers: Vec<Arc<dyn Authorizer>>,
+    pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
     pub limits: Limits,
     pub metrics: Metrics,
     pub schemas: SchemaCache,
@@ -100,10 +104,10 @@ where
     }
 }
 
-/// What everybody may spend together who has no credentials yet.
-const STRANGERS: &str = "system:anonymous";
+/// The user whose request limit all callers without credentials share.
+const ANONYMOUS: &str = "system:anonymous";
 
-/// Paths that tell only whether the server lives, and so need no credentials.
+/// Health endpoints, which need no credentials.
 const HEALTH: &[&str] = &["/healthz", "/livez", "/readyz"];
 
 impl Api {
@@ -125,11 +129,11 @@ impl Api {
             return documents::health(&path, head.uri.query().unwrap_or_default());
         }
         let outcome = async {
-            if path == joining::JOIN {
-                let stranger = Identity::new(STRANGERS, &[]);
-                let _permit = self.limits.admit(&stranger, false).await?;
+            if let Some(route) = extra_routes::open(&self, &path) {
+                let anonymous = Identity::new(ANONYMOUS, &[]);
+                let _permit = self.limits.admit(&anonymous, false).await?;
                 let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
-                return joining::join(&self, &head.method, &head.headers, &body).await;
+                return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
             }
             let identity = self.identify(&head.headers, connection)?;
             let query = Query::parse(head.uri.query().unwrap_or_default());
@@ -164,11 +168,21 @@ impl Api {
 
     /// Whose token this is, as long as it is good for anything.
     pub(crate) fn owner(&self, token: &str) -> Option<Identity> {
-        let (identity, lasts) = self.tokens.identify(token)?;
-        match lasts {
-            Lasts::UntilRevoked => Some(identity),
-            Lasts::WhileItsNodeExists => joining::has_node(self, &identity).then_some(identity),
+        let (identity, lifetime) = self.tokens.identify(token)?;
+        match lifetime {
+            TokenLifetime::UntilRevoked => Some(identity),
+            TokenLifetime::WhileNodeExists => self.has_node(&identity).then_some(identity),
         }
+    }
+
+    /// Returns whether the Node of a node's identity exists.
+    fn has_node(&self, identity: &Identity) -> bool {
+        let name = identity.node_name();
+        name.is_some_and(|name| {
+            self.registry
+                .cluster_target("", "v1", "nodes", name)
+                .is_ok_and(|node| self.registry.get(&node).is_ok())
+        })
     }
 
     /// Administrators may act as somebody else, which is how `kubectl auth can-i --as` asks.
@@ -177,11 +191,11 @@ impl Api {
         let Some(user) = headers.get("impersonate-user").map(text) else {
             return Ok(identity);
         };
-        let wanted = Attributes {
+        let wanted = RequestAttributes {
             verb: "impersonate".to_owned(),
             resource: "users".to_owned(),
             name: user.clone(),
-            ..Attributes::default()
+            ..RequestAttributes::default()
         };
         self.require(&identity, &wanted)?;
         let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
@@ -189,10 +203,14 @@ impl Api {
         Ok(Identity::new(user, &groups))
     }
 
-    pub(crate) fn require(&self, identity: &Identity, wanted: &Attributes) -> Result<(), ApiError> {
-        match auth::authorize(identity, wanted, &self.registry.store) {
-            Decision::Allowed { .. } => Ok(()),
-            Decision::Denied { because } => Err(auth::forbidden(identity, wanted, &because)),
+    pub(crate) fn authorize(&self, identity: &Identity, wanted: &RequestAttributes) -> AuthorizationDecision {
+        auth::authorize(identity, wanted, &self.registry.store, &self.authorizers)
+    }
+
+    pub(crate) fn require(&self, identity: &Identity, wanted: &RequestAttributes) -> Result<(), ApiError> {
+        match self.authorize(identity, wanted) {
+            AuthorizationDecision::Allowed { .. } => Ok(()),
+            AuthorizationDecision::Denied { because } => Err(auth::forbidden(identity, wanted, &because)),
         }
     }
 
@@ -200,14 +218,15 @@ impl Api {
         match Route::parse(&call.path) {
             Route::Resource(path) => resources::serve(self, call, path).await,
             Route::Other(parts) => {
-                let wanted = Attributes {
+                let wanted = RequestAttributes {
                     verb: call.method.as_str().to_ascii_lowercase(),
                     path: call.path.clone(),
-                    ..Attributes::default()
+                    ..RequestAttributes::default()
                 };
                 self.require(&call.identity, &wanted)?;
-                if parts.first().is_some_and(|first| first == joining::TOKENS) {
-                    return joining::manage(self, call, &parts);
+                if let Some((route, below)) = extra_routes::authorized(self, &parts) {
+                    return extra_routes::serve(self, route, &call.method, below, &call.headers, &call.body)
+                        .await;
                 }
                 documents::serve(self, call, &parts)
             }

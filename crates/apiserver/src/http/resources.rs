@@ -13,7 +13,7 @@ use super::negotiate::{self, Encoding};
 use super::path::ResourcePath;
 use super::{Api, Call, respond, reviews};
 use crate::audit;
-use crate::auth::Attributes;
+use crate::auth::RequestAttributes;
 use crate::error::{self, ApiError};
 use crate::present::{Form, Presenter};
 use crate::registry::{Deleted, Target, WriteContext, Written};
@@ -77,7 +77,7 @@ fn verb(call: &Call, path: &ResourcePath) -> &'static str {
     }
 }
 
-fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> Attributes {
+fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> RequestAttributes {
     let mut name = path.name.clone();
     // A list of one name is a question about that object.
     if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
@@ -87,7 +87,7 @@ fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> Attributes {
         });
         name = pinned.unwrap_or_default();
     }
-    Attributes {
+    RequestAttributes {
         verb: verb.to_owned(),
         group: path.group.clone(),
         version: path.version.clone(),

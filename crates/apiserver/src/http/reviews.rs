@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::body::ApiBody;
 use super::{Api, Call, respond};
-use crate::auth::{self, Attributes, Decision, Identity};
+use crate::auth::{self, AuthorizationDecision, Identity, RequestAttributes};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::registry::Target;
@@ -84,19 +84,19 @@ fn subject(spec: &Value) -> Identity {
 }
 
 fn access(api: &Arc<Api>, identity: &Identity, spec: &Value) -> Value {
-    match auth::authorize(identity, &wanted(spec), &api.registry.store) {
-        Decision::Allowed { because } if because.is_empty() => json!({"allowed": true}),
-        Decision::Allowed { because } => json!({"allowed": true, "reason": because}),
-        Decision::Denied { because } if because.is_empty() => json!({"allowed": false}),
-        Decision::Denied { because } => json!({"allowed": false, "reason": because}),
+    match api.authorize(identity, &wanted(spec)) {
+        AuthorizationDecision::Allowed { because } if because.is_empty() => json!({"allowed": true}),
+        AuthorizationDecision::Allowed { because } => json!({"allowed": true, "reason": because}),
+        AuthorizationDecision::Denied { because } if because.is_empty() => json!({"allowed": false}),
+        AuthorizationDecision::Denied { because } => json!({"allowed": false, "reason": because}),
     }
 }
 
-fn wanted(spec: &Value) -> Attributes {
+fn wanted(spec: &Value) -> RequestAttributes {
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     if resource.is_object() {
-        Attributes {
+        RequestAttributes {
             verb: text(resource, "verb"),
             group: text(resource, "group"),
             version: text(resource, "version"),
@@ -107,10 +107,10 @@ fn wanted(spec: &Value) -> Attributes {
             path: String::new(),
         }
     } else {
-        Attributes {
+        RequestAttributes {
             verb: text(other, "verb"),
             path: text(other, "path"),
-            ..Attributes::default()
+            ..RequestAttributes::default()
         }
     }
 }

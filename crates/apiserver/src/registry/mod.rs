@@ -129,6 +129,26 @@ impl Registry {
         }
     }
 
+    /// Returns the target of a cluster-scoped object.
+    pub fn cluster_target(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+        name: &str,
+    ) -> Result<Target, ApiError> {
+        let catalog = self.catalog();
+        let definition = catalog
+            .resource(group, version, plural)
+            .ok_or_else(|| ApiError::internal(format!("{plural} are not served")))?;
+        Ok(Target {
+            definition: Arc::clone(definition),
+            namespace: String::new(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        })
+    }
+
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }

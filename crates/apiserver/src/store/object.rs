@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::StoreError;
 
-/// Where an object lives: the stored resource (`nodes`, `machineconfigs.machineconfiguration.openshift.io`) and the
+/// Where an object lives: the stored resource (`nodes`, `widgets.example.io`) and the
 /// path below it (`name`, or `namespace/name`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {

@@ -16,7 +16,8 @@ use tokio::net::TcpListener;
 use super::admission::Guard;
 use super::data_directory::{self, START_OVER};
 use super::ignition_server::Files;
-use super::{DataDirectory, addresses};
+use super::node_policy::NodePolicy;
+use super::{DataDirectory, addresses, joining};
 use crate::cli::Up;
 
 /// Whom a new machine is until it has its own credentials.
@@ -37,12 +38,15 @@ impl ControlPlane {
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
         let in_use = Arc::new(InUse::default());
-        let mut admission: Vec<Arc<dyn Admission>> = Vec::new();
+        let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodePolicy)];
         if !arguments.bare {
             admission.push(Arc::new(Guard::new(Arc::clone(&in_use))));
         }
         let options = Options {
             admission,
+            authorizers: vec![Arc::new(NodePolicy)],
+            extra_routes: joining::routes(directory.path())
+                .map_err(|error| unusable(directory, error.into()))?,
             hosts: addresses::names(arguments.listen, &arguments.advertise),
             ..Options::default()
         };

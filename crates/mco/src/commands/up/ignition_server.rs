@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use mco_api::vocabulary::names;
+use mco_apiserver::files;
 use mco_server::cluster::Cluster;
 use mco_server::http::Limits;
 use mco_server::tokens::Tokens;
@@ -154,21 +155,6 @@ async fn copy_certificate(client: &Client, files: &Files) -> anyhow::Result<bool
     Ok(true)
 }
 
-/// Writes a file that only its owner may read, in one step.
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let attempt = || -> std::io::Result<()> {
-        let temporary = path.with_extension("new");
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    attempt().with_context(|| format!("cannot write {}", path.display()))
+    files::write_private(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }

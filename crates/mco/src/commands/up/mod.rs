@@ -1,5 +1,7 @@
 //! `mco up`: every component in one process, on an embedded control plane.
 
+#[cfg(test)]
+mod access_tests;
 mod addresses;
 mod admission;
 mod console;
@@ -7,8 +9,11 @@ mod control_plane;
 mod data_directory;
 mod heartbeats;
 mod ignition_server;
+mod join_token_store;
 mod join_tokens;
+mod joining;
 mod metrics;
+mod node_policy;
 pub mod nodes;
 mod progress;
 pub mod simulation;
