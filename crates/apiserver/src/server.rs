@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::ApiError;
 use crate::http::{Api, ApiService, ExtraRoute, SchemaCache};
 use crate::limits::Limits;
-use crate::metrics::Metrics;
+use crate::metrics::ApiMetrics;
 use crate::registry::Registry;
 use crate::store::{Retention, Store, StoreError};
 use crate::{bootstrap, controllers, files, listen};
@@ -126,7 +126,7 @@ impl Server {
             authorizers: options.authorizers,
             extra_routes: options.extra_routes,
             limits: Limits::default(),
-            metrics: Metrics::default(),
+            metrics: ApiMetrics::default(),
             schemas: SchemaCache::default(),
             bookmark_interval: options.bookmark_interval,
             stop: stopped,

@@ -11,6 +11,7 @@ use super::negotiate;
 use super::{Api, Call, discovery, respond};
 use crate::catalog::Catalog;
 use crate::error::ApiError;
+use crate::metrics;
 
 /// The Kubernetes release whose behaviour this server follows.
 const KUBERNETES_MINOR: &str = "36";
@@ -42,10 +43,11 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
         ),
         ["version"] => Some(version()),
         ["metrics"] => {
-            return Ok(respond::text(
-                StatusCode::OK,
-                api.metrics.text(&api.registry.store),
-            ));
+            let text = api
+                .metrics
+                .encode(&api.registry.store)
+                .map_err(ApiError::internal)?;
+            return Ok(respond::document(metrics::CONTENT_TYPE, Bytes::from(text)));
         }
         ["api" | "apis"] => {
             if let Some(version) = negotiate::aggregated_discovery(&call.headers) {

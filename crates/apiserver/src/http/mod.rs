@@ -38,7 +38,7 @@ use crate::auth::{
 };
 use crate::error::ApiError;
 use crate::limits::Limits;
-use crate::metrics::Metrics;
+use crate::metrics::ApiMetrics;
 use crate::registry::Registry;
 use path::Route;
 use query::Query;
@@ -52,7 +52,7 @@ pub struct Api {
     pub authorizers: Vec<Arc<dyn Authorizer>>,
     pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
     pub limits: Limits,
-    pub metrics: Metrics,
+    pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
     pub bookmark_interval: Duration,
     /// Turns true when the server stops; open watches end then.
@@ -153,7 +153,7 @@ impl Api {
             Ok(response) => response,
             Err(error) => respond::error(&error),
         };
-        self.metrics.answered(response.status());
+        self.metrics.count_response(response.status());
         response
     }
 

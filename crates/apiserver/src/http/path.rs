@@ -1,4 +1,6 @@
-//! What a request is about, read from its path alone.
+//! Routing: the resource or document that a request's path names.
+
+use percent_encoding::percent_decode_str;
 
 /// The parts of a request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,28 +71,8 @@ impl Route {
 }
 
 /// Undoes percent-encoding; malformed escapes stay as they are.
-pub(super) fn decode(text: &str) -> String {
-    if !text.contains('%') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = (bytes[at] == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        if let Some(byte) = escaped {
-            decoded.push(byte);
-            at += 3;
-        } else {
-            decoded.push(bytes[at]);
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+fn decode(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

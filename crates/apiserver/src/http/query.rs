@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::path::decode;
 use crate::decode::FieldValidation;
 use crate::error::ApiError;
 use crate::field_error::FieldError;
@@ -31,12 +30,8 @@ pub struct WatchOptions {
 
 impl Query {
     pub fn parse(query: &str) -> Self {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(&key.replace('+', " ")), decode(&value.replace('+', " ")))
-        });
         Self {
-            pairs: pairs.collect(),
+            pairs: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
         }
     }
 
