@@ -1,7 +1,7 @@
-//! Rules of the embedding program, run in process before an object is written.
+//! Admission plugins of the embedding program, run in process before an object is written.
 //!
-//! A hook sees what will be stored and may replace or refuse it. It runs inside the write, so it must be quick and
-//! must not call back into the server.
+//! A plugin may replace or reject the object. It runs inside the write, so it must be fast and must not call the
+//! server.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ pub enum Operation {
     Delete,
 }
 
-/// A write that is about to happen.
+/// A write that admission reviews.
 #[derive(Debug)]
 pub struct AdmissionRequest<'a> {
     pub operation: Operation,
@@ -27,9 +27,9 @@ pub struct AdmissionRequest<'a> {
     pub name: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// What will be stored; `None` for a delete.
+    /// The object that will be stored; `None` for a delete.
     pub object: Option<&'a Object>,
-    /// What is stored now; `None` for a create.
+    /// The stored object; `None` for a create.
     pub old: Option<&'a Object>,
     pub user: &'a str,
     pub groups: &'a [String],
@@ -44,7 +44,7 @@ impl AdmissionRequest<'_> {
     }
 }
 
-/// Why a hook refused, in words for the person who wrote the object.
+/// The reason why a plugin rejects a write, as shown to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub code: StatusCode,
@@ -52,7 +52,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// The usual refusal.
+    /// Returns a rejection with status 403.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             code: StatusCode::FORBIDDEN,
@@ -61,8 +61,8 @@ impl Rejection {
     }
 }
 
-/// A rule about writes.
+/// An admission plugin.
 pub trait Admission: Send + Sync + Debug {
-    /// Accepts, accepts with changes (the whole new object), or refuses.
+    /// Accepts the write (`None`), accepts it with changes (the whole new object), or rejects it.
     fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection>;
 }

@@ -1,4 +1,4 @@
-//! One line per write: who did what to which object, and how it ended. Never what the object contained.
+//! The audit log: one line per write with user, verb, object and result. It never contains the object itself.
 
 use http::StatusCode;
 

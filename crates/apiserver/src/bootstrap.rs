@@ -1,4 +1,4 @@
-//! What exists from the first start: the system's namespaces and the administrator's role.
+//! The objects that exist from the first start: the system namespaces and the administrator's role.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::registry::{Registry, WriteContext};
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const MANAGER: &str = "apiserver";
 
-/// Creates whatever of it is missing.
+/// Creates the objects that are missing.
 pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
     crd::reload(registry);
     for namespace in NAMESPACES {
@@ -59,7 +59,7 @@ async fn ensure(
     }
 }
 
-/// A kubeconfig with everything in it: nothing else is needed to connect.
+/// Returns a self-contained kubeconfig.
 pub(crate) fn kubeconfig(url: &str, bundle: &str, user: &str, credentials: &Credentials) -> String {
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     format!(

@@ -28,7 +28,7 @@ pub(crate) struct Field {
     pub of: &'static str,
 }
 
-/// When JSON shows a field.
+/// When JSON contains a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     WhenSet,
@@ -54,8 +54,7 @@ pub(crate) fn message_name(api_version: &str, kind: &str) -> String {
     format!("{package}.{version}.{kind}")
 }
 
-/// Shows an object the way Go's encoder would: zero values appear where the type has no place to leave them out, and
-/// disappear where it has.
+/// Encodes an object as Go's encoder does: zero values appear unless their field has `omitempty`.
 pub(crate) fn as_encoded(object: &mut Map<String, Value>, group: &str, version: &str, kind: &str) {
     let name = message_name(&kinds::api_version(group, version), kind);
     if let Some((name, _)) = MESSAGES.get_key_value(name.as_str()) {
@@ -63,7 +62,7 @@ pub(crate) fn as_encoded(object: &mut Map<String, Value>, group: &str, version: 
     }
 }
 
-/// The object that exists before anything is set in it.
+/// Returns the zero object of a type.
 pub(crate) fn empty(group: &str, version: &str, kind: &str) -> Map<String, Value> {
     let mut object = Map::new();
     as_encoded(&mut object, group, version, kind);
@@ -128,7 +127,7 @@ fn zero(field: &Field) -> Value {
     }
 }
 
-/// What Go's `omitempty` leaves out.
+/// Returns whether Go's `omitempty` leaves the value out.
 pub(crate) fn is_zero(value: &Value) -> bool {
     match value {
         Value::String(text) => text.is_empty(),

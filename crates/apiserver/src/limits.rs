@@ -1,4 +1,4 @@
-//! How much one client may ask of the server at once.
+//! Limits on the requests of a client and on all requests together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::error::ApiError;
 /// Kubernetes' own limit for request bodies.
 const BODY_BYTES: usize = 3 << 20;
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// Requests being worked on at once; watches do not count, they only wait.
+/// Requests in flight. Watches do not count: they mostly wait.
 const IN_FLIGHT: usize = 400;
-/// How long a request waits for its turn before the client is asked to come back.
+/// How long a request waits for a free slot before it is answered with 429.
 const TURN_PATIENCE: Duration = Duration::from_secs(10);
-/// A caller's budget: enough for a controller at full speed, too little for a runaway loop to drown the others.
+/// A caller's rate: enough for a controller at full speed, too little for a runaway loop to starve other callers.
 const RATE_PER_SECOND: f64 = 1000.0;
 const BURST: f64 = 5000.0;
-/// Callers remembered before idle ones are forgotten.
+/// The number of callers after which idle ones are evicted.
 const MOST_CALLERS: usize = 10_000;
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Waits for a turn; the permit is held while the request is worked on.
+    /// Waits for a free slot. The permit is held until the request is done.
     pub async fn admit(
         &self,
         identity: &Identity,

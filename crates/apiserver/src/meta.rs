@@ -1,10 +1,10 @@
-//! Reading and writing `metadata` of an object held as a JSON map.
+//! Access to `metadata` of an object held as a JSON map.
 //!
-//! Absent and empty are the same to a reader, and writing an empty value removes the field, as the API does.
+//! Absent and empty are the same for readers, and writing an empty value removes the field, as the API does.
 
 use serde_json::{Map, Value};
 
-/// An object as the registry works on it.
+/// An object as the registry processes it.
 pub type Object = Map<String, Value>;
 
 pub fn text<'a>(object: &'a Object, field: &str) -> &'a str {
@@ -15,7 +15,7 @@ pub fn metadata(object: &Object) -> Option<&Object> {
     object.get("metadata").and_then(Value::as_object)
 }
 
-/// The metadata, created when absent; a value of another type is replaced.
+/// Returns the metadata, created if absent. A value of another type is replaced.
 pub fn metadata_mut(object: &mut Object) -> &mut Object {
     let slot = object
         .entry("metadata")
@@ -25,7 +25,6 @@ pub fn metadata_mut(object: &mut Object) -> &mut Object {
     }
     match slot {
         Value::Object(metadata) => metadata,
-        // The line above has just made it an object.
         _ => unreachable!("metadata was replaced by an object"),
     }
 }
@@ -101,7 +100,7 @@ pub fn annotation<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
         .as_str()
 }
 
-/// Moves a field of one object to another, removing it there when this one has none.
+/// Copies a field from one object to another, or removes it there if the source has none.
 pub fn copy_field(from: &Object, to: &mut Object, field: &str) {
     match from.get(field) {
         Some(value) => {

@@ -1,7 +1,6 @@
-//! The rules about `metadata` that hold for every kind.
+//! Validation of `metadata`, for all kinds.
 //!
-//! Which name rule a kind has comes in as a value; fields that the server itself fills in are the caller's
-//! business.
+//! The caller passes the name rule of the kind, and sets the fields that the server owns.
 
 use crate::field_error::FieldError;
 use crate::go_text;
@@ -9,7 +8,7 @@ use crate::kinds::{Scope, split_api_version};
 use crate::names;
 use serde_json::Value;
 
-/// How the names of a kind's objects must look.
+/// The rule for the names of a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// Most kinds.
@@ -22,14 +21,14 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// What Kubernetes allows annotations to weigh, keys and values together.
+/// Kubernetes' limit for all annotations of an object, keys and values together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 const IMMUTABLE: &str = "field is immutable";
 const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
 impl NameRule {
-    /// What is wrong with a name.
+    /// Returns the errors of a name.
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
             Self::Subdomain => names::dns1123_subdomain(name),
@@ -39,7 +38,7 @@ impl NameRule {
         }
     }
 
-    /// What is wrong with the beginning of a name that will be completed by random characters.
+    /// Returns the errors of a `generateName` prefix.
     pub fn check_prefix(self, prefix: &str) -> Vec<String> {
         match prefix.strip_suffix('-') {
             Some(stem) if self != Self::PathSegment => self.check(&format!("{stem}a")),
@@ -48,7 +47,7 @@ impl NameRule {
     }
 }
 
-/// Checks the metadata of an object that is about to be created.
+/// Validates the metadata of an object to create.
 pub fn validate_create(object: &Value, scope: Scope, rule: NameRule) -> Vec<FieldError> {
     let empty = Value::Null;
     let meta = object.get("metadata").unwrap_or(&empty);
@@ -68,7 +67,7 @@ pub fn validate_create(object: &Value, scope: Scope, rule: NameRule) -> Vec<Fiel
     errors
 }
 
-/// Checks the metadata of a resource embedded in another one, where a name may be missing.
+/// Validates the metadata of an embedded resource, whose name may be missing.
 pub fn validate_embedded(meta: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, problems) in [
@@ -93,7 +92,7 @@ pub fn validate_embedded(meta: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Checks the metadata of an object that is about to replace another.
+/// Validates the metadata of an object that replaces another.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let empty = Value::Null;
     let (new, old) = (
@@ -148,7 +147,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// An owner reference with its fields in the order of the Go type.
+/// Returns an owner reference with its fields in the order of the Go type.
 fn owner_as_go_shows(owner: &Value) -> String {
     let order = [
         "apiVersion",
@@ -165,7 +164,7 @@ fn owner_as_go_shows(owner: &Value) -> String {
     format!("{{{}}}", shown.join(","))
 }
 
-/// The stricter rule of core kinds: a finalizer without a domain must be one of the standard ones.
+/// The stricter rule of core kinds: a finalizer without a domain must be a standard one.
 pub fn unqualified_finalizers(object: &Value) -> Vec<FieldError> {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     let names = finalizers
@@ -186,7 +185,7 @@ pub fn unqualified_finalizers(object: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// What a client should be told about finalizers that may collide with others.
+/// Returns warnings about finalizers that may collide with others.
 pub fn finalizer_warnings(object: &Value) -> Vec<String> {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     let names = finalizers.into_iter().flatten().filter_map(Value::as_str);

@@ -1,7 +1,6 @@
-//! How stored objects look on the wire: in the asked version, whole, as metadata only, or as a table.
+//! Representation of stored objects in responses: in the requested version, whole, as metadata only, or as a table.
 //!
-//! The usual case (the version that is stored, whole) hands out the stored bytes; everything else is built per
-//! request.
+//! The common case (stored version, whole object) returns the stored bytes. Everything else is built per request.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ pub enum IncludeObject {
     Object,
 }
 
-/// The shape a client asked for.
+/// The representation that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Whole,
@@ -31,7 +30,7 @@ pub enum Form {
     Table(IncludeObject),
 }
 
-/// What a list says about itself.
+/// The metadata of a list.
 #[derive(Clone, Debug, Default)]
 pub struct ListMeta {
     pub revision: u64,
@@ -42,7 +41,7 @@ pub struct ListMeta {
 impl ListMeta {
     fn value(&self, custom: bool) -> Value {
         let mut meta = json!({"resourceVersion": self.revision.to_string()});
-        // Lists of custom resources say so when there is nothing to go on with.
+        // Lists of custom resources always have `continue`, empty on the last page.
         if custom {
             meta["continue"] = Value::from("");
         }
@@ -56,7 +55,7 @@ impl ListMeta {
     }
 }
 
-/// Turns stored objects of one resource into answers of one form.
+/// Encodes stored objects of one resource in one representation.
 #[derive(Clone, Debug)]
 pub struct Presenter {
     pub definition: Arc<Definition>,
@@ -83,17 +82,17 @@ impl Presenter {
         }
     }
 
-    /// The moment that ages are counted from.
+    /// The time that ages are relative to.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Whether the stored bytes are the answer, and so can be shared by every client.
+    /// Returns whether the stored bytes are the response, which all clients then share.
     pub fn is_stored_form(&self, stored: &Stored) -> bool {
         self.form == Form::Whole && stored.type_meta() == self.type_meta && !self.definition.is_event_alias()
     }
 
-    /// One object.
+    /// Encodes one object.
     pub fn object(&self, stored: &Stored) -> Result<Bytes, ApiError> {
         match self.form {
             Form::Whole if self.is_stored_form(stored) => Ok(stored.json().clone()),
@@ -111,7 +110,7 @@ impl Presenter {
         }
     }
 
-    /// One object that was never stored: a dry run, or the answer of a subresource.
+    /// Encodes an object that was never stored: the result of a dry run or of a subresource.
     pub fn value(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if self.definition.is_event_alias() {
@@ -129,7 +128,7 @@ impl Presenter {
         }
     }
 
-    /// A list, in pieces that share the stored bytes where they are large.
+    /// Encodes a list, in pieces that share the stored bytes of large objects.
     pub fn list(&self, objects: &[Arc<Stored>], meta: &ListMeta) -> Result<Vec<Bytes>, ApiError> {
         if let Form::Table(include) = self.form {
             let borrowed: Vec<&Stored> = objects.iter().map(|stored| &**stored).collect();
@@ -185,7 +184,7 @@ impl Presenter {
         crate::tables::render(self, objects, include, meta)
     }
 
-    /// The list metadata of a table, or that of its only object.
+    /// Returns the list metadata of a table, or that of its only object.
     pub(crate) fn table_meta(objects: &[&Stored], meta: Option<&ListMeta>) -> Value {
         match (meta, objects) {
             (Some(meta), _) => meta.value(false),
@@ -202,14 +201,14 @@ fn join(head: &[u8], body: &[u8]) -> Bytes {
     Bytes::from(joined)
 }
 
-/// Collects an answer: small parts are copied together, large ones are passed on as they are.
+/// Collects a response: small parts are copied together, large ones are passed on as they are.
 #[derive(Debug, Default)]
 struct Pieces {
     done: Vec<Bytes>,
     open: Vec<u8>,
 }
 
-/// Below this, one copy is cheaper than one more write to the socket.
+/// Below this size, a copy is cheaper than another write to the socket.
 const SHARE_FROM: usize = 16 << 10;
 const PIECE: usize = 64 << 10;
 
@@ -218,7 +217,7 @@ impl Pieces {
         self.open.extend_from_slice(bytes);
         if self.open.len() >= PIECE {
             self.close();
-            // Whoever filled one piece with small parts fills the next: growing into it would copy everything twice.
+            // The next piece most likely gets as large as this one; growing to that size would copy everything twice.
             self.open.reserve(PIECE + SHARE_FROM);
         }
     }

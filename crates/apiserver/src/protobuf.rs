@@ -1,8 +1,7 @@
 //! Request bodies in Kubernetes' protobuf encoding, turned into JSON.
 //!
-//! Current kubectl writes built-in objects this way (`create`, `drain`, `auth can-i`) and does not fall back when it is
-//! refused. Only reading is needed: every client takes JSON answers. The field numbers come from
-//! [`crate::go_types`].
+//! Current kubectl writes built-in objects this way (`create`, `drain`, `auth can-i`) without a fallback. Only decoding
+//! is needed, because every client accepts JSON responses. The field numbers come from [`crate::go_types`].
 
 use base64::Engine as _;
 use jiff::Timestamp;
@@ -31,7 +30,7 @@ pub enum ProtobufError {
     TooDeep,
 }
 
-/// Reads a whole body: an envelope with the type, and the object in it.
+/// Decodes a body: an envelope with the type, and the object in it.
 pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = body.strip_prefix(MAGIC).ok_or(ProtobufError::NotKubernetes)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -70,7 +69,7 @@ fn message(bytes: &[u8], name: &'static str, depth: usize) -> Result<Map<String,
     };
     for read in Fields(bytes) {
         let (number, wire) = read?;
-        // A field this table does not know comes from a newer client and is dropped, as protobuf prescribes.
+        // A field missing in the table comes from a newer client and is dropped, as protobuf prescribes.
         let Some(field) = description.fields.get(&number) else {
             continue;
         };
@@ -239,7 +238,7 @@ fn text(bytes: &[u8]) -> Result<String, ProtobufError> {
     String::from_utf8(bytes.to_vec()).map_err(|_| ProtobufError::NotText)
 }
 
-/// A value as it is on the wire.
+/// A value on the wire.
 #[derive(Clone, Copy, Debug)]
 enum Wire<'a> {
     Varint(u64),

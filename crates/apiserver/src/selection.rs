@@ -1,4 +1,4 @@
-//! Which objects a list or watch is about: a namespace, labels and fields together.
+//! The objects that a list or watch selects: by namespace, labels and fields.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Selection {
         })
     }
 
-    /// Everything in a namespace, or everywhere when it is empty.
+    /// Selects everything in a namespace, or in all namespaces if it is empty.
     pub fn all_in(namespace: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -52,12 +52,12 @@ impl Selection {
         }
     }
 
-    /// Whether only the namespace limits it: then every watcher sees the same events.
+    /// Returns whether only the namespace limits the selection: then all watchers receive the same events.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// The one name this selection can match, when the fields pin it.
+    /// Returns the only name that this selection can match, if its fields require one.
     pub fn only_name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
@@ -91,7 +91,7 @@ impl Selection {
                 .value()
                 .is_ok_and(|object| self.fields.selects(&Value::Object(object)));
         };
-        // Every selectable field of a built-in kind is read once per version of the object.
+        // The selectable fields of a built-in kind are read once per version of the object.
         let texts =
             stored.field_texts(|object| kind.selectable.iter().map(|field| field.text(object)).collect());
         inside.iter().all(|term| {

@@ -1,4 +1,4 @@
-//! Tables put together: the rows of a printer with their objects and the metadata of the list.
+//! Tables with their metadata: the rows of a printer, the objects and the metadata of the list.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::present::{IncludeObject, ListMeta, Presenter};
 use crate::store::Stored;
 use crate::table::Printer;
 
-/// A `meta.k8s.io/v1` Table of these objects.
+/// Returns a `meta.k8s.io/v1` Table of these objects.
 pub(crate) fn render(
     presenter: &Presenter,
     objects: &[&Stored],

@@ -1,8 +1,8 @@
-//! One watch: from a revision on, everything that happens to a selection.
+//! One watch: the events of a selection from a revision on.
 //!
-//! A watch has no queue of its own. It remembers how far it has read and reads on from the store's bounded history
-//! whenever its client takes more; a client that stops reading costs nothing and finds itself expired when history
-//! has moved past it. Frames in the stored form are serialised once and shared by all watches.
+//! A watch has no queue. It holds a cursor into the store's bounded history and reads on when its client does. A client
+//! that stops reading costs nothing, and expires when history has moved past its cursor. Frames in the stored form are
+//! serialized once and shared by all watches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::present::{Form, IncludeObject, Presenter};
 use crate::selection::Selection;
 use crate::store::{Change, Event, Page, Store, Stored};
 
-/// Events taken from history at once; bounds what a watch holds between two reads of its client.
+/// The number of events that a watch reads from history at once, and so holds between two reads of its client.
 const BATCH: usize = 128;
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug)]
 pub enum Start {
-    /// With what there is, then what follows.
+    /// The current objects, then what follows.
     Everything { page: Page, announce_end: bool },
-    /// With what follows a revision.
+    /// What follows a revision.
     After(u64),
-    /// Not at all: the watch says why and ends.
+    /// An error: the watch sends it and ends.
     Refused(ApiError),
 }
 
-/// What a watch is about and how it is told.
+/// The parameters of a watch.
 #[derive(Debug)]
 pub struct WatchSpec {
     pub resource: Arc<str>,
@@ -58,7 +58,7 @@ pub struct Watch {
     table_started: bool,
 }
 
-/// Why a waiting watch goes on.
+/// The reason why a waiting watch continues.
 enum Woken {
     News,
     BookmarkDue,
@@ -114,7 +114,7 @@ impl Watch {
         }
     }
 
-    /// The next frame, or `None` at the end of the watch.
+    /// Returns the next frame, or `None` at the end of the watch.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -133,7 +133,7 @@ impl Watch {
         }
     }
 
-    /// Moves what is known but not told yet into `ready`.
+    /// Moves pending events into `ready`.
     fn fill(&mut self) -> Result<(), ApiError> {
         while let Some(stored) = self.initial.pop_front() {
             if self.spec.selection.selects(&stored) {
@@ -148,7 +148,7 @@ impl Watch {
             return Ok(());
         }
         let resource = Arc::clone(&self.spec.resource);
-        // Marked as seen before reading: what arrives in between wakes the next wait.
+        // Marked as seen before reading, so that an event that arrives in between ends the next wait.
         self.tip.mark_unchanged();
         let news = self.store.events_after(&resource, self.read_to, BATCH)?;
         for event in &news.events {
@@ -186,14 +186,14 @@ impl Watch {
         if self.spec.bookmarks.is_none() {
             return;
         }
-        // Reading first makes the bookmark as fresh as the store; a failure surfaces at the next read.
+        // Reading first makes the bookmark as recent as the store. A failure surfaces at the next read.
         if self.fill().is_ok() {
             let frame = self.bookmark(None);
             self.ready.push_back(frame);
         }
     }
 
-    /// What this watch says about an event, if it concerns the selection before or after.
+    /// Returns the event as this watch sends it, if the selection matches before or after the change.
     fn tell(&mut self, event: &Event) -> Result<Option<Bytes>, ApiError> {
         let selection = &self.spec.selection;
         let before = event
@@ -222,7 +222,7 @@ impl Watch {
         Ok(Some(slot.get_or_init(|| frame(told, stored.json())).clone()))
     }
 
-    /// The object still exists but is no longer selected: it goes, as it was, at the revision of the change.
+    /// The object still exists but is no longer selected: it is sent as deleted, at the revision of the change.
     fn left(&mut self, event: &Event) -> Result<Bytes, ApiError> {
         let Some(previous) = &event.previous else {
             return Err(ApiError::internal(
@@ -253,7 +253,7 @@ impl Watch {
         Ok(frame(told, &object))
     }
 
-    /// Only the first table of a watch defines its columns.
+    /// Only the first table of a watch contains the column definitions.
     fn without_repeated_columns(&mut self, table: &Bytes) -> Result<Bytes, ApiError> {
         if !std::mem::replace(&mut self.table_started, true) {
             return Ok(table.clone());

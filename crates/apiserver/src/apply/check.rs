@@ -1,4 +1,4 @@
-//! Whether a configuration fits its schema closely enough to be merged.
+//! Checks whether a configuration fits its schema closely enough to be merged.
 
 use super::field_set::PathElement;
 use super::typed::{Form, Typed};
@@ -7,7 +7,7 @@ use crate::schema::JsonType;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Everything that does not fit, one line each; `None` when it fits.
+/// Returns everything that does not fit, one line each; `None` if it fits.
 pub fn misfit(value: &Value, typed: Typed<'_>) -> Option<String> {
     let mut problems = Vec::new();
     visit(value, typed, "", &mut problems);
@@ -82,7 +82,7 @@ fn at(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
 }
 
-/// A value the way Go prints the wrapper around it.
+/// Returns a value as Go prints the wrapper around it.
 fn shown(value: &Value) -> String {
     format!("&{{{}}}", go_text::plain(value))
 }

@@ -1,4 +1,4 @@
-//! Building the object that an apply asks for: merging a configuration in, and taking fields out.
+//! Construction of the applied object: merging a configuration, and removing fields.
 
 use super::field_set::{FieldSet, PathElement};
 use super::typed::{Form, Typed};
@@ -43,7 +43,7 @@ fn merge_lists(live: &[Value], config: &[Value], form: Form<'_>, typed: Typed<'_
     let mut existing: BTreeMap<PathElement, Option<&Value>> = BTreeMap::new();
     for item in live {
         if let Some(element) = name(item) {
-            // Items that cannot be told apart are not merged with.
+            // Items without unique keys are not merged.
             existing
                 .entry(element)
                 .and_modify(|item| *item = None)
@@ -66,7 +66,7 @@ fn merge_lists(live: &[Value], config: &[Value], form: Form<'_>, typed: Typed<'_
         if !element.as_ref().is_some_and(|element| wanted.contains(element)) {
             result.push(item.clone());
         } else if shared.front().copied() == element.as_ref() {
-            // Its turn in the configuration's order: it brings what is new in front of it.
+            // This item is next in the configuration's order. New items in front of it go first.
             shared.pop_front();
             while let Some((other, item)) = pending.pop_front() {
                 result.push(merged(other.as_ref(), item));
@@ -84,7 +84,7 @@ fn merge_lists(live: &[Value], config: &[Value], form: Form<'_>, typed: Typed<'_
     result
 }
 
-/// Removes fields from an object. Objects and lists that are not removed themselves stay, if need be empty.
+/// Removes fields from an object. Objects and lists that are not removed themselves stay, possibly empty.
 pub fn remove(value: &Value, doomed: &FieldSet, typed: Typed<'_>) -> Value {
     let form = typed.form(value);
     match (form, value) {
@@ -124,8 +124,8 @@ pub fn remove(value: &Value, doomed: &FieldSet, typed: Typed<'_>) -> Value {
     }
 }
 
-/// Makes every field that the schema names a member when something inside it is: removing the last thing inside
-/// must remove the field too.
+/// Makes every field that the schema names a member if something inside it is: removing its last content must remove
+/// the field too.
 pub fn with_named_fields(set: &FieldSet, typed: Typed<'_>) -> FieldSet {
     let mut result = FieldSet::default();
     for member in set.members() {

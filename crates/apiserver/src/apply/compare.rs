@@ -1,11 +1,11 @@
-//! Which fields differ between two objects.
+//! Comparison of two objects by field.
 
 use super::field_set::{FieldSet, Path, PathElement};
 use super::typed::{Form, Typed};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What became of the fields from one object to another.
+/// The fields that differ between two objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     pub removed: FieldSet,
@@ -14,7 +14,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// The comparison without certain fields and everything below them.
+    /// Returns the comparison without certain fields and everything below them.
     #[must_use]
     pub fn without(self, fields: &FieldSet) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Comparison {
         }
     }
 
-    /// Fields that have another value now than they had.
+    /// Returns the fields whose value is new or has changed.
     pub fn changed(&self) -> FieldSet {
         self.modified.union(&self.added)
     }
@@ -58,7 +58,7 @@ impl Walk {
                 self.visit_as(is, before, after, typed)
             }
             (Some(was), Some(is)) => {
-                // The kind of value changed: what was inside is gone, what is inside is new.
+                // The type of the value changed: what was inside is removed, what is inside is added.
                 self.visit_as(was, before, after, typed);
                 self.visit_as(is, before, after, typed)
             }

@@ -1,11 +1,11 @@
-//! The set of fields that a configuration speaks about.
+//! The set of fields that a configuration contains.
 
 use super::field_set::{FieldSet, Path, PathElement};
 use super::typed::{Form, Typed};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Every field of a value, as its owner would own it.
+/// Returns every field of a value, as its manager owns it.
 pub fn field_set(value: &Value, typed: Typed<'_>) -> FieldSet {
     let mut walk = Walk {
         set: FieldSet::default(),
@@ -56,7 +56,7 @@ impl Walk {
             };
             let is_repeated = repeated.contains(&element);
             self.path.push(element);
-            // Items that cannot be told apart are owned as one.
+            // Items without unique keys are owned as one.
             if !is_repeated {
                 self.visit(item, typed.item());
             }

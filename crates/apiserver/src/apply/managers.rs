@@ -1,11 +1,11 @@
-//! The record of owners in `metadata.managedFields`.
+//! The entries of `metadata.managedFields`.
 
 use super::field_set::FieldSet;
 use super::fields_v1;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// How a manager came to own its fields.
+/// The operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
@@ -21,7 +21,7 @@ impl Operation {
     }
 }
 
-/// What makes two records the same one. An applier keeps its identity when it changes versions.
+/// The identity of an entry. An applier has the same identity in all versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ManagerId {
     pub manager: String,
@@ -36,7 +36,7 @@ pub struct ManagerId {
 pub struct Managed {
     pub set: FieldSet,
     pub api_version: String,
-    /// RFC 3339, as it was found or will be written.
+    /// RFC 3339, as read or as it will be written.
     pub time: Option<String>,
 }
 
@@ -46,17 +46,17 @@ pub struct Managers {
     entries: BTreeMap<ManagerId, Managed>,
 }
 
-/// What a manager is called that never said its name.
+/// The manager of entries without a name.
 const UNKNOWN: &str = "unknown";
 
-/// Records of updates beyond this number are merged into one, so that the record cannot grow without end.
+/// Update entries beyond this number are merged into one, so that their number is bounded.
 const MAX_UPDATERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
 /// Longer names are cut, as the parameter that sets them is limited to the same length.
 const MAX_NAME_BYTES: usize = 128;
 
-/// The manager of a request: the one it names, otherwise the program in its user agent.
+/// Returns the manager of a request: the one it names, otherwise the program in its user agent.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();
@@ -88,7 +88,7 @@ impl ManagerId {
         }
     }
 
-    /// The name in conflict messages.
+    /// Returns the name in conflict messages.
     pub fn shown(&self) -> String {
         let mut text = crate::go_text::quote(&self.manager);
         if !self.subresource.is_empty() {
@@ -104,7 +104,7 @@ impl ManagerId {
 }
 
 impl Managers {
-    /// Reads the record of an object; the error says what is wrong with it.
+    /// Decodes the entries of an object; the error describes what is invalid.
     pub fn decode(object: &Value) -> Result<Self, String> {
         let mut managers = Self::default();
         let entries = object
@@ -147,7 +147,7 @@ impl Managers {
         Ok(managers)
     }
 
-    /// Writes the record into an object, or takes it out when nobody owns anything.
+    /// Writes the entries into an object, or removes the field if there are none.
     pub fn encode_into(&self, object: &mut Value) {
         let mut entries: Vec<(&ManagerId, &Managed)> = self.entries.iter().collect();
         entries.sort_by(|(a, x), (b, y)| {
@@ -196,7 +196,7 @@ impl Managers {
         self.entries.iter()
     }
 
-    /// Keeps what a function leaves of each set; managers without fields disappear.
+    /// Transforms each set; managers without fields are removed.
     pub fn update_sets(&mut self, update: impl Fn(&ManagerId, &FieldSet) -> FieldSet) {
         self.entries.retain(|id, managed| {
             managed.set = update(id, &managed.set);
@@ -204,12 +204,12 @@ impl Managers {
         });
     }
 
-    /// Forgets managers whose version is not served any more.
+    /// Removes managers whose version is no longer served.
     pub fn retain_versions(&mut self, is_served: impl Fn(&str) -> bool) {
         self.entries.retain(|_, managed| is_served(&managed.api_version));
     }
 
-    /// Merges the oldest records of updates once there are too many.
+    /// Merges the oldest update entries if there are too many.
     pub fn cap_updaters(&mut self) {
         let mut updaters: Vec<(String, ManagerId)> = self
             .entries

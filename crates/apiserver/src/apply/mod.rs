@@ -1,7 +1,7 @@
-//! Server-side apply, and the record of who owns which field.
+//! Server-side apply and field ownership.
 //!
-//! [`FieldManager`] answers two questions about a write: what the object becomes (apply), and who owns which of
-//! its fields afterwards (every write). It does not validate, default or store.
+//! [`FieldManager`] computes the object that results from an apply, and the owners of its fields after every write. It
+//! does not validate, default or store.
 
 mod check;
 mod combine;
@@ -23,10 +23,10 @@ use crate::schema::Schema;
 use serde_json::{Map, Value};
 use typed::Typed;
 
-/// The record of existing fields when the first apply finds an object nobody kept a record for.
+/// The manager of existing fields when the first apply finds an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Fields that nobody owns because the server sets them.
+/// Fields without an owner, because the server sets them.
 const UNOWNED: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
@@ -42,28 +42,28 @@ const UNOWNED: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-/// Ownership of the objects of one kind, version and subresource.
+/// Field ownership for the objects of one kind, version and subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldManager<'a> {
     pub schema: &'a Schema,
-    /// The version that requests at this endpoint speak.
+    /// The version of requests at this endpoint.
     pub api_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
     /// Fields that a write at this endpoint cannot change; see [`reset_fields`].
     pub reset: &'a [&'a [&'a str]],
-    /// Every version of the kind that is served: records of others are forgotten.
+    /// Every served version of the kind; entries of other versions are dropped.
     pub served: &'a [String],
 }
 
-/// One field that another manager owns and has another value for.
+/// A field that another manager owns with another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub manager: ManagerId,
     pub path: Path,
 }
 
-/// Why an apply did not happen.
+/// The reason why an apply failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// 409 Conflict; one cause of reason `FieldManagerConflict` for each conflict.
@@ -72,26 +72,25 @@ pub enum ApplyError {
     /// 400 BadRequest.
     #[error("{0}")]
     Malformed(String),
-    /// 500: the configuration cannot be merged at all, as Kubernetes has it.
+    /// 500: the configuration cannot be merged, as in Kubernetes.
     #[error("{0}")]
     Unmergeable(String),
 }
 
 impl Conflict {
-    /// The message of the status cause.
+    /// Returns the message of the status cause.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager.shown())
     }
 
-    /// The field of the status cause.
+    /// Returns the field of the status cause.
     pub fn field(&self) -> String {
         show(&self.path)
     }
 }
 
 impl FieldManager<'_> {
-    /// Brings the record up to date after a create, update or patch; `live` is what the object was. Its own record is
-    /// put aside meanwhile, and is back in the end.
+    /// Updates the managed fields after a create, update or patch; `live` is the object before.
     ///
     /// `now` is the time of the write in RFC 3339.
     pub fn update(&self, live: Option<&mut Value>, new: &mut Value, manager: &str, now: &str) {
@@ -100,7 +99,7 @@ impl FieldManager<'_> {
         let existed = live
             .as_ref()
             .is_some_and(|live| live.pointer("/metadata/uid").is_some());
-        // An object without a record keeps none until someone applies to it.
+        // An object without managed fields gets them with the first apply.
         if managers.is_empty() && existed {
             return;
         }
@@ -115,9 +114,9 @@ impl FieldManager<'_> {
         }
     }
 
-    /// Merges a configuration into an object and decides who owns what afterwards.
+    /// Merges a configuration into an object and updates the owners of its fields.
     ///
-    /// Returns the object with its new record. It equals the live object when the apply changes nothing.
+    /// Returns the object with its managed fields. It equals the live object if the apply changes nothing.
     pub fn apply(
         &self,
         live: Option<&Value>,
@@ -231,7 +230,7 @@ impl FieldManager<'_> {
         managers.cap_updaters();
     }
 
-    /// Removes what the manager applied last time, does not apply any more, and nobody else owns.
+    /// Removes fields that the manager applied before, does not apply any more, and that have no other owner.
     fn prune(&self, merged: Value, managers: &Managers, last: Option<&Managed>) -> Value {
         let Some(last) = last.filter(|managed| !managed.set.is_empty()) else {
             return merged;
@@ -254,7 +253,8 @@ impl FieldManager<'_> {
         compare::compare(live, new, self.typed()).without(&self.reset_set())
     }
 
-    /// The record a request brings along, unless it has none, may not bring one, or asks to forget it.
+    /// Returns the managed fields that a request contains, unless they are absent, not allowed, or reset by the
+    /// request.
     fn record_for_update(&self, live: Option<&Value>, new: &Value) -> Managers {
         let of_live = || {
             live.map_or_else(Managers::default, |live| {
@@ -292,7 +292,7 @@ impl FieldManager<'_> {
     }
 }
 
-/// The message of a 409 answer.
+/// Returns the message of a 409 response.
 pub fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [only] = conflicts {
         return format!(
@@ -317,7 +317,7 @@ pub fn conflict_message(conflicts: &[Conflict]) -> String {
     )
 }
 
-/// Takes fields from their owners that now have another value or are gone.
+/// Removes fields from other owners if their value changed or they are gone.
 fn settle(
     managers: &mut Managers,
     comparison: &Comparison,
@@ -379,7 +379,7 @@ fn take_record(object: &mut Value) -> Option<Value> {
     metadata.remove("managedFields")
 }
 
-/// An object of the same type with nothing in it.
+/// Returns an empty object of the same type.
 fn type_of(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
     Value::Object(

@@ -1,6 +1,6 @@
-//! How the parts of a value are owned: together, by name, by key or by value.
+//! How the parts of a value are owned: as one, by name, by key or by value.
 //!
-//! Where a schema says nothing, the value itself decides: objects are owned member by member, lists as a whole.
+//! Without a schema, the value itself decides: objects are owned member by member, lists as a whole.
 
 use super::field_set::PathElement;
 use crate::kinds;
@@ -9,17 +9,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// A place in a schema; cheap to copy.
+/// A position in a schema; cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Typed<'s> {
     schema: &'s Schema,
-    /// Nothing is known about the place.
+    /// No schema.
     node: Option<&'s Node>,
-    /// The place holds a resource, whose metadata is always the same.
+    /// A resource, whose metadata has a fixed schema.
     resource: bool,
 }
 
-/// How a value at a place is owned.
+/// How a value at a position is owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form<'s> {
     Scalar,
@@ -43,7 +43,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// How a value here is owned. A value that does not fit the schema is owned as the schema says.
+    /// Returns how a value here is owned. A value that does not fit the schema is owned as the schema defines.
     pub fn form(self, value: &Value) -> Form<'s> {
         let Some(node) = self.node else {
             return deduced(value);
@@ -65,7 +65,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The place of a member.
+    /// Returns the position of a member.
     pub fn member(self, name: &str) -> Self {
         if self.is_resource()
             && name == "metadata"
@@ -91,13 +91,13 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// Whether the schema names this member, rather than allowing any.
+    /// Returns whether the schema names this member, rather than allowing any.
     pub fn declares(self, name: &str) -> bool {
         let named = self.node.is_some_and(|node| node.property(name).is_some());
         named || (self.is_resource() && matches!(name, "apiVersion" | "kind" | "metadata"))
     }
 
-    /// Whether the schema leaves room for this member at all.
+    /// Returns whether the schema allows this member.
     pub fn allows(self, name: &str) -> bool {
         self.declares(name)
             || self.node.is_none_or(|node| {
@@ -107,7 +107,7 @@ impl<'s> Typed<'s> {
             })
     }
 
-    /// The place of a list's items.
+    /// Returns the position of a list's items.
     pub fn item(self) -> Self {
         let node = self.node.and_then(|node| self.schema.items(node));
         Self {
@@ -121,7 +121,7 @@ impl<'s> Typed<'s> {
         self.node.map_or(JsonType::Any, |node| node.json_type)
     }
 
-    /// How an item of a set or keyed list is named; the error says why it has no name.
+    /// Returns the path element of an item of a set or keyed list; the error describes why it has none.
     pub fn element(self, form: Form<'s>, item: &Value) -> Result<PathElement, String> {
         let Form::Keyed(keys) = form else {
             return match item {
@@ -162,7 +162,7 @@ impl<'s> Typed<'s> {
         Ok(PathElement::Key(named))
     }
 
-    /// The place that a path element leads to.
+    /// Returns the position that a path element leads to.
     pub fn descend(self, element: &PathElement) -> Self {
         match element {
             PathElement::Field(name) => self.member(name),

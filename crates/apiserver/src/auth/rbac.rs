@@ -22,7 +22,7 @@ pub(super) fn authorize(
     AuthorizationDecision::deny("")
 }
 
-/// Every rule that applies to a caller: cluster-wide ones, and those of the namespace if there is one.
+/// Returns every rule that applies to a caller: cluster-wide ones, and those of the namespace if there is one.
 pub fn rules_for(identity: &Identity, namespace: &str, store: &Store) -> Vec<Value> {
     let mut rules = Vec::new();
     for binding in store.list(&format!("clusterrolebindings.{GROUP}"), "").objects {

@@ -1,4 +1,4 @@
-//! One resource in one version, as requests and discovery see it.
+//! One resource in one version, as requests and discovery use it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::kinds::{self, BuiltIn, Storage};
 use crate::schema::Schema;
 use crate::selector::SelectableFields;
 
-/// A subresource and what it accepts.
+/// A subresource and its verbs.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Subresource {
     pub verbs: Vec<&'static str>,
 }
 
-/// Where a definition comes from.
+/// The origin of a definition.
 #[derive(Clone, Debug)]
 pub enum Source {
     BuiltIn(&'static BuiltIn),
@@ -124,7 +124,7 @@ impl Definition {
         kinds::api_version(&self.group, &self.version)
     }
 
-    /// The `apiVersion` under which objects are stored.
+    /// Returns the `apiVersion` under which objects are stored.
     pub fn storage_api_version(&self) -> String {
         match &self.source {
             Source::BuiltIn(kind) => match kind.storage {
@@ -139,7 +139,7 @@ impl Definition {
         self.storage_api_version() == self.api_version()
     }
 
-    /// Whether objects are stored in another shape than this one, not only under another `apiVersion`.
+    /// Returns whether objects are stored in another shape than this one, not only under another `apiVersion`.
     pub fn is_event_alias(&self) -> bool {
         self.group == "events.k8s.io"
     }
@@ -152,7 +152,7 @@ impl Definition {
         matches!(self.source, Source::BuiltIn(kind) if kind.storage == Storage::Virtual)
     }
 
-    /// Whether this is the built-in resource of that group and plural.
+    /// Returns whether this is the built-in resource of that group and plural.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         !self.is_custom() && self.group == group && self.plural == plural
     }
@@ -169,7 +169,7 @@ impl Definition {
         self.verbs.contains(&verb)
     }
 
-    /// How errors speak of one object of this resource.
+    /// Returns the subject of errors about one object of this resource.
     pub fn subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
         Subject {
             group: &self.group,
@@ -178,7 +178,7 @@ impl Definition {
         }
     }
 
-    /// The type of a built-in object; custom resources have a structural schema instead.
+    /// Returns the Go type of a built-in object; custom resources have a structural schema instead.
     pub fn type_schema(&self) -> Option<Schema> {
         match &self.source {
             Source::BuiltIn(kind) => kinds::schema_of(kind.definition),
@@ -186,7 +186,7 @@ impl Definition {
         }
     }
 
-    /// The type of a built-in object as it is stored.
+    /// Returns the Go type of a built-in object as it is stored.
     pub fn storage_schema(&self) -> Option<Schema> {
         match &self.source {
             Source::BuiltIn(kind) => {
@@ -216,7 +216,7 @@ impl Definition {
     }
 }
 
-/// `nodes`, `leases.coordination.k8s.io`: unique, because a group is part of it.
+/// Returns the name of the stored resource, such as `nodes` or `leases.coordination.k8s.io`.
 pub fn storage_name(group: &str, plural: &str) -> String {
     if group.is_empty() {
         plural.to_owned()

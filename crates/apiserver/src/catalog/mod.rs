@@ -1,7 +1,7 @@
-//! What the server serves right now: the built-in resources and those that CRDs have installed.
+//! The served resources: the built-in ones and those of CRDs.
 //!
-//! A [`Catalog`] is an immutable picture; installing a CRD replaces it whole, so a request sees one consistent set
-//! from beginning to end. It knows names and shapes, never objects.
+//! A [`Catalog`] is immutable. Installing a CRD replaces it, so that a request sees one consistent set. It holds names
+//! and schemas, never objects.
 
 mod custom;
 mod definition;
@@ -14,8 +14,8 @@ pub use definition::{Definition, Source, Subresource, storage_name};
 
 use crate::kinds;
 
-/// The order in which groups are announced matters to clients that take the first match: core, then the others as
-/// they were installed.
+/// The order of groups in discovery matters to clients that use the first match: core first, then the others as they
+/// were installed.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     definitions: Vec<Arc<Definition>>,
@@ -24,7 +24,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The built-in resources and the given custom ones.
+    /// Returns the catalog of the built-in resources and these custom ones.
     pub fn with(custom: &[CustomDefinition]) -> Self {
         let mut catalog = Self::default();
         for built_in in kinds::BUILT_IN {
@@ -64,19 +64,19 @@ impl Catalog {
             .get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
     }
 
-    /// Any definition whose objects are kept under this stored resource, preferring the one they are stored as.
+    /// Returns a definition whose objects are stored under this resource, preferring the version they are stored in.
     pub fn stored(&self, resource: &str) -> Option<&Arc<Definition>> {
         self.definitions
             .iter()
             .find(|definition| &*definition.storage == resource && definition.is_storage_form())
     }
 
-    /// Everything served, in order of announcement.
+    /// Returns everything served, in the order of discovery.
     pub fn definitions(&self) -> &[Arc<Definition>] {
         &self.definitions
     }
 
-    /// The named groups in order, each with its versions in order of preference; the core group is left out.
+    /// Returns the named groups in order, each with its versions in order of preference; without the core group.
     pub fn groups(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
         for definition in self
@@ -97,7 +97,7 @@ impl Catalog {
         groups
     }
 
-    /// The resources of one group and version; `None` when the group or version is not served.
+    /// Returns the resources of one group and version; `None` if the group or version is not served.
     pub fn group_version(&self, group: &str, version: &str) -> Option<Vec<&Arc<Definition>>> {
         let found: Vec<_> = self
             .definitions

@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: how many of their pods may go now.
+//! The disruption controller: keeps the status of PodDisruptionBudgets up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::selector::LabelSelector;
 use crate::store::Stored;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
-/// Changes that come together are counted once.
+/// Debounce: changes within this time are handled together.
 const SETTLE: Duration = Duration::from_millis(20);
-/// A pod whose eviction was granted but that is still here after this long was not evicted after all.
+/// A pod whose eviction was granted but that still exists after this time counts as not evicted.
 const DELETION_GRACE: i64 = 120;
 
 pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
@@ -60,7 +60,7 @@ async fn refresh(registry: &Registry, context: &WriteContext, budget: &Stored) -
     }
 }
 
-/// Writes into the status what the pods of this moment allow.
+/// Writes the status that follows from the current pods.
 fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
     let spec = budget.get("spec").cloned().unwrap_or_default();
     let selector = LabelSelector::from_object(spec.get("selector")).unwrap_or(LabelSelector::Nothing);
@@ -113,7 +113,7 @@ fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
     budget.insert("status".to_owned(), status);
 }
 
-/// Evictions that were granted and have not shown in the pods yet.
+/// Returns the granted evictions that have not completed yet.
 fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<String, Value> {
     let granted = status["disruptedPods"].as_object().cloned().unwrap_or_default();
     let recent = |since: &Value| {
@@ -130,7 +130,7 @@ fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<
         .collect()
 }
 
-/// How many pods must stay healthy.
+/// Returns how many pods must stay healthy.
 fn desired(spec: &Value, expected: i64) -> i64 {
     if let Some(unavailable) = spec.get("maxUnavailable").filter(|value| !value.is_null()) {
         return (expected - scaled(unavailable, expected)).max(0);
@@ -139,7 +139,7 @@ fn desired(spec: &Value, expected: i64) -> i64 {
         .map_or(0, |available| scaled(available, expected))
 }
 
-/// A number, or a percentage of the pods, rounded up.
+/// Resolves a number, or a percentage of the pods, rounded up.
 fn scaled(value: &Value, total: i64) -> i64 {
     match value {
         Value::Number(number) => number.as_i64().unwrap_or(0),

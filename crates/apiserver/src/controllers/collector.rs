@@ -1,4 +1,4 @@
-//! Garbage collection: dependents go when their owners have gone, in the order the deleter asked for.
+//! The garbage collector: deletes dependents of deleted owners, by propagation policy.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ async fn look_at(registry: &Registry, context: &WriteContext, key: &Key) -> Resu
 
 enum Owner {
     Solid,
-    /// Exists, but waits for its dependents to go first.
+    /// Exists, but waits for its dependents to be deleted first.
     Leaving,
     Absent,
 }
@@ -72,7 +72,7 @@ fn owner_of(registry: &Registry, dependent: &Stored, reference: &OwnerReference)
     Owner::Solid
 }
 
-/// A dependent stays while any owner does; references to owners that went are dropped, and with the last it goes.
+/// Deletes a dependent without owners, and removes references to deleted owners from others.
 async fn follow_owners(
     registry: &Registry,
     context: &WriteContext,
@@ -188,7 +188,7 @@ async fn orphan_dependents(
     drop_finalizer(registry, context, &owner.key, ORPHAN).await
 }
 
-/// Foreground: dependents first; the owner waits for those that say they block it.
+/// Foreground deletion: deletes dependents first. The owner waits for those with `blockOwnerDeletion`.
 async fn delete_dependents(
     registry: &Registry,
     context: &WriteContext,
@@ -210,7 +210,7 @@ async fn delete_dependents(
         .iter()
         .any(|dependent| blocks(dependent) && registry.store.get(&dependent.key).is_some())
     {
-        // The removal of a dependent brings the owner back here.
+        // The removal of a dependent enqueues the owner again.
         return Ok(());
     }
     drop_finalizer(registry, context, &owner.key, FOREGROUND).await

@@ -1,4 +1,4 @@
-//! The end of a CustomResourceDefinition: its objects first, then itself.
+//! Deletion of CustomResourceDefinitions: their objects first, then the definition.
 
 use std::sync::Arc;
 

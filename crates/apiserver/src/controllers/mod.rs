@@ -1,7 +1,7 @@
-//! What a cluster does by itself: the few controllers without which the API's promises would stay promises.
+//! The built-in controllers that the API's semantics depend on.
 //!
-//! Each looks at the store's current state whenever something it cares about has changed, so nothing is lost by a
-//! restart and nothing queues up.
+//! Each reconciles the current state of the store after a relevant change. There is no queue, and a restart loses
+//! nothing.
 
 mod budgets;
 mod collector;
@@ -18,29 +18,29 @@ use crate::catalog::Definition;
 use crate::registry::{Registry, Target};
 use crate::store::Key;
 
-/// A pass that could not finish is tried again after this.
+/// An incomplete reconcile is retried after this time.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What a kube-apiserver does itself, without a controller manager beside it.
+/// Starts the controllers that a kube-apiserver runs itself, without a controller manager.
 pub(crate) fn start_own(registry: &Arc<Registry>, stopped: &watch::Receiver<bool>, tasks: &mut JoinSet<()>) {
     tasks.spawn(definitions::run(Arc::clone(registry), stopped.clone()));
 }
 
-/// What a controller manager adds.
+/// Starts the controllers of a controller manager.
 pub(crate) fn start(registry: &Arc<Registry>, stopped: &watch::Receiver<bool>, tasks: &mut JoinSet<()>) {
     tasks.spawn(collector::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(namespaces::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(budgets::run(Arc::clone(registry), stopped.clone()));
 }
 
-/// Whether a pass left something to come back for.
+/// Whether a reconcile must be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     Done,
     Again,
 }
 
-/// Waits for news on any of the channels, for the retry of an unfinished pass, or for the end (`false`).
+/// Waits for a change on any of the channels, for the retry of an incomplete reconcile, or for the stop (`false`).
 async fn woken(news: &mut [watch::Receiver<u64>], pass: Pass, stopped: &mut watch::Receiver<bool>) -> bool {
     let changed = futures::future::select_all(news.iter_mut().map(|channel| Box::pin(channel.changed())));
     let retry = async {

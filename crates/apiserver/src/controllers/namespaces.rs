@@ -1,4 +1,4 @@
-//! The end of a namespace: everything in it first, then itself.
+//! Deletion of namespaces: their content first, then the namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::registry::{DeleteOptions, Propagation, Registry, WriteContext};
 use crate::store::Stored;
 
-/// As long as Kubernetes' own controller holds back after a namespace was deleted.
+/// As long as Kubernetes' own controller waits after a namespace was deleted.
 const UNHELD_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
@@ -28,7 +28,7 @@ pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bo
             if namespace.head.deletion_timestamp.is_none() {
                 continue;
             }
-            // Whoever took the finalizers away means to remove the namespace; only if they do not is it done for them.
+            // A client that removes the finalizers usually removes the namespace too. This only completes it otherwise.
             if !is_held(&namespace) {
                 let since = unheld
                     .entry(namespace.head.uid.clone())
@@ -59,7 +59,7 @@ fn is_held(namespace: &Stored) -> bool {
         .is_some_and(|list| !list.is_empty())
 }
 
-/// Deletes what is in a namespace; when nothing is left, lets the namespace itself go.
+/// Deletes the content of a namespace, and removes the namespace's finalizer when nothing is left.
 async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) -> Result<Pass, ApiError> {
     let options = DeleteOptions {
         propagation: Some(Propagation::Background),
@@ -97,14 +97,14 @@ async fn empty(registry: &Registry, context: &WriteContext, namespace: &Stored) 
     Ok(Pass::Done)
 }
 
-/// What keeps a namespace: objects by resource, and the finalizers on them.
+/// The remaining content of a namespace: objects by resource, and their finalizers.
 #[derive(Debug, Default)]
 struct Remaining {
     content: BTreeMap<String, usize>,
     finalizers: BTreeMap<String, usize>,
 }
 
-/// Says in the namespace's conditions what it waits for.
+/// Reports the remaining content in the namespace's conditions.
 async fn report(
     registry: &Registry,
     context: &WriteContext,

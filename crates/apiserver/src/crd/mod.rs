@@ -1,7 +1,7 @@
-//! CustomResourceDefinitions: what happens to them when they are written, and what they make the server serve.
+//! CustomResourceDefinitions: their status, and the resources they add to the catalog.
 //!
-//! Names are accepted or refused in the write itself, so a definition is established (and its resource served) by the
-//! time the client has its answer.
+//! Names are accepted or rejected in the write itself, so that a definition is established and its resource served
+//! before the client gets the response.
 
 mod status;
 
@@ -14,12 +14,12 @@ pub(crate) use status::{default_names, establish, prepare, set_condition, termin
 use crate::catalog::{Catalog, CustomDefinition};
 use crate::registry::Registry;
 
-/// Where definitions are stored.
+/// The resource under which definitions are stored.
 pub(crate) const RESOURCE: &str = "customresourcedefinitions.apiextensions.k8s.io";
-/// Keeps a definition until its objects are gone.
+/// The finalizer that keeps a definition until its objects are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Rebuilds what is served from the stored definitions.
+/// Rebuilds the catalog from the stored definitions.
 pub(crate) fn reload(registry: &Registry) {
     registry.replace_catalog(|store, known| {
         let mut definitions = Vec::new();

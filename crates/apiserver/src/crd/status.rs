@@ -1,4 +1,4 @@
-//! The status of a definition: which names it got, which versions were ever stored, whether it serves.
+//! The status of a definition: accepted names, stored versions, conditions.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{CLEANUP_FINALIZER, RESOURCE};
 use crate::meta::{self, Object};
 use crate::store::Store;
 
-/// Completes a definition that is about to be stored: remembers which versions ever were.
+/// Adds the storage version to the status of a definition before it is stored.
 pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
     let mut status = old
         .and_then(|old| old.get("status"))
@@ -16,7 +16,7 @@ pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
     crd.insert("status".to_owned(), status);
 }
 
-/// Decides on the names of a stored definition, which makes it serve.
+/// Accepts or rejects the names of a stored definition and sets its conditions.
 pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
     let mut status = crd.get("status").cloned().unwrap_or_else(|| json!({}));
     let names = crd
@@ -57,7 +57,7 @@ pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
     crd.insert("status".to_owned(), status);
 }
 
-/// Marks a definition that is being deleted: its objects go first.
+/// Sets the Terminating condition of a definition: its objects are deleted first.
 pub(crate) fn terminate(crd: &mut Object, now: &str) {
     let mut finalizers = meta::finalizers(crd);
     if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
@@ -76,7 +76,7 @@ pub(crate) fn terminate(crd: &mut Object, now: &str) {
     );
 }
 
-/// Whether a stored definition serves requests.
+/// Returns whether a stored definition is established.
 pub(super) fn is_established(crd: &Value) -> bool {
     let conditions = crd.pointer("/status/conditions").and_then(Value::as_array);
     let mut established = conditions
@@ -86,7 +86,7 @@ pub(super) fn is_established(crd: &Value) -> bool {
     established.any(|condition| condition["status"] == "True")
 }
 
-/// Fills in the names that follow from the kind.
+/// Fills in the names that derive from the kind.
 pub(crate) fn default_names(crd: &mut Object) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
@@ -105,7 +105,7 @@ pub(crate) fn default_names(crd: &mut Object) {
     }
 }
 
-/// The names that no other definition of the group has, and the last of those that one does.
+/// Returns the names that no other definition of the group has, and the last conflict.
 fn judge_names(store: &Store, crd: &Object, names: &Value) -> (Value, Option<(&'static str, String)>) {
     let group = crd
         .get("spec")

@@ -1,4 +1,4 @@
-//! A JSON reader that keeps track of where it is.
+//! A JSON decoder that tracks the path of each value.
 
 use super::Decoded;
 use crate::go_text;
@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt::{self, Write as _};
 
-/// More objections than this help nobody and cost memory; Kubernetes stops at the same number.
+/// Further errors are not collected, to bound memory; Kubernetes stops at the same number.
 const MAX_OBJECTIONS: usize = 100;
 
 pub(super) fn decode(body: &[u8], schema: Option<&Schema>) -> Result<Decoded, serde_json::Error> {
@@ -36,7 +36,7 @@ struct Reader<'s> {
     objections: Vec<String>,
 }
 
-/// What is known about the value that comes next.
+/// The schema of the value that comes next.
 #[derive(Clone, Copy)]
 enum Place<'s> {
     Node(&'s Node),

@@ -1,13 +1,13 @@
 //! Values of the wrong type in a built-in object, reported as Go's decoder reports them.
 //!
-//! Only the first one is reported, because Go stops there. Custom resources do not come this way: their schema
-//! validation reports every mistake at once.
+//! Only the first one is reported, because Go stops there. Custom resources are validated against their schema instead,
+//! which reports every error at once.
 
 use super::scalars;
 use crate::schema::{Additional, JsonType, Member, Node, Schema};
 use serde_json::Value;
 
-/// The first value that cannot be decoded into the Go type behind the schema.
+/// Returns the first value that cannot be decoded into the Go type behind the schema.
 pub fn type_error(value: &Value, schema: &Schema) -> Option<String> {
     let mut walk = Walk {
         schema,

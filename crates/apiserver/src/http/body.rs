@@ -1,4 +1,4 @@
-//! Bodies: what comes in within limits, and what goes out without needless copies.
+//! Request bodies, read within limits, and response bodies, sent without needless copies.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 
 use crate::error::ApiError;
 
-/// The body of every answer.
+/// The body of every response.
 pub struct ApiBody(Kind);
 
 enum Kind {
@@ -82,10 +82,10 @@ impl Body for ApiBody {
     }
 }
 
-/// How many times the limit is read and thrown away, so that the client hears the refusal instead of a broken pipe.
+/// How many times the limit is read and discarded, so that the client gets the response instead of a broken pipe.
 const DRAINED: usize = 8;
 
-/// Reads a request's body whole, within a size and a time.
+/// Reads a whole request body, within a size and a time.
 pub(super) async fn read<B>(body: B, limit: usize, patience: Duration) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes>,

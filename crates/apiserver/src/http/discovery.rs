@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the old form and the aggregated one.
+//! Discovery of groups, versions and resources, unaggregated and aggregated.
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ fn subresource(definition: &Definition, sub: &Subresource) -> Value {
     resource
 }
 
-/// `/api` or `/apis` as one document with everything below.
+/// Returns `/api` or `/apis` as one aggregated document.
 pub fn aggregated(catalog: &Catalog, core: bool, version: &str) -> Value {
     let items: Vec<Value> = if core {
         vec![aggregated_group(catalog, "", &["v1"])]
@@ -118,7 +118,7 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
 }
 
 fn aggregated_resource(definition: &Definition) -> Value {
-    // Built-in groups leave out what their place in the document already says.
+    // Built-in groups leave out what their position in the document implies.
     let kind = |group: &str, version: &str, kind: &str| {
         let said = !definition.is_custom()
             && (group, version) == (definition.group.as_str(), definition.version.as_str());

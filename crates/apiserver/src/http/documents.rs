@@ -1,4 +1,4 @@
-//! Everything that is not a resource: health, version, discovery, metrics, OpenAPI.
+//! Non-resource paths: health, version, discovery, metrics, OpenAPI.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ fn version() -> Value {
     })
 }
 
-/// The architecture in the words of Go, which clients compare.
+/// Returns the architecture as Go names it, which clients compare.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

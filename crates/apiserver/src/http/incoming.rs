@@ -1,4 +1,4 @@
-//! What a request brings: options, objects and patches, read from its query, headers and body.
+//! The inputs of a request: options, objects and patches, from its query, headers and body.
 
 use bytes::Bytes;
 use http::header::USER_AGENT;
@@ -20,7 +20,7 @@ use crate::patch::strategic::StrategicPatch;
 use crate::protobuf;
 use crate::registry::{DeleteOptions, Patch, Record, WriteContext, unregistered};
 
-/// As long as the name of a field manager may be.
+/// The maximum length of a field manager's name.
 const MANAGER_NAME_BYTES: usize = 128;
 
 impl Request<'_> {
@@ -108,10 +108,10 @@ impl Request<'_> {
         Ok((self.call.query.delete_options(body.as_ref())?, dry_run))
     }
 
-    /// The body as JSON, whatever it came as.
+    /// Returns the body as JSON, converted from YAML or protobuf.
     fn json_body(&self) -> Result<Bytes, ApiError> {
         let body = &self.call.body;
-        // Delete options are a built-in type on any resource, and a patch says nothing about the format of its body.
+        // Delete options are a built-in type on any resource, and a patch has its own content types.
         let custom = self.target.definition.is_custom() && !self.verb.starts_with("delete");
         let format = match self.verb {
             "patch" => BodyFormat::Json,
@@ -135,7 +135,7 @@ impl Request<'_> {
         parse_json(&self.json_body()?)
     }
 
-    /// The object in the body, and what a strict reader would object to.
+    /// Returns the object in the body, and its strict decoding errors.
     pub(super) fn object(&self, context: &WriteContext) -> Result<(Object, Vec<String>), ApiError> {
         let definition = &self.target.definition;
         let json = self.json_body()?;
@@ -168,7 +168,7 @@ impl Request<'_> {
     }
 }
 
-/// What is applied must say what it is.
+/// An applied configuration must have `kind` and `apiVersion`.
 fn check_applied(object: &Value) -> Result<(), ApiError> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -191,7 +191,7 @@ fn strict(definition: &Definition, objections: &[String]) -> ApiError {
     ))
 }
 
-/// How Go refuses to read a type from something that is no object.
+/// Returns Go's error for a type that is read from a value other than an object.
 fn not_an_object(value: &Value) -> String {
     let found = match value {
         Value::Array(_) => "array",

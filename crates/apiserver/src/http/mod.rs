@@ -1,6 +1,6 @@
-//! Requests in, answers out: authentication, limits, routing and the shape of answers.
+//! HTTP: authentication, limits, routing and responses.
 //!
-//! Everything a verb means is in [`crate::registry`]; this layer only translates.
+//! The semantics of the verbs are in [`crate::registry`]; this layer translates.
 
 mod body;
 mod discovery;
@@ -55,11 +55,11 @@ pub struct Api {
     pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
     pub bookmark_interval: Duration,
-    /// Turns true when the server stops; open watches end then.
+    /// Becomes true when the server stops, which ends open watches.
     pub stop: watch::Receiver<bool>,
 }
 
-/// One request, read and attributed.
+/// A request with its body and its authenticated caller.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub method: Method,
@@ -70,7 +70,7 @@ pub(crate) struct Call {
     pub identity: Identity,
 }
 
-/// The API as a service: one per connection, or handed to a client in process.
+/// The API as a tower service: one per connection, or for a client in process.
 #[derive(Clone, Debug)]
 pub struct ApiService {
     api: Arc<Api>,
@@ -78,7 +78,7 @@ pub struct ApiService {
 }
 
 impl ApiService {
-    /// Requests come from this caller unless they carry a token; `None` for a connection without a certificate.
+    /// Requests without a token have this identity; `None` for a connection without a certificate.
     pub fn new(api: Arc<Api>, identity: Option<Identity>) -> Self {
         Self { api, identity }
     }
@@ -157,7 +157,7 @@ impl Api {
         response
     }
 
-    /// The caller: the token's owner if there is a token, else whoever the connection belongs to.
+    /// Returns the caller: the owner of the token, or the identity of the connection if there is no token.
     fn identify(&self, headers: &HeaderMap, connection: Option<Identity>) -> Result<Identity, ApiError> {
         let identity = match bearer(headers) {
             Some(token) => self.owner(&token),
@@ -166,7 +166,7 @@ impl Api {
         self.impersonated(headers, identity.ok_or_else(ApiError::unauthorized)?)
     }
 
-    /// Whose token this is, as long as it is good for anything.
+    /// Returns the owner of a token that is valid now.
     pub(crate) fn owner(&self, token: &str) -> Option<Identity> {
         let (identity, lifetime) = self.tokens.identify(token)?;
         match lifetime {
@@ -185,7 +185,7 @@ impl Api {
         })
     }
 
-    /// Administrators may act as somebody else, which is how `kubectl auth can-i --as` asks.
+    /// Applies impersonation headers, as `kubectl auth can-i --as` sends them, if the caller may impersonate.
     fn impersonated(&self, headers: &HeaderMap, identity: Identity) -> Result<Identity, ApiError> {
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let Some(user) = headers.get("impersonate-user").map(text) else {
@@ -234,7 +234,7 @@ impl Api {
     }
 }
 
-/// The token of a request that carries one.
+/// Returns the bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(AUTHORIZATION)?.to_str().unwrap_or_default();
     let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));

@@ -1,4 +1,4 @@
-//! Which shape an answer takes and in which format a body came.
+//! Content negotiation: the formats of bodies and the representation of responses.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -11,7 +11,7 @@ pub const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// How request bodies of objects may be written.
+/// The format of an object in a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFormat {
     Json,
@@ -19,7 +19,7 @@ pub enum BodyFormat {
     Protobuf,
 }
 
-/// How a patch is written.
+/// The format of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchFormat {
     Json,
@@ -28,7 +28,7 @@ pub enum PatchFormat {
     Apply,
 }
 
-/// The bytes of the answer.
+/// The encoding of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Json,
@@ -77,7 +77,7 @@ fn encoding(media_type: &str) -> Option<Encoding> {
     }
 }
 
-/// The form of objects the client prefers among those served.
+/// Returns the representation that the client prefers among those served.
 pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Encoding), ApiError> {
     let alternatives = alternatives(headers);
     if alternatives.is_empty() {
@@ -104,7 +104,7 @@ pub fn form(headers: &HeaderMap, query: &Query, list: bool) -> Result<(Form, Enc
     Err(ApiError::not_acceptable())
 }
 
-/// Whether the client takes plain documents (discovery, health, OpenAPI) as JSON.
+/// Returns whether the client accepts documents (discovery, health, OpenAPI) as JSON.
 pub fn accepts_json(headers: &HeaderMap) -> bool {
     let alternatives = alternatives(headers);
     alternatives.is_empty()
@@ -113,7 +113,7 @@ pub fn accepts_json(headers: &HeaderMap) -> bool {
             .any(|alternative| encoding(alternative.media_type).is_some())
 }
 
-/// Whether the client asked for aggregated discovery, and in which version.
+/// Returns the version of aggregated discovery that the client requests, if any.
 pub fn aggregated_discovery(headers: &HeaderMap) -> Option<&'static str> {
     let preferred = alternatives(headers);
     for alternative in &preferred {

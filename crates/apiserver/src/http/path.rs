@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 pub enum Route {
     /// Objects of a resource.
     Resource(ResourcePath),
-    /// Everything else: discovery, health, documents.
+    /// Other paths: discovery, health, documents.
     Other(Vec<String>),
 }
 
@@ -25,11 +25,11 @@ pub struct ResourcePath {
     pub watch: bool,
 }
 
-/// Parts of a namespace's path that are about the namespace itself and not about objects in it.
+/// Segments after a namespace's name that are subresources of the namespace, not resources in it.
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 
 impl Route {
-    /// Splits a path; percent-encoding is undone part by part.
+    /// Parses a path. Percent-encoding is undone per segment.
     pub fn parse(path: &str) -> Self {
         let parts: Vec<String> = path
             .split('/')
@@ -70,7 +70,7 @@ impl Route {
     }
 }
 
-/// Undoes percent-encoding; malformed escapes stay as they are.
+/// Undoes percent-encoding. Malformed escapes stay as they are.
 fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Query parameters, as the API machinery reads them.
+//! Query parameters, parsed as the API machinery does.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::field_error::FieldError;
 use crate::present::IncludeObject;
 use crate::registry::{DeleteOptions, ListOptions, Propagation, RevisionMatch};
 
-/// Longer than any client waits, and short enough to be added to any clock.
+/// The upper limit of `timeoutSeconds`, which must not overflow a clock.
 const LONGEST_WATCH: Duration = Duration::from_hours(7 * 24);
 
 /// The parameters of one request, decoded.
@@ -19,7 +19,7 @@ pub struct Query {
     pairs: Vec<(String, String)>,
 }
 
-/// What a watch is asked for besides its selection.
+/// The parameters of a watch besides its selection.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     pub revision: Option<u64>,
@@ -35,7 +35,7 @@ impl Query {
         }
     }
 
-    /// The first value of a parameter; empty when absent.
+    /// Returns the first value of a parameter; empty if absent.
     pub fn get(&self, name: &str) -> &str {
         let found = self.pairs.iter().find(|(key, _)| key == name);
         found.map_or("", |(_, value)| value)
@@ -48,7 +48,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Go's reading of a boolean parameter; a parameter without a value counts as set.
+    /// Returns a boolean parameter as Go parses it. A parameter without a value counts as set.
     pub fn flag(&self, name: &str) -> bool {
         let found = self.pairs.iter().find(|(key, _)| key == name);
         found.is_some_and(|(_, value)| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "f"))
@@ -130,7 +130,7 @@ impl Query {
         Ok(usize::try_from(number).unwrap_or(0))
     }
 
-    /// What is wrong with the match rule of a list, if anything.
+    /// Returns the errors of the match rule of a list.
     fn list_match_errors(&self, revision: Option<u64>) -> Vec<FieldError> {
         let rule = self.get("resourceVersionMatch");
         let forbidden = |why| FieldError::forbidden("resourceVersionMatch", why);
@@ -238,7 +238,7 @@ impl Query {
         })
     }
 
-    /// Delete options from the query, overridden by those in a body.
+    /// Returns delete options from the query, overridden by those in a body.
     pub fn delete_options(&self, body: Option<&Value>) -> Result<DeleteOptions, ApiError> {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         let body_field = |field: &str| {

@@ -1,4 +1,4 @@
-//! The verbs on resources: from a path and a method to a call of the registry and back.
+//! Requests for resources: from a path and a method to a call of the registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::registry::{Deleted, Target, WriteContext, Written};
 use crate::selection::Selection;
 use crate::watch::{Start, Watch, WatchSpec};
 
-/// A watch without a timeout of its own ends after this, plus a random share, so that clients spread out.
+/// The timeout of a watch without its own, plus a jitter that spreads reconnects.
 const WATCH_LASTS: Duration = Duration::from_mins(30);
 
 pub(super) async fn serve(
@@ -60,7 +60,7 @@ pub(super) async fn serve(
     outcome
 }
 
-/// The verb as authorisation and discovery name it.
+/// Returns the verb as authorization and discovery name it.
 fn verb(call: &Call, path: &ResourcePath) -> &'static str {
     match call.method {
         Method::GET | Method::HEAD if path.watch || (path.name.is_empty() && call.query.is_watch()) => {
@@ -79,7 +79,7 @@ fn verb(call: &Call, path: &ResourcePath) -> &'static str {
 
 fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> RequestAttributes {
     let mut name = path.name.clone();
-    // A list of one name is a question about that object.
+    // A list with one name is authorized like a request for that object.
     if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
         let pinned = call.query.get("fieldSelector").split(',').find_map(|term| {
             let value = term.strip_prefix("metadata.name=")?;
@@ -99,7 +99,7 @@ fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> RequestAttributes
     }
 }
 
-/// A request about a resource, ready to be worked on.
+/// An authorized request for a resource.
 pub(super) struct Request<'a> {
     pub api: &'a Arc<Api>,
     pub call: &'a Call,
@@ -149,7 +149,7 @@ impl Request<'_> {
     async fn subresource(&self) -> Result<Response<ApiBody>, ApiError> {
         let Some(sub) = self.target.definition.subresource(&self.target.subresource) else {
             let definition = &self.target.definition;
-            // Logs are on the node, which this server does not reach; a pod that is not there is known all the same.
+            // Logs are on the node, which this server does not reach. A missing pod is reported all the same.
             if definition.is("", "pods") && self.target.subresource == "log" {
                 self.api.registry.get(&self.target)?;
             }
@@ -249,7 +249,7 @@ impl Request<'_> {
                 everything(true)
             }
             (Some(false), None | Some(0)) => Start::After(registry.store.revision()),
-            // With bookmarks, even a watch from nowhere hears where its beginning ends.
+            // With bookmarks, even a watch without a revision gets the bookmark that ends the initial events.
             (None, None) => everything(options.bookmarks),
             (None, Some(0)) => everything(false),
             (_, Some(revision)) => self.start_after(revision),
@@ -270,8 +270,7 @@ impl Request<'_> {
         Ok(respond::stream(ApiBody::stream(frames)))
     }
 
-    /// Events are the one kind that a real server does not cache: a watch of them reaches back only as far as the
-    /// store remembers.
+    /// A kube-apiserver does not cache events, so a watch of them reaches back only as far as its store.
     fn start_after(&self, revision: u64) -> Start {
         let forgotten = revision < self.api.registry.store.compacted();
         if forgotten && &*self.target.definition.storage == "events" {
@@ -282,7 +281,7 @@ impl Request<'_> {
         Start::After(revision)
     }
 
-    /// A share of the watch's life that differs from client to client.
+    /// Returns the jitter of a watch's timeout.
     fn spread(&self) -> Duration {
         Duration::from_millis(self.api.registry.store.revision().wrapping_mul(7919) % 1_800_000)
     }
@@ -420,7 +419,7 @@ impl Request<'_> {
         written: &Written,
     ) -> Result<Response<ApiBody>, ApiError> {
         let body: Bytes = if written.stored.revision == 0 && presenter.form == Form::Whole {
-            // A dry-run create has no version to show.
+            // The result of a dry-run create has no resource version.
             let mut value = Value::Object(written.stored.value()?);
             if let Some(metadata) = value["metadata"].as_object_mut() {
                 metadata.remove("resourceVersion");

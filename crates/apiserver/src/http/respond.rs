@@ -1,4 +1,4 @@
-//! Answers: status, headers and body.
+//! Construction of responses.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WARNING};
@@ -9,7 +9,7 @@ use super::body::ApiBody;
 use super::negotiate::{Encoding, JSON};
 use crate::error::ApiError;
 
-/// A JSON answer in pieces.
+/// Returns a JSON response in pieces.
 pub fn pieces(code: StatusCode, pieces: Vec<Bytes>) -> Response<ApiBody> {
     build(code, JSON, ApiBody::from_pieces(pieces))
 }
@@ -34,7 +34,7 @@ pub fn stream(body: ApiBody) -> Response<ApiBody> {
     build(StatusCode::OK, JSON, body)
 }
 
-/// A document under a media type of its own.
+/// Returns a document with its own media type.
 pub fn document(content_type: &'static str, bytes: Bytes) -> Response<ApiBody> {
     build(StatusCode::OK, content_type, ApiBody::from(bytes))
 }
@@ -53,7 +53,7 @@ pub fn error(error: &ApiError) -> Response<ApiBody> {
     response
 }
 
-/// Turns a finished JSON answer into the encoding the client asked for.
+/// Returns a JSON response in the encoding that the client requested.
 pub fn encode(
     encoding: Encoding,
     code: StatusCode,
@@ -69,7 +69,7 @@ pub fn encode(
     }
 }
 
-/// Adds what the client should know although the request worked.
+/// Adds warning headers.
 pub fn warn(response: &mut Response<ApiBody>, warnings: &[String]) {
     for warning in warnings {
         let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");

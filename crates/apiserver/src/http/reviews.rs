@@ -1,4 +1,4 @@
-//! Kinds that are answered and forgotten: who am I, may I, whose token is this.
+//! Kinds that are answered and not stored: access reviews, token reviews and the like.
 
 use std::sync::Arc;
 
@@ -51,12 +51,12 @@ pub(super) fn answer(
     Ok(respond::json(StatusCode::CREATED, &review))
 }
 
-/// Tokens for service accounts would be credentials that this server does not manage.
+/// Service account tokens are not supported.
 pub(super) fn token(_api: &Arc<Api>, _call: &Call, _target: &Target) -> Result<Response<ApiBody>, ApiError> {
     Err(ApiError::method_not_allowed())
 }
 
-/// A question is about a resource or about a path.
+/// A review must have either resource or non-resource attributes.
 fn check_question(spec: &Value) -> Result<(), ApiError> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let error = match (resource.is_object(), path.is_object()) {

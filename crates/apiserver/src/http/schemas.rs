@@ -1,4 +1,4 @@
-//! The OpenAPI documents of what is served now, made when first asked for and kept until the set changes.
+//! The OpenAPI documents of the current catalog, built on first use and cached until the catalog changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -10,7 +10,7 @@ use crate::catalog::{Catalog, Definition, Source};
 use crate::kinds;
 use crate::openapi::{self, Resource, ResourceSchema, Subresource};
 
-/// Documents of groups that no CRD can add to are the same for every catalog.
+/// Documents of groups that CRDs cannot extend are the same for every catalog.
 static BUILT_IN: LazyLock<BTreeMap<String, Bytes>> = LazyLock::new(|| {
     let catalog = Catalog::with(&[]);
     group_versions(&catalog)
@@ -24,7 +24,7 @@ static BUILT_IN: LazyLock<BTreeMap<String, Bytes>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Keeps the documents of the newest catalog that was asked about.
+/// Caches the documents of the newest catalog.
 #[derive(Debug, Default)]
 pub struct SchemaCache {
     newest: Mutex<Option<Arc<Documents>>>,

@@ -395,7 +395,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
 
 const SCALE: Subresource = foreign("scale", "autoscaling", "v1", "Scale", READ_WRITE);
 
-/// A namespaced kind of version v1 with every verb; the methods below state how a kind differs from that.
+/// A namespaced kind of version v1 with every verb; the methods below set what differs.
 const fn kind(
     group: &'static str,
     kind: &'static str,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The schema of a definition by its full name, if a built-in kind or one of its subresources uses it.
+/// Returns the schema of a definition by its full name, if a built-in kind or one of its subresources uses it.
 pub fn schema_of(definition: &str) -> Option<Schema> {
     static GRAPH: LazyLock<Graph> = LazyLock::new(Graph::compile);
     let root = GRAPH.roots.get(definition)?;
@@ -169,7 +169,7 @@ impl Compiler {
         }
     }
 
-    /// The place of a sub-schema: that of its definition when it is a reference, otherwise a new one.
+    /// Returns the node of a sub-schema: that of its definition for a reference, otherwise a new one.
     fn place(&mut self, definition: &str, schema: &Value) -> NodeId {
         let referenced = schema
             .get("$ref")
@@ -206,7 +206,7 @@ fn free_form() -> Node {
     }
 }
 
-/// Definitions that hold any JSON, whatever their published type says.
+/// Definitions that hold any JSON, in spite of their published type.
 fn is_free_form(short: &str) -> bool {
     matches!(
         short,

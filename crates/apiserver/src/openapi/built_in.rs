@@ -1,4 +1,4 @@
-//! The published definitions, completed with the merge rules they leave out.
+//! The published definitions, extended with the merge rules they lack.
 
 use super::{Flavour, Subresource};
 use crate::kinds::{self, MergePatchRule, MergeShape};
@@ -14,7 +14,7 @@ pub(super) fn meta(name: &str) -> String {
     format!("{META}{name}")
 }
 
-/// Every definition in the given flavour; references keep their published notation.
+/// Returns every definition in this flavour; references have their published notation.
 pub(super) fn schemas(flavour: Flavour) -> Map<String, Value> {
     let mut definitions = kinds::definitions();
     definitions.insert(meta("ListMeta"), list_meta());
@@ -28,7 +28,7 @@ pub(super) fn schemas(flavour: Flavour) -> Map<String, Value> {
     definitions
 }
 
-/// What every kind says about its type and metadata.
+/// Schemas that all kinds share.
 pub(super) struct CommonMembers {
     /// `apiVersion` and `kind`.
     pub(super) type_members: Map<String, Value>,
@@ -36,7 +36,7 @@ pub(super) struct CommonMembers {
 }
 
 impl CommonMembers {
-    /// Taken from one of the published definitions; they all say the same.
+    /// Taken from one of the published definitions; they are all equal.
     pub(super) fn of(published: &Map<String, Value>) -> Self {
         let config_map = published.get("io.k8s.api.core.v1.ConfigMap");
         let description = |name: &str| {
@@ -85,7 +85,7 @@ pub(super) fn references(schema: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Rewrites references to the place a document keeps its schemas.
+/// Rewrites references to the location of schemas in a document.
 pub(super) fn relocate(schema: &mut Value, prefix: &str) {
     match schema {
         Value::Object(fields) => {
@@ -104,12 +104,12 @@ pub(super) fn relocate(schema: &mut Value, prefix: &str) {
     }
 }
 
-/// A reference in published notation.
+/// Returns a reference in published notation.
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("{}{name}", kinds::REFERENCE_PREFIX)})
 }
 
-/// The definition of a subresource's body, where it is not the parent's.
+/// Returns the definition of a subresource's body, if it is not the parent's.
 pub(super) fn body_definition(subresource: &Subresource) -> Option<&'static str> {
     match subresource.kind.as_str() {
         "Scale" => Some("io.k8s.api.autoscaling.v1.Scale"),
@@ -132,7 +132,7 @@ fn complete(name: &str, schema: &mut Value, flavour: Flavour) {
     }
 }
 
-/// Adds what patches and apply need to know about a member.
+/// Adds the extensions that patches and apply need.
 fn annotate(definition: &str, member: &str, schema: &mut Value) {
     let rule = kinds::MERGE_MEMBERS
         .iter()
@@ -167,7 +167,7 @@ fn annotate(definition: &str, member: &str, schema: &mut Value) {
     }
 }
 
-/// In v3 a reference stands alone, so what is said beside it moves around it; v2 allows both side by side.
+/// In v3 a reference must stand alone, so its siblings move to an `allOf` around it; v2 allows both.
 fn restyle(schema: &mut Value, flavour: Flavour) {
     if flavour == Flavour::V2 {
         return;
@@ -189,7 +189,7 @@ fn restyle(schema: &mut Value, flavour: Flavour) {
     }
 }
 
-/// What Go puts where nothing is: documents of Kubernetes say so for the elements of lists and maps.
+/// Go's zero value, which documents of Kubernetes contain as the default of list and map elements.
 fn zero_of(schema: &Value) -> Option<Value> {
     if schema.get("allOf").is_some() {
         return Some(json!({}));

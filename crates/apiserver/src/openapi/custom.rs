@@ -1,10 +1,10 @@
-//! Schemas of custom resources and of lists, in the form documents publish them.
+//! Schemas of custom resources and of lists, as documents publish them.
 
 use super::built_in::{CommonMembers, meta, reference};
 use super::{Flavour, Resource};
 use serde_json::{Map, Value, json};
 
-/// What OpenAPI v2 cannot express, and clients of v2 stumble over.
+/// Keywords that OpenAPI v2 and its clients do not support.
 const ONLY_V3: [&str; 8] = [
     "anyOf",
     "oneOf",
@@ -16,7 +16,7 @@ const ONLY_V3: [&str; 8] = [
     "example",
 ];
 
-/// The published form of a CRD's schema.
+/// Returns the published form of a CRD's schema.
 pub(super) fn schema(open_api: &Value, flavour: Flavour, common: &CommonMembers) -> Value {
     let mut schema = open_api.clone();
     restyle(&mut schema, flavour, common);
@@ -24,7 +24,7 @@ pub(super) fn schema(open_api: &Value, flavour: Flavour, common: &CommonMembers)
     schema
 }
 
-/// The schema of a list of resources.
+/// Returns the schema of a list of resources.
 pub(super) fn list(resource: &Resource, definition: &str, common: &CommonMembers) -> Value {
     let mut properties = common.type_members.clone();
     properties.insert("metadata".to_owned(), reference(&meta("ListMeta")));
@@ -40,7 +40,7 @@ pub(super) fn list(resource: &Resource, definition: &str, common: &CommonMembers
     })
 }
 
-/// A resource has a type and metadata whether its CRD mentions them or not.
+/// Adds the type and metadata fields, which every resource has.
 fn add_type(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
     let Some(fields) = schema.as_object_mut() else {
         return;
@@ -79,7 +79,7 @@ fn restyle(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
             for keyword in ONLY_V3 {
                 fields.remove(keyword);
             }
-            // A v2 client would refuse null for any type it knows, so it is told none.
+            // A v2 client would reject null for any type, so the type is omitted.
             if is_nullable {
                 for keyword in ["type", "items", "properties", "additionalProperties"] {
                     fields.remove(keyword);

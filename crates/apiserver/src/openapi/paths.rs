@@ -1,7 +1,6 @@
-//! The operations that resources offer, one path at a time.
+//! The operations of resources, by path.
 //!
-//! Clients look here for the kind behind a resource and for the parameters an operation takes; the rest of what a
-//! document could say about operations they know by heart, so it is left out.
+//! Clients read the kind of a resource and the parameters of an operation. Everything else about operations is omitted.
 
 use super::{Flavour, Resource, Subresource, built_in};
 use serde_json::{Map, Value, json};
@@ -54,7 +53,7 @@ const ON_OBJECT: &[(&str, &str, &str, Parameters)] = &[
     ("delete", "delete", "delete", DELETE),
 ];
 
-/// The paths of all resources.
+/// Returns the paths of all resources.
 pub(super) fn of(resources: &[Resource], flavour: Flavour) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
@@ -180,7 +179,7 @@ impl Operations<'_> {
         operation
     }
 
-    /// Unique in the document: the action, the place and the kind.
+    /// Returns the operation's id, unique in the document: action, scope and kind.
     fn operation_id(&self, action: &str, subresource: Option<&Subresource>) -> String {
         let resource = self.resource;
         let place: String = resource.group.split(['.', '-']).map(capitalised).collect();

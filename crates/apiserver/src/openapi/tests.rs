@@ -50,7 +50,7 @@ fn custom() -> Resource {
     }
 }
 
-/// Every reference in a document must lead somewhere.
+/// Every reference in a document must resolve.
 fn dangling(document: &Value, prefix: &str, schemas: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut pending = vec![document];
@@ -112,7 +112,7 @@ fn operation_ids_are_unique() {
             let Some(id) = operation.get("operationId").and_then(Value::as_str) else {
                 continue;
             };
-            // The list across namespaces is the same operation at a wider place.
+            // The list across namespaces is the same operation in a wider scope.
             let wide = !path.contains("{namespace}") && method == "get";
             assert!(seen.insert((id.to_owned(), wide)), "{method} {path}: {id}");
         }

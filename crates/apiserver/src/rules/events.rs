@@ -1,4 +1,5 @@
-//! Events, in the core form in which they are stored. Which group a client writes through decides how strict the rules are.
+//! Events, in the core form in which they are stored. Which group a client writes through decides how strict the rules
+//! are.
 
 use serde_json::Value;
 

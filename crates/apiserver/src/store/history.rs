@@ -80,7 +80,8 @@ impl Event {
     }
 
     fn weight(&self) -> usize {
-        // `previous` is the object of an earlier event, mostly; counting it again keeps the bound honest when it is not.
+        // `previous` is the object of an earlier event, mostly; counting it again keeps the bound honest when it is
+        // not.
         self.object().weight() + self.previous.as_ref().map_or(0, |previous| previous.weight())
     }
 }
