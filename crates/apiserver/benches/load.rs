@@ -1,6 +1,6 @@
-//! The load the embedded control plane is built for: every node of a large fleet patched once while many clients watch.
+//! The target load of the embedded control plane: every node of a large fleet patched once while many clients watch.
 //!
-//! Prints figures; it judges nothing. `cargo bench -p mco-apiserver --bench load`.
+//! Prints figures without limits. `cargo bench -p mco-apiserver --bench load`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -21,7 +21,7 @@ use tower::ServiceExt as _;
 
 const NODES: usize = 5000;
 const WATCHERS: usize = 200;
-/// Patches on their way at once: a controller at full speed and some daemons.
+/// Concurrent patches: a controller at full speed and some daemons.
 const AT_ONCE: usize = 64;
 const LISTS: u32 = 20;
 const MARK: &[u8] = b"\"bench-index\":\"";
@@ -162,7 +162,7 @@ async fn send(service: ApiService, method: Method, path: String, body: Value) ->
     response.into_body().collect().await.unwrap().to_bytes()
 }
 
-/// A node as big as real ones are: conditions, addresses and the images it holds.
+/// Returns a node of realistic size: conditions, addresses and images.
 fn node(index: usize) -> Value {
     let image = |number: usize| {
         let names = [

@@ -1,4 +1,5 @@
-//! Serves a data directory on a port: `cargo run -p mco-apiserver --example serve -- DIR PORT [bare] [SECONDS OF HISTORY]`.
+//! Serves a data directory on a port: `cargo run -p mco-apiserver --example serve -- DIR PORT [bare] [SECONDS OF
+//! HISTORY]`.
 #![allow(clippy::print_stdout, reason = "an example talks to the person who runs it")]
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Who may do what: nodes keep to themselves, and nobody gets in without credentials.
+//! Authorization: nodes access their own objects only, and requests without credentials are rejected.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -19,7 +19,7 @@ async fn with_two_nodes() -> Cluster {
     cluster
 }
 
-/// A request with a node's token, over a connection that brings no certificate.
+/// Sends a request with a node's token, over a connection without a client certificate.
 async fn with_token(cluster: &Cluster, token: &str, method: Method, path: &str, body: Value) -> StatusCode {
     use http_body_util::Full;
     use tower::ServiceExt as _;

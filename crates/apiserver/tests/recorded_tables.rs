@@ -1,4 +1,4 @@
-//! Tables show what a real kube-apiserver shows for the same objects.
+//! Tables equal those of a real kube-apiserver for the same objects.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Watches at their limits: slow readers, expired revisions, selections that objects enter and leave.
+//! Limits of watches: slow readers, expired revisions, selections that objects enter and leave.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -24,7 +24,7 @@ async fn open(cluster: &Cluster, query: &str) -> ApiBody {
     response.into_body()
 }
 
-/// The next event, or `None` at the end of the watch.
+/// Returns the next event, or `None` at the end of the watch.
 async fn next(body: &mut ApiBody) -> Option<Value> {
     let frame = tokio::time::timeout(DEADLINE, body.frame())
         .await
@@ -146,7 +146,7 @@ async fn objects_enter_and_leave_a_selection() {
             event["object"]["metadata"]["labels"]["team"].as_str().unwrap()
         ));
     }
-    // What leaves is shown as it last was in the selection.
+    // An object that leaves the selection is sent as it last was in it.
     assert_eq!(
         told,
         [

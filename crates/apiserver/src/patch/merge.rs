@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergePatch {
     fields: Map<String, Value>,
-    /// What a strict reader objects to; none when field validation is off.
+    /// The strict decoding errors; none if field validation is off.
     pub objections: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl MergePatch {
     }
 }
 
-/// Decodes a body that must be an object, with the objections of a strict reader.
+/// Decodes a body that must be an object, with its strict decoding errors.
 pub(super) fn decode_object(body: &[u8]) -> Result<(Map<String, Value>, Vec<String>), String> {
     let decoded = decode::decode(body, None).map_err(|error| error.to_string())?;
     let found = match decoded.value {
@@ -79,7 +79,7 @@ fn merge_members(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// A value that is new to the document: a null member says "remove", and there is nothing to remove.
+/// Returns a value that is new to the document, without null members: there is nothing to remove.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(members) => Value::Object(

@@ -1,7 +1,7 @@
-//! Strategic merge patch, for built-in kinds: a merge patch that knows which lists have keys.
+//! Strategic merge patch, for built-in kinds: a merge patch with keyed lists.
 //!
-//! Directives inside the patch (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) say
-//! what a plain merge cannot. Custom resources do not offer this kind of patch.
+//! Directives inside the patch (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) express
+//! what a plain merge cannot. Custom resources do not support this format.
 
 mod list;
 
@@ -22,7 +22,7 @@ const SET_ELEMENT_ORDER: &str = "$setElementOrder/";
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategicPatch {
     fields: Fields,
-    /// What a strict reader objects to; none when field validation is off.
+    /// The strict decoding errors; none if field validation is off.
     pub objections: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl StrategicPatch {
     }
 }
 
-/// What the schema says about the value that is being merged.
+/// The schema of the value that is being merged.
 #[derive(Clone, Copy)]
 enum Shape<'s> {
     Node(&'s Node),
@@ -140,7 +140,7 @@ impl<'s> Merger<'s> {
         Ok(())
     }
 
-    /// The shape of a member, and how a patch treats it.
+    /// Returns the schema of a member, and how a patch merges it.
     fn lookup(&self, shape: Shape<'s>, name: &str) -> (Shape<'s>, PatchRule) {
         let Shape::Node(node) = shape else {
             return (Shape::Schemaless, PatchRule::default());
@@ -163,7 +163,7 @@ impl<'s> Merger<'s> {
     }
 }
 
-/// Drops every member of the original that the patch does not want to retain.
+/// Removes every member of the original that the patch does not list in `$retainKeys`.
 fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), PatchError> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
@@ -185,7 +185,7 @@ fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), PatchErr
     Ok(())
 }
 
-/// A value that had no counterpart: nulls have nothing to delete and directives nothing to direct.
+/// Returns a value without counterpart, without nulls and directives.
 fn as_new(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,

@@ -1,4 +1,4 @@
-//! Create: complete the object, check it, store it under a name that is free.
+//! Create: defaults, validation and storage under a free name.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ use crate::error::ApiError;
 use crate::meta::{self, Object};
 use crate::store::{Expect, Key, StoreError, Stored, Write};
 
-/// How often a made-up name may be taken before the server gives up.
+/// The number of generated names that are tried.
 const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
-    /// Stores a new object. The target's name may be empty: the object's own, or a generated one, is taken.
+    /// Stores a new object. If the target's name is empty, the object's own or a generated name is used.
     pub async fn create(
         &self,
         target: &Target,
@@ -76,7 +76,7 @@ impl Registry {
         }
         strategy::default_fields(&target, &mut object);
         strategy::as_encoded(definition, &mut object);
-        // The record speaks of what the client asked for, before the server adds its part.
+        // Managed fields cover what the client sent, before the server adds fields.
         self.record_managers(&target, context, None, &mut object);
         self.stamp(&target, &mut object)?;
         strategy::prepare_create(definition, &mut object);
@@ -124,7 +124,8 @@ impl Registry {
         }
     }
 
-    /// A definition's names are decided on right after it is written, so it serves before its writer has an answer.
+    /// Accepts the names of a definition right after the write, so that it is served before the client gets the
+    /// response.
     pub(super) async fn establish(&self, target: &Target) -> Result<(), ApiError> {
         if !target
             .definition
@@ -140,14 +141,14 @@ impl Registry {
         let context = WriteContext::internal("kube-apiserver");
         let now = rfc3339(self.clock.now());
         let decide = |crd: &mut Object| crd::establish(&self.store, crd, &now);
-        // The edit is itself a write; boxing ends the recursion of the types.
+        // The edit is itself a write; boxing breaks the recursion of the future's type.
         match Box::pin(self.edit(&status, &context, &decide)).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Identity and time, which only the server gives.
+    /// Sets the fields that only the server sets: uid and creation time.
     fn stamp(&self, target: &Target, object: &mut Object) -> Result<(), ApiError> {
         let uid = generate::uid()?;
         let now = rfc3339(self.clock.now());

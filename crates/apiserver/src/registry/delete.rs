@@ -1,4 +1,4 @@
-//! Delete: at once when nothing holds the object, otherwise marked and left to whoever holds it.
+//! Delete: at once, or by a deletion timestamp while finalizers or a grace period hold the object.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::store::{Expect, StoreError, Stored, Write};
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// Namespaces that the cluster cannot be without.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
-/// What happens to the objects that an object owns.
+/// The propagation policy: what happens to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     Background,
@@ -36,10 +36,10 @@ pub struct DeleteOptions {
     pub propagation: Option<Propagation>,
 }
 
-/// How a delete ended.
+/// The result of a delete.
 #[derive(Debug)]
 pub enum Deleted {
-    /// The object is no more; this is its last state.
+    /// The object is removed; this is its last state.
     Gone(Arc<Stored>),
     /// The object waits for its finalizers or its grace period.
     Pending(Arc<Stored>),
@@ -100,7 +100,7 @@ impl Registry {
             self.after_write(target);
             match (outcome, step) {
                 (Ok(last), Step::Remove) => return Ok(Deleted::Gone(last)),
-                // A pod without a grace period is marked like any other, and goes right after.
+                // A pod without a grace period is marked like any other, and removed right after.
                 (Ok(_), Step::MarkThenRemove(_)) => options.resource_version = None,
                 (Ok(marked), Step::Mark(_)) => return Ok(Deleted::Pending(marked)),
                 (Err(StoreError::Changed | StoreError::Missing), _) => {}
@@ -109,7 +109,7 @@ impl Registry {
         }
     }
 
-    /// Deletes everything selected; objects that someone else deletes meanwhile do not matter.
+    /// Deletes everything selected. Objects that other clients delete meanwhile are ignored.
     pub async fn delete_collection(
         &self,
         target: &Target,
@@ -138,7 +138,7 @@ impl Registry {
         Ok(deleted)
     }
 
-    /// Whether the answer to a finished delete is the object itself.
+    /// Returns whether the response to a completed delete is the object itself.
     pub fn returns_deleted_object(&self, target: &Target) -> bool {
         strategy::returns_deleted_object(&target.definition)
     }
@@ -155,7 +155,7 @@ impl Registry {
         {
             finalizers.push(crd::CLEANUP_FINALIZER.to_owned());
         }
-        // A namespace is always marked before it goes, so that nothing new is created in it meanwhile.
+        // A namespace is always marked before it is removed, so that nothing new is created in it meanwhile.
         let held_by_spec = namespace && (has_namespace_finalizers(old) || !meta::is_deleting(old));
         let grace = if target.definition.is("", "pods") {
             pod_grace(old, options)
@@ -213,7 +213,7 @@ enum Step {
 fn check_preconditions(target: &Target, current: &Stored, options: &DeleteOptions) -> Result<(), ApiError> {
     let subject = Subject {
         group: &target.definition.group,
-        // Kubernetes names the kind here, and the plural everywhere else.
+        // Kubernetes uses the kind here, and the plural everywhere else.
         resource: &target.definition.kind,
         name: &target.name,
     };
@@ -238,7 +238,7 @@ fn check_preconditions(target: &Target, current: &Stored, options: &DeleteOption
     Ok(())
 }
 
-/// The finalizers an object has once its deletion propagates as asked.
+/// Returns the finalizers of an object for a propagation policy.
 fn finalizers_after(old: &Object, propagation: Option<Propagation>) -> Vec<String> {
     let mut finalizers = meta::finalizers(old);
     let Some(propagation) = propagation else {
@@ -265,7 +265,7 @@ fn grace_of(object: &Object) -> i64 {
     seconds.and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// A pod that runs somewhere gets time to stop; one that never started or has ended does not.
+/// Returns the grace period of a pod. One that never started or has ended has none.
 fn pod_grace(pod: &Object, options: &DeleteOptions) -> i64 {
     let text = |section: &str, field: &str| {
         let value = pod.get(section).and_then(|section| section.get(field));

@@ -1,4 +1,4 @@
-//! Lists: which revision, which objects, and where to go on.
+//! Lists: revision, selection and paging.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::present::ListMeta;
 use crate::selection::Selection;
 use crate::store::{Page, Stored};
 
-/// How long a list waits for a revision that has not happened yet.
+/// How long a list waits for a revision that does not exist yet.
 const FRESH_ENOUGH: Duration = Duration::from_secs(3);
 
 const TOKEN: base64::engine::GeneralPurpose = base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -35,18 +35,18 @@ pub struct ListOptions {
     pub continue_token: String,
 }
 
-/// A list, or a part of one.
+/// A list, or a page of one.
 #[derive(Debug)]
 pub struct Listed {
     pub objects: Vec<Arc<Stored>>,
     pub meta: ListMeta,
 }
 
-/// Where a paged list goes on; the shape is that of Kubernetes.
+/// The continue token of a paged list, in the format of Kubernetes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Token {
     v: String,
-    /// Negative when consistency was given up.
+    /// Negative for an inconsistent continuation.
     rv: i64,
     start: String,
 }
@@ -105,7 +105,7 @@ impl Registry {
         }
     }
 
-    /// The current objects; a selection of one name does not look at the others.
+    /// Returns the current objects. A selection of one name reads only that object.
     fn current(&self, resource: &str, selection: &Selection) -> Page {
         match selection.only_name() {
             Some(name) if !selection.namespace.is_empty() || !self.is_namespaced(resource) => {
@@ -161,7 +161,7 @@ impl Registry {
             .map_err(|_| expired_token(&token.start))
     }
 
-    /// Returns when a revision is visible; a client may know one from another server before this one does.
+    /// Waits until a revision is visible.
     pub async fn wait_for(&self, revision: u64) -> Result<(), ApiError> {
         if self.store.revision() >= revision {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Who set which field: the record in `metadata.managedFields`, and server-side apply.
+//! Managed fields of writes, and server-side apply.
 
 use serde_json::Value;
 
@@ -10,16 +10,16 @@ use crate::error::ApiError;
 use crate::meta::Object;
 use crate::schema::Schema;
 
-/// Whether a write still has to be entered into the record.
+/// Whether managed fields must still be updated for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     Due,
-    /// An apply has entered itself.
+    /// An apply has already updated them.
     Done,
 }
 
 impl Registry {
-    /// Brings the record up to date after a write that was not an apply.
+    /// Updates managed fields after a write that was not an apply.
     pub(super) fn record_managers(
         &self,
         target: &Target,
@@ -42,12 +42,12 @@ impl Registry {
                 });
             };
             match old {
-                // Its other form leaves something out, and the old object is compared with the new one later.
+                // Its other form is lossy, and the old object is compared with the new one later.
                 Some(old) if definition.is_event_alias() => update(Some(&mut shown(target, old)), new),
                 Some(old) => as_requested(definition, old, |old| update(Some(old), new)),
                 None => {
-                    // A typed object that is created existed before as an empty one: fields it cannot be without are
-                    // not news.
+                    // A typed object that is created counts as an update of the zero object: required fields are not
+                    // new.
                     let mut unset = strategy::unset(definition).map(|unset| shown(target, &unset));
                     update(unset.as_mut(), new);
                 }
@@ -55,7 +55,7 @@ impl Registry {
         });
     }
 
-    /// What an object becomes when a configuration is applied to it.
+    /// Returns the object that results from applying a configuration.
     pub(super) fn applied(
         &self,
         target: &Target,
@@ -109,7 +109,7 @@ impl Registry {
     }
 }
 
-/// Kubernetes does not note when something was scaled.
+/// Kubernetes records no time for writes of the scale subresource.
 fn forget_times(object: &mut Value) {
     let entries = object
         .pointer_mut("/metadata/managedFields")
@@ -125,7 +125,7 @@ fn forget_times(object: &mut Value) {
     }
 }
 
-/// Works on an object in the version of the request, in place.
+/// Transforms an object in the version of the request, in place.
 fn as_requested(definition: &Definition, object: &mut Object, work: impl FnOnce(&mut Value)) {
     strategy::from_storage(definition, object);
     let mut value = Value::Object(std::mem::take(object));
@@ -136,7 +136,7 @@ fn as_requested(definition: &Definition, object: &mut Object, work: impl FnOnce(
     }
 }
 
-/// The object in the version of the request, which is the one the record speaks of.
+/// Returns the object in the version of the request, which is that of its managed fields.
 fn shown(target: &Target, object: &Object) -> Value {
     let mut object = object.clone();
     strategy::from_storage(&target.definition, &mut object);

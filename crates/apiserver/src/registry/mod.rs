@@ -1,7 +1,7 @@
-//! The verbs, as functions over the store: what HTTP requests, controllers and tests all call.
+//! The verbs, as functions over the store. HTTP requests, controllers and tests call them.
 //!
-//! The registry decides what a create, update, patch or delete means for an object; it knows nothing of HTTP, of who
-//! may call, or of how answers look.
+//! The registry implements create, update, patch and delete. It is independent of HTTP, authorization and the
+//! representation of responses.
 
 mod create;
 mod delete;
@@ -40,7 +40,7 @@ use crate::error::ApiError;
 use crate::meta::Object;
 use crate::store::{Key, Store, Stored};
 
-/// Who writes, and how carefully.
+/// The caller and the options of a write.
 #[derive(Clone, Debug)]
 pub struct WriteContext {
     pub user: String,
@@ -53,7 +53,7 @@ pub struct WriteContext {
 }
 
 impl WriteContext {
-    /// A write by a part of the server itself.
+    /// Returns the context of a write by the server itself.
     pub fn internal(manager: &str) -> Self {
         Self {
             user: format!("system:{manager}"),
@@ -66,7 +66,7 @@ impl WriteContext {
     }
 }
 
-/// The object a write left behind, and what to tell the writer besides.
+/// The object that results from a write, and the warnings for the client.
 #[derive(Debug)]
 pub struct Written {
     pub stored: Arc<Stored>,
@@ -111,18 +111,18 @@ impl Registry {
         }
     }
 
-    /// What is served at this moment.
+    /// Returns the current catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read())
     }
 
-    /// Replaces what is served by what a look at the store says, one replacement at a time.
+    /// Rebuilds the catalog from the store, one rebuild at a time.
     pub(crate) fn replace_catalog(&self, build: impl FnOnce(&Store, &Catalog) -> Arc<Catalog>) {
         let mut catalog = self.catalog.write();
         *catalog = build(&self.store, &catalog);
     }
 
-    /// A write of a definition changes what is served before the writer has its answer.
+    /// Updates the catalog after a write of a definition, before the client gets the response.
     fn after_write(&self, target: &Target) {
         if &*target.definition.storage == crd::RESOURCE {
             crd::reload(self);
@@ -157,7 +157,7 @@ impl Registry {
         self.store.get(&target.key()).ok_or_else(|| target.not_found())
     }
 
-    /// Holds back a refusal until what caused it can be read: accepted writes count before they are visible.
+    /// Delays an error until its cause is readable: accepted writes count before they are visible.
     async fn explained<T>(&self, outcome: Result<T, ApiError>) -> Result<T, ApiError> {
         if let Err(error) = &outcome
             && (error.is_not_found() || error.is_conflict() || error.is_already_exists())
@@ -167,7 +167,7 @@ impl Registry {
         outcome
     }
 
-    /// Runs every hook; the object that comes back is the one to store.
+    /// Runs the admission plugins and returns the object to store.
     fn admit(
         &self,
         operation: Operation,

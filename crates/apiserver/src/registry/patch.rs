@@ -1,4 +1,4 @@
-//! Patch: the four ways to describe a change.
+//! Patch: the four patch formats.
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::patch::json::JsonPatch;
 use crate::patch::merge::MergePatch;
 use crate::patch::strategic::StrategicPatch;
 
-/// A change of an object that a client describes instead of sending the whole.
+/// A patch of an object.
 #[derive(Clone, Debug)]
 pub enum Patch {
     Json(JsonPatch),
@@ -22,7 +22,7 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// The patch as messages show it.
+    /// Returns the name of the patch in messages.
     fn text(&self) -> String {
         match self {
             Self::Json(patch) => format!("{patch:?}"),
@@ -40,7 +40,7 @@ impl From<PatchError> for ApiError {
 }
 
 impl Registry {
-    /// Changes an object as a patch describes; an apply creates what is missing.
+    /// Patches an object. An apply creates a missing one.
     pub async fn patch(
         &self,
         target: &Target,
@@ -48,7 +48,7 @@ impl Registry {
         patch: &Patch,
     ) -> Result<Updated, ApiError> {
         let create = matches!(patch, Patch::Apply { .. }) && target.subresource.is_empty();
-        // What the last attempt had to say; earlier ones were made on versions that are gone.
+        // The warnings of the last attempt; earlier ones were made on outdated versions.
         let noted = Mutex::new(Vec::new());
         let change = |old: Option<&Object>| {
             let (object, warnings) = self.patched(target, context, patch, old)?;

@@ -1,4 +1,4 @@
-//! What only pods have: eviction within the limits of disruption budgets, and binding to a node.
+//! Subresources of pods: eviction within disruption budgets, and binding.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::meta::Object;
 use crate::selector::LabelSelector;
 use crate::store::Stored;
 
-/// How long a client should wait for a budget whose status is not current yet.
+/// The retry interval for clients while a budget's status is not current.
 const BUDGET_NOT_CURRENT: u32 = 10;
 
 impl Registry {
@@ -69,7 +69,7 @@ impl Registry {
         let pod_name = target.name.clone();
         let spend = move |budget: Option<&Object>| match budget {
             Some(budget) => spent(budget, &pod_name, &now),
-            // A budget that has just gone forbids nothing; the empty object is never stored.
+            // A budget that was deleted meanwhile forbids nothing; the empty object is never stored.
             None => Ok(Map::new()),
         };
         match self.mutate(&budget_target, context, false, &spend).await {
@@ -96,7 +96,7 @@ impl Registry {
         Ok(matching)
     }
 
-    /// Assigns a pod to a node, once.
+    /// Binds a pod to a node, once.
     pub async fn bind(
         &self,
         target: &Target,
@@ -111,7 +111,7 @@ impl Registry {
             let error = crate::field_error::FieldError::required("target.name", "");
             return Err(ApiError::invalid("", "Binding", &target.name, &[error]));
         };
-        // Binding may write both the specification and the status, which neither of their own endpoints may.
+        // Binding writes both spec and status, which neither of their own endpoints may.
         let pod_target = target.clone();
         let now = rfc3339(self.clock.now());
         self.mutate(&pod_target, context, false, &|pod| {
@@ -137,7 +137,7 @@ impl Registry {
     }
 }
 
-/// A pod that does not run takes nothing away when it goes.
+/// Returns whether an eviction of the pod bypasses budgets, because it does not run.
 fn ignores_budgets(pod: &Object) -> bool {
     let phase = pod
         .get("status")
@@ -175,7 +175,7 @@ fn unready_pod_may_go(budget: &Object) -> bool {
     healthy >= desired && desired > 0
 }
 
-/// The budget with one disruption fewer, or the refusal.
+/// Returns the budget with one disruption fewer, or the error.
 fn spent(budget: &Object, pod: &str, now: &str) -> Result<Object, ApiError> {
     let name = crate::meta::name(budget);
     if number(budget, "observedGeneration") < crate::meta::generation(budget) {

@@ -1,4 +1,4 @@
-//! The scale subresource: replicas of anything that has them, as one small object.
+//! The scale subresource.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,13 @@ use crate::selector::LabelSelector;
 use crate::store::Stored;
 
 impl Registry {
-    /// The scale of an object.
+    /// Returns the scale of an object.
     pub fn scale(&self, target: &Target) -> Result<Value, ApiError> {
         let stored = self.get(target)?;
         scale_of(target, &stored)
     }
 
-    /// Sets the replicas that a changed scale asks for.
+    /// Sets the replicas of a changed scale.
     pub async fn set_scale(
         &self,
         target: &Target,
@@ -50,7 +50,7 @@ impl Registry {
     }
 }
 
-/// Custom resources name their own field, built-in ones that of the scale.
+/// Returns the field in errors: that of the custom resource, or that of the scale for built-in kinds.
 fn negative(target: &Target, paths: &ScalePaths, wanted: i64) -> ApiError {
     let definition = &target.definition;
     let (group, kind, field, why) = if definition.is_custom() {
@@ -118,7 +118,7 @@ fn shown(target: &Target, paths: &ScalePaths, object: &Object) -> Value {
         "spec": {"replicas": replicas(&paths.spec_replicas)}, "status": status})
 }
 
-/// `.spec.replicas` as a JSON pointer.
+/// Returns `.spec.replicas` as a JSON pointer.
 fn pointer(dotted: &str) -> String {
     dotted.replace('.', "/")
 }

@@ -1,5 +1,4 @@
-//! What the server itself decides about an object's fields: identity, status, generation, and the few kinds with
-//! habits of their own.
+//! The fields that the server controls: identity, status, generation, and the exceptions of single kinds.
 
 use std::sync::Arc;
 
@@ -17,10 +16,10 @@ use crate::kinds;
 use crate::meta::{self, Object};
 use crate::store::{Key, Stored};
 
-/// The finalizer in a namespace's specification that keeps it until its content is gone.
+/// The finalizer in a namespace's spec that keeps it until its content is gone.
 pub(crate) const NAMESPACE_FINALIZER: &str = "kubernetes";
 
-/// Whether `metadata.generation` counts changes of the specification.
+/// Returns whether `metadata.generation` counts changes of the spec.
 pub(super) fn counts_generations(definition: &Definition) -> bool {
     match &definition.source {
         Source::BuiltIn(kind) => kind.has_generation(),
@@ -28,7 +27,7 @@ pub(super) fn counts_generations(definition: &Definition) -> bool {
     }
 }
 
-/// Whether an update without a `resourceVersion` is taken to mean "whatever is there".
+/// Returns whether an update without a `resourceVersion` is allowed.
 pub(super) fn allows_unconditional_update(definition: &Definition) -> bool {
     match definition.group.as_str() {
         "coordination.k8s.io" | "policy" | "apiextensions.k8s.io" | "admissionregistration.k8s.io" => false,
@@ -36,7 +35,7 @@ pub(super) fn allows_unconditional_update(definition: &Definition) -> bool {
     }
 }
 
-/// Whether a `PUT` of an object that does not exist creates it.
+/// Returns whether a `PUT` of an object that does not exist creates it.
 pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
     !definition.is_custom()
         && (definition.group == "coordination.k8s.io"
@@ -46,14 +45,14 @@ pub(super) fn allows_create_on_update(definition: &Definition) -> bool {
             || definition.is_event_alias())
 }
 
-/// Whether deleting answers with the object instead of a `Status`.
+/// Returns whether a delete responds with the object instead of a `Status`.
 pub(super) fn returns_deleted_object(definition: &Definition) -> bool {
     ["pods", "services", "serviceaccounts", "namespaces"]
         .iter()
         .any(|plural| definition.is("", plural))
 }
 
-/// Refuses an object of another type; fills in a missing type and converts to the stored form.
+/// Rejects an object of another type, fills in a missing type, and converts to the stored form.
 pub(super) fn require_same_type(definition: &Definition, object: &mut Object) -> Result<(), ApiError> {
     let expected = definition.api_version();
     let (api_version, kind) = (
@@ -104,7 +103,7 @@ pub(super) fn require_same_type(definition: &Definition, object: &mut Object) ->
     Ok(())
 }
 
-/// Where Kubernetes' scheme is defined, which its messages about unknown kinds give away.
+/// The location of Kubernetes' scheme, which is part of its messages about unknown kinds.
 const SCHEME: &str = "pkg/runtime/scheme.go:111";
 
 fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiError {
@@ -145,12 +144,12 @@ fn another_type(definition: &Definition, api_version: &str, kind: &str) -> ApiEr
     ))
 }
 
-/// How Kubernetes says that it does not know a kind.
+/// Returns Kubernetes' message for an unknown kind.
 pub(crate) fn unregistered(api_version: &str, kind: &str) -> String {
     format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}")
 }
 
-/// From the form of the request to the form on disk.
+/// Converts from the version of the request to the stored form.
 pub(super) fn to_storage(definition: &Definition, object: &mut Object) {
     if definition.is_event_alias() {
         let mut event = Value::Object(std::mem::take(object));
@@ -166,7 +165,7 @@ pub(super) fn to_storage(definition: &Definition, object: &mut Object) {
     object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
 }
 
-/// From the form on disk to the form of the request.
+/// Converts from the stored form to the version of the request.
 pub(crate) fn from_storage(definition: &Definition, object: &mut Object) {
     if definition.is_event_alias() {
         let mut event = Value::Object(std::mem::take(object));
@@ -179,7 +178,7 @@ pub(crate) fn from_storage(definition: &Definition, object: &mut Object) {
     object.insert("kind".to_owned(), Value::from(definition.kind.as_str()));
 }
 
-/// An object's namespace is that of the request.
+/// Sets or checks the namespace of an object, which is that of the request.
 pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<(), ApiError> {
     if !target.definition.namespaced {
         if !meta::namespace(object).is_empty() {
@@ -207,7 +206,7 @@ pub(super) fn require_namespace(target: &Target, object: &mut Object) -> Result<
     Ok(())
 }
 
-/// Fields that follow from others, filled in as if the client had sent them.
+/// Sets fields that derive from others, as if the client had sent them.
 pub(super) fn default_fields(target: &Target, object: &mut Object) {
     let definition = &target.definition;
     if let Source::BuiltIn(kind) = definition.source {
@@ -234,7 +233,7 @@ pub(super) fn default_fields(target: &Target, object: &mut Object) {
     }
 }
 
-/// What the server fills in for kinds that it acts upon itself.
+/// Sets fields of kinds that the server acts upon.
 pub(super) fn complete(target: &Target, old: Option<&Object>, object: &mut Object) {
     if target
         .definition
@@ -245,7 +244,7 @@ pub(super) fn complete(target: &Target, old: Option<&Object>, object: &mut Objec
     }
 }
 
-/// A new object begins without a past: no status that only the cluster can know.
+/// Clears the fields of a new object that only the cluster sets, such as its status.
 pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     normalise_metadata(object);
     if definition.is_custom() {
@@ -256,7 +255,7 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     }
     match (definition.group.as_str(), definition.kind.as_str()) {
         ("", "Namespace") => prepare_namespace(object),
-        // A kubelet registers its node with the status it already knows.
+        // A kubelet registers its node with a status.
         ("", "Node") => {
             object.entry("spec").or_insert_with(|| json!({}));
             object.entry("status").or_insert_with(|| json!({}));
@@ -285,7 +284,7 @@ pub(super) fn prepare_create(definition: &Definition, object: &mut Object) {
     }
 }
 
-/// How much a pod may count on: everything it uses is guaranteed, some of it is asked for, or nothing is.
+/// Returns the QoS class of a pod: Guaranteed, Burstable or BestEffort.
 fn quality_of_service(pod: &Object) -> &'static str {
     let spec = pod.get("spec").cloned().unwrap_or_default();
     let containers = ["containers", "initContainers"]
@@ -336,7 +335,7 @@ fn prepare_secret(object: &mut Object) {
     }
 }
 
-/// Empty maps and lists of metadata are absent, as typed encoding leaves them out.
+/// Removes empty maps and lists of metadata, as Go's encoder does.
 fn normalise_metadata(object: &mut Object) {
     let metadata = meta::metadata_mut(object);
     metadata.retain(|_, value| match value {
@@ -348,7 +347,7 @@ fn normalise_metadata(object: &mut Object) {
     });
 }
 
-/// Keeps what an update may not touch, and counts the generation.
+/// Restores the fields that an update may not change, and increments the generation.
 pub(super) fn prepare_update(target: &Target, old: &Object, new: &mut Object) {
     let definition = &target.definition;
     match target.subresource.as_str() {
@@ -390,7 +389,7 @@ fn keep_all_but_status(definition: &Definition, old: &Object, new: &mut Object) 
         .collect();
     new.extend(status.map(|status| ("status".to_owned(), status)));
     match metadata {
-        // A custom resource's status write leaves its metadata alone, but for the record of managers.
+        // A status write of a custom resource leaves its metadata alone, except managed fields.
         Some(Value::Object(mut metadata)) if definition.is_custom() => {
             let managers = metadata.remove("managedFields");
             let metadata = meta::metadata_mut(new);
@@ -431,7 +430,7 @@ fn specification_changed(definition: &Definition, old: &Object, new: &Object) ->
     if definition.is_custom() {
         return !same_but_for_common(old, new, definition.has_status());
     }
-    // A deployment passes its annotations on, so they count too.
+    // A deployment propagates its annotations, so they count too.
     let annotations = |object: &Object| {
         meta::metadata(object)
             .and_then(|metadata| metadata.get("annotations"))
@@ -456,7 +455,7 @@ fn same_but_for_common(old: &Object, new: &Object, has_status: bool) -> bool {
     old.eq(new.iter().filter(|(field, _)| counts(field)))
 }
 
-/// Built-in objects are kept the way Go's encoder would write them; custom ones as they are.
+/// Encodes built-in objects as Go's encoder does; custom resources stay as they are.
 pub(super) fn as_encoded(definition: &Definition, object: &mut Object) {
     if let Source::BuiltIn(kind) = definition.source {
         let (group, version) = match kind.storage {
@@ -467,7 +466,7 @@ pub(super) fn as_encoded(definition: &Definition, object: &mut Object) {
     }
 }
 
-/// What an object of a kind is before anything is set in it; nothing for custom resources.
+/// Returns the zero object of a kind; empty for custom resources.
 pub(super) fn unset(definition: &Definition) -> Option<Object> {
     match definition.source {
         Source::BuiltIn(kind) => Some(go_types::empty(kind.group, kind.version, kind.kind)),
@@ -475,7 +474,7 @@ pub(super) fn unset(definition: &Definition) -> Option<Object> {
     }
 }
 
-/// An object that is shown but not kept: the outcome of a dry run.
+/// Returns an object that is shown but not stored: the result of a dry run.
 pub(super) fn unstored(key: Key, revision: u64, object: Object) -> Result<Arc<Stored>, ApiError> {
     Ok(Arc::new(Stored::encode(key, revision, object)?))
 }

@@ -1,11 +1,11 @@
-//! Built-in objects as Go's types would hold them: unknown fields and nulls do not survive decoding.
+//! Built-in objects as Go's types hold them: unknown fields and nulls are dropped by decoding.
 
 use serde_json::Value;
 
 use crate::go_text;
 use crate::schema::{Member, Node, Schema};
 
-/// Drops what the type has no place for, and says what that was.
+/// Drops fields that the type does not have, and returns their paths.
 pub(super) fn conform(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Vec::new();
     visit(object, schema, schema.root(), "", &mut dropped);

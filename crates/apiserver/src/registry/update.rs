@@ -1,4 +1,4 @@
-//! Update and patch: read the newest version, change it, check it, and write it only if it is still the newest.
+//! Update and patch: read the newest version, change it, validate it, and write it only if it is still the newest.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::meta::{self, Object};
 use crate::store::{Expect, StoreError, Stored, Write};
 
-/// More collisions than this on one object means something writes it in a loop; the client may try again.
+/// The maximum number of conflicts. More means that the object is written in a loop; the client may retry.
 const ATTEMPTS: usize = 64;
 
 /// The outcome of an update or patch.
@@ -20,11 +20,11 @@ pub struct Updated {
     pub created: bool,
 }
 
-/// What a change makes of the current object; `None` asks for what to create.
+/// Computes the new object from the current one; `None` means that the object does not exist.
 pub(super) type Change<'a> = dyn Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync + 'a;
 
 impl Registry {
-    /// Replaces an object with the one given.
+    /// Replaces an object, as a `PUT` does.
     pub async fn update(
         &self,
         target: &Target,
@@ -56,8 +56,8 @@ impl Registry {
                 body: "Invalid value: 0: must be specified for an update".to_owned(),
             };
             let definition = &target.definition;
-            // Kubernetes names the resource in this refusal, not the kind.
-            // The existence of the object is checked first, as a missing one is the more helpful answer.
+            // Kubernetes names the resource in this error, not the kind. Existence is checked first, because that
+            // error is the more helpful one.
             if self.store.latest(&target.key()).is_none() {
                 return Err(ApiError::not_found(definition.subject(&target.name)));
             }
@@ -79,7 +79,7 @@ impl Registry {
         Ok(updated)
     }
 
-    /// Changes the newest version of an object by hand; for the server's own controllers.
+    /// Edits the newest version of an object; for the server's own controllers.
     pub async fn edit(
         &self,
         target: &Target,
@@ -95,8 +95,8 @@ impl Registry {
         Ok(self.mutate(target, context, false, &edited).await?.written)
     }
 
-    /// Applies a change to the newest version of an object, again if another writer was faster and the change does
-    /// not insist on the version it saw.
+    /// Applies an edit to the newest version of an object. Retries on a conflict, unless the edit has a precondition on
+    /// the version.
     pub(super) async fn mutate(
         &self,
         target: &Target,
@@ -177,7 +177,7 @@ impl Registry {
             return Ok(written(shown));
         }
         if new == old || only_times_differ(&old, &new) {
-            // The version shown may still be on its way to disk; nobody may see it before it is safe.
+            // The version may not be durable yet, and must not be visible to clients before.
             self.store.reached(current.revision).await;
             return Ok(written(Arc::clone(current)));
         }
@@ -204,9 +204,9 @@ impl Registry {
     }
 }
 
-/// Why a replacement did not happen.
+/// The reason why a write failed.
 enum Collision {
-    /// Another writer came first; the change can be tried on its result.
+    /// Conflict with another writer; the edit can be retried on the newer version.
     Retry,
     Refused(ApiError),
 }
@@ -220,14 +220,14 @@ impl From<ApiError> for Collision {
 impl From<StoreError> for Collision {
     fn from(error: StoreError) -> Self {
         match error {
-            // A change that insists on a version finds out when it is tried again on the newer one.
+            // An edit with a precondition on the version fails when it is retried on the newer one.
             StoreError::Changed | StoreError::Missing => Self::Retry,
             other => Self::Refused(other.into()),
         }
     }
 }
 
-/// A replacement that names a UID is meant for that object only; a patch that does tries to change it.
+/// Checks the UID of a replacement. For a patch, another UID is an attempt to change it.
 fn require_identity(target: &Target, current: &Object, new: &Object) -> Result<(), ApiError> {
     let (uid, own) = (meta::uid(new), meta::uid(current));
     if uid.is_empty() || uid == own {
@@ -242,7 +242,7 @@ fn require_identity(target: &Target, current: &Object, new: &Object) -> Result<(
     ))
 }
 
-/// Checks the version that the client says it changed.
+/// Checks the precondition on `resourceVersion`.
 fn require_version(target: &Target, current: &Stored, new: &Object) -> Result<(), ApiError> {
     let subject = target.definition.subject(&target.name);
     let version = meta::resource_version(new);
@@ -267,7 +267,7 @@ fn require_version(target: &Target, current: &Stored, new: &Object) -> Result<()
     Ok(())
 }
 
-/// An object that is being deleted goes as soon as nothing holds it any more.
+/// Removes an object that is being deleted as soon as it has no finalizers.
 fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
     if !meta::is_deleting(new) || !meta::finalizers(new).is_empty() {
         return false;
@@ -288,7 +288,7 @@ fn removes_last_hold(target: &Target, old: &Object, new: &Object) -> bool {
     grace(old) == 0
 }
 
-/// Whether the only news is the time stamps of managers: such a write changes nothing and is not made.
+/// Returns whether only the times of managers differ: such a write changes nothing and is skipped.
 fn only_times_differ(old: &Object, new: &Object) -> bool {
     fn but_for<'a>(
         object: &'a Object,

@@ -1,4 +1,4 @@
-//! The checks every object passes before it is stored.
+//! Validation of every object before it is stored.
 
 use serde_json::Value;
 
@@ -14,8 +14,8 @@ use crate::object_meta::{self, NameRule};
 use crate::rules;
 use crate::schema::validate_definition;
 
-/// Brings an object as a client sent it into the form of its type: fields without a place are dropped and, as the
-/// client asked, refused, reported or ignored; a custom resource also gets its defaults.
+/// Converts an object from a client into the form of its type. Unknown fields are dropped and, by field validation,
+/// rejected, reported or ignored. A custom resource also gets its defaults.
 pub(super) fn normalise(
     target: &Target,
     context: &WriteContext,
@@ -24,7 +24,7 @@ pub(super) fn normalise(
     let definition = &target.definition;
     let mut value = Value::Object(object);
     let objections = match &definition.source {
-        // The body's own unknown fields were reported when it was read; what is left comes from elsewhere.
+        // Unknown fields of the body were reported when it was decoded; what is left comes from elsewhere.
         Source::BuiltIn(_) => {
             if let Some(schema) = definition.storage_schema() {
                 typed::conform(&mut value, &schema);
@@ -40,7 +40,7 @@ pub(super) fn normalise(
     into_object(value).map(|object| (object, objections))
 }
 
-/// Refuses, passes on or swallows objections, as the client asked.
+/// Rejects, returns as warnings or ignores strict decoding errors, by field validation.
 pub(super) fn judge(
     definition: &Definition,
     context: &WriteContext,
@@ -59,7 +59,7 @@ pub(super) fn judge(
     }
 }
 
-/// Checks an object that is about to be created; what comes back besides are warnings.
+/// Validates an object to create and returns warnings.
 pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec<String>), ApiError> {
     let definition = &target.definition;
     let value = Value::Object(object);
@@ -78,15 +78,15 @@ pub(super) fn new_object(target: &Target, object: Object) -> Result<(Object, Vec
     into_object(value).map(|object| (object, warnings))
 }
 
-/// An object before and after a change that was found good. Both are handed through, because copying them is most of
-/// what a small change costs.
+/// A valid object before and after a change. Both are passed through, because copying them is most of the cost of a
+/// small change.
 pub(super) struct Changed {
     pub old: Object,
     pub new: Object,
     pub warnings: Vec<String>,
 }
 
-/// Checks an object that is about to replace another.
+/// Validates an object that replaces another.
 pub(super) fn changed_object(target: &Target, old: Object, new: Object) -> Result<Changed, ApiError> {
     let definition = &target.definition;
     let (old, value) = (Value::Object(old), Value::Object(new));
@@ -143,7 +143,7 @@ fn refuse(target: &Target, errors: &[FieldError]) -> Result<(), ApiError> {
         return Ok(());
     }
     let definition = &target.definition;
-    // What is stored as another group's kind is that kind to whoever refuses it.
+    // An object that is stored as another group's kind is reported as that kind.
     let group = match &definition.source {
         Source::BuiltIn(kind) => match kind.storage {
             Storage::SharedWith { group, .. } => group,

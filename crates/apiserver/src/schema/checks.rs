@@ -1,4 +1,4 @@
-//! What a value must satisfy beyond its type, in compiled form.
+//! Value validations of a schema, compiled.
 
 use super::model::NodeId;
 use super::pattern::Pattern;
@@ -34,7 +34,7 @@ pub struct Bound {
 }
 
 impl Checks {
-    /// Whether there is nothing to check.
+    /// Returns whether there is nothing to check.
     pub fn is_empty(&self) -> bool {
         self.required.is_empty()
             && self.format.is_none()

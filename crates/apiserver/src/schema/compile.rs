@@ -1,7 +1,6 @@
-//! From the `openAPIV3Schema` of a CRD to a compiled schema.
+//! Compiler from the `openAPIV3Schema` of a CRD to a schema.
 //!
-//! Compiling is lenient: it ignores what it does not know. Whether a schema is acceptable at all is decided when
-//! its CRD is written, by [`super::structural`].
+//! It is lenient and ignores unknown keywords. [`super::structural`] validates a schema when its CRD is written.
 
 use super::checks::{Bound, Checks};
 use super::model::{

@@ -1,9 +1,9 @@
-//! Filling in the defaults of a schema.
+//! Defaults of a schema.
 
 use super::model::{Additional, Node, Schema};
 use serde_json::Value;
 
-/// Adds every default whose place exists in the object, from the outside in, so that a default may bring more.
+/// Sets every default whose parent exists, from the outside in, so that a default may contain more defaults.
 ///
 /// Nulls that are not allowed count as absent; run [`super::prune_nulls`] first for those without a default.
 pub fn apply_defaults(object: &mut Value, schema: &Schema) {

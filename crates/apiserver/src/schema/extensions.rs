@@ -1,4 +1,4 @@
-//! Whether the extensions of a CRD's schema make sense together: list and map types, and rules.
+//! Validation of the extensions of a CRD's schema: list and map types, and rules.
 
 use super::cel::{Place, Program, undefined_reference};
 use super::compile::compile;
@@ -8,7 +8,7 @@ use super::raw::{flag, items, members, text};
 use crate::field_error::FieldError;
 use serde_json::Value;
 
-/// The reasons a rule may give its errors.
+/// The reasons that a rule may set for its errors.
 const REASONS: [&str; 4] = [
     "FieldValueDuplicate",
     "FieldValueForbidden",
@@ -16,7 +16,7 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-/// Reports what is wrong with the extensions of a schema; rules are compiled only if asked for.
+/// Returns the errors of the extensions of a schema. Rules are compiled only on request.
 pub(super) fn extension_errors(schema: &Value, path: &str, compile_rules: bool) -> Vec<FieldError> {
     let compiled = compile(schema);
     let mut walk = Extensions {
@@ -33,13 +33,13 @@ pub(super) fn extension_errors(schema: &Value, path: &str, compile_rules: bool) 
     walk.errors
 }
 
-/// Where a node stands, as far as its rules and defaults depend on it.
+/// The context of a node that its rules and defaults depend on.
 #[derive(Clone)]
 struct Around {
     is_root: bool,
-    /// The innermost list or map whose parts have no identity over time.
+    /// The innermost list or map whose items cannot be correlated in an update.
     uncorrelatable: Option<String>,
-    /// The member of the root this node is below, if it is one whose defaults the server owns.
+    /// The member of the root above this node, if it is one whose defaults the server owns.
     top: Option<&'static str>,
 }
 

@@ -35,7 +35,7 @@ pub fn satisfies(format: &str, text: &str) -> bool {
 
 type Lazy = LazyLock<Option<Regex>>;
 
-/// The expressions are constants; the test below compiles every one of them.
+/// Compiles a constant expression on first use; a test compiles every one.
 const fn lazy(compile: fn() -> Option<Regex>) -> Lazy {
     LazyLock::new(compile)
 }
@@ -68,7 +68,7 @@ fn is_hostname(text: &str) -> bool {
     matches(&HOSTNAME, text) && text.len() <= 255 && text.split('.').all(|label| label.len() <= 63)
 }
 
-/// An absolute URI or an absolute path, as an HTTP request line may have it.
+/// Returns whether a text is an absolute URI or an absolute path, as in an HTTP request line.
 fn is_request_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|b| b.is_ascii_control() || b == b' ') {
         return false;
@@ -99,7 +99,7 @@ fn valid_escapes(text: &str) -> bool {
         })
 }
 
-/// An address, with or without a display name around it.
+/// Returns whether a text is an address, with or without a display name.
 fn is_email(text: &str) -> bool {
     let address = match (text.rfind('<'), text.strip_suffix('>')) {
         (Some(open), Some(inner)) => &inner[open + 1..],

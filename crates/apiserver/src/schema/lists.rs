@@ -1,4 +1,4 @@
-//! The promise of sets and keyed lists: no item twice.
+//! Uniqueness of items in sets and keyed lists.
 
 use super::correlate::key_of;
 use super::model::{Additional, ListType, Node, Schema};
@@ -7,7 +7,7 @@ use crate::go_text;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Reports every item that repeats another one of its set or keyed list.
+/// Returns an error for every duplicate item of a set or keyed list.
 pub fn validate_lists(schema: &Schema, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, schema.root(), object, "", &mut errors);
@@ -94,7 +94,7 @@ fn keyed_errors(items: &[Value], keys: &[Box<str>], path: &str) -> Vec<FieldErro
         .collect()
 }
 
-/// The position of the second occurrence of everything that occurs more than once.
+/// Returns the position of the second occurrence of each duplicate.
 fn repeated(items: impl Iterator<Item = String>) -> impl Iterator<Item = usize> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut positions = Vec::new();

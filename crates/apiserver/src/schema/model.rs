@@ -1,14 +1,14 @@
-//! A schema in its compiled form: a table of nodes that point at each other by number.
+//! The compiled form of a schema: a table of nodes that refer to each other by index.
 //!
-//! One form serves every kind. A CRD's structural schema becomes a tree, the built-in kinds one graph with a root
-//! per kind. Nothing here is specific to a request, so a schema is compiled once and then shared.
+//! All kinds have this form. A CRD's structural schema is a tree; the built-in kinds are one graph with a root per
+//! kind. It is immutable and shared by all requests.
 
 use super::checks::Checks;
 use super::rules::Rules;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The number of a node in its schema's table.
+/// The index of a node in its schema's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(u32);
 
@@ -19,7 +19,7 @@ pub struct Schema {
     root: NodeId,
 }
 
-/// What a value may look like at one place.
+/// The schema of a value.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     pub json_type: JsonType,
@@ -50,7 +50,7 @@ pub struct Property {
 /// The JSON type of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonType {
-    /// No type given: anything goes.
+    /// No type: any value is allowed.
     #[default]
     Any,
     Object,
@@ -63,7 +63,7 @@ pub enum JsonType {
 }
 
 impl JsonType {
-    /// The name a schema document uses; empty when it has none.
+    /// Returns the name in schema documents; empty if there is none.
     pub fn name(self) -> &'static str {
         match self {
             Self::Any | Self::IntOrString => "",
@@ -77,18 +77,18 @@ impl JsonType {
     }
 }
 
-/// What becomes of an object's members that are not among its properties.
+/// The rule for members of an object that are not among its properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Additional {
     /// They are unknown fields.
     #[default]
     Unknown,
-    /// They are allowed, with nothing said about what is inside.
+    /// They are allowed, without a schema.
     Schemaless,
     Schema(NodeId),
 }
 
-/// How the items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
     #[default]
@@ -98,7 +98,7 @@ pub enum ListType {
     Map(Vec<Box<str>>),
 }
 
-/// Whether the members of an object have owners of their own.
+/// Whether the members of an object have separate owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapType {
     #[default]
@@ -106,7 +106,7 @@ pub enum MapType {
     Atomic,
 }
 
-/// What a strategic merge patch does with a member.
+/// How a strategic merge patch treats a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchRule {
     pub strategy: PatchStrategy,
@@ -131,7 +131,7 @@ impl Schema {
         }
     }
 
-    /// The same table seen from another node; how the built-in kinds share one graph.
+    /// Returns the same table with another root; the built-in kinds share one graph this way.
     #[must_use]
     pub fn rooted_at(&self, root: NodeId) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl Schema {
         }
     }
 
-    /// Whether any node has rules of its own.
+    /// Returns whether any node has rules.
     pub fn has_rules(&self) -> bool {
         self.nodes.iter().any(|node| node.rules.is_some())
     }
@@ -153,7 +153,7 @@ impl Schema {
         &self.nodes[id.0 as usize]
     }
 
-    /// The node that describes a member of an object, if the schema says anything about it.
+    /// Returns the node of a member of an object, if the schema has one.
     pub fn member<'s>(&'s self, node: &'s Node, name: &str) -> Member<'s> {
         if let Some(property) = node.property(name) {
             return Member::Known(self.node(property.node));
@@ -171,11 +171,11 @@ impl Schema {
     }
 }
 
-/// What a schema says about one member of an object.
+/// The schema of one member of an object.
 #[derive(Clone, Copy, Debug)]
 pub enum Member<'s> {
     Known(&'s Node),
-    /// Allowed, but nothing is said about it.
+    /// Allowed, without a schema.
     Schemaless,
     Unknown,
 }
@@ -189,14 +189,14 @@ impl Node {
         self.properties.get(at)
     }
 
-    /// Keeps the invariant that members are found by binary search.
+    /// Sorts members by name, for binary search.
     pub fn set_properties(&mut self, mut properties: Vec<Property>) {
         properties.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.properties = properties;
     }
 }
 
-/// Grows a table of nodes; ids stay valid while it grows.
+/// Builds a table of nodes; indexes stay valid while it grows.
 #[derive(Debug, Default)]
 pub struct NodeTable {
     nodes: Vec<Node>,
@@ -210,7 +210,7 @@ impl NodeTable {
         id
     }
 
-    /// Fills a place that was reserved with an empty node, for definitions that refer to themselves.
+    /// Sets a node that was reserved for a definition that refers to itself.
     pub fn fill(&mut self, id: NodeId, node: Node) {
         if let Some(place) = self.nodes.get_mut(id.0 as usize) {
             *place = node;

@@ -1,7 +1,7 @@
 //! Regular expressions in the syntax of Go.
 //!
-//! Schemas and rules are written for Go's engine. The engine used here reads almost the same language; this
-//! module translates the few constructs that mean something else.
+//! Schemas and rules are written for Go's engine. The `regex` crate has almost the same syntax; this module translates
+//! the constructs that differ.
 
 use regex::Regex;
 
@@ -13,7 +13,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Compiles a pattern; the error is the reason in one line.
+    /// Compiles a pattern; the error is one line.
     pub fn compile(source: &str) -> Result<Self, String> {
         let regex = Regex::new(&translate(source)).map_err(|error| {
             let text = error.to_string();
@@ -42,8 +42,8 @@ impl Pattern {
     }
 }
 
-/// Rewrites what the two engines read differently: Perl classes are ASCII in Go, and inside a class Go knows no
-/// nested classes and no set operators.
+/// Rewrites what the two engines interpret differently: Perl classes are ASCII in Go, and Go has no nested classes and
+/// no set operators.
 fn translate(source: &str) -> String {
     let mut out = String::with_capacity(source.len() + 16);
     let mut chars = source.chars().peekable();
@@ -126,7 +126,7 @@ fn push_escape(out: &mut String, escaped: char, in_class: bool) {
     }
 }
 
-/// Everything up to `\E` stands for itself.
+/// Escapes everything up to `\E`.
 fn push_literal(out: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     let mut literal = String::new();
     while let Some(c) = chars.next() {

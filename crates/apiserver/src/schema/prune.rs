@@ -1,15 +1,15 @@
-//! Removing what a schema does not know, and nulls that nothing allows.
+//! Pruning of unknown fields, and of nulls that are not allowed.
 
 use super::model::{Additional, Node, Schema};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// Members that every resource has, whatever its schema says.
+/// Members that every resource has, regardless of its schema.
 const RESOURCE_MEMBERS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Removes unknown fields of a custom resource and returns their paths, sorted.
 ///
-/// The root is a resource: its type and metadata stay whatever the schema says about them.
+/// The root is a resource: its type and metadata stay regardless of the schema.
 pub fn prune(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut pruner = Pruner {
         schema,
@@ -33,7 +33,7 @@ struct Pruner<'s> {
 }
 
 impl<'s> Pruner<'s> {
-    /// Without a node there is nothing that could be known.
+    /// Without a schema every member is unknown.
     fn value(&mut self, value: &mut Value, node: Option<&'s Node>, is_resource: bool) {
         match value {
             Value::Object(fields) => self.object(fields, node, is_resource),

@@ -18,14 +18,14 @@ struct Rule {
     message: String,
     message_expression: Option<Program>,
     reason: FieldReason,
-    /// Where the error is reported, below the node; empty for the node itself.
+    /// The field of the error, relative to the node; empty for the node itself.
     field_path: String,
-    /// Whether the rule also runs when there is no old value, and sees it as an optional.
+    /// Whether the rule also runs without an old value, and sees it as an optional.
     optional_old_self: bool,
     uses_old_self: bool,
 }
 
-/// A message made by an expression may not be longer than this.
+/// The maximum length of a message that an expression computes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
 impl Rules {
@@ -68,7 +68,7 @@ impl Rule {
         }
     }
 
-    /// What messages call the rule.
+    /// Returns the name of the rule in messages.
     fn name(&self) -> &str {
         if self.message.is_empty() {
             &self.source
@@ -115,16 +115,16 @@ struct Walk<'s> {
     schema: &'s Schema,
     budget: Budget,
     errors: Vec<FieldError>,
-    /// The budget is spent, or a rule ended in a way that leaves nothing to trust.
+    /// The budget is exhausted, or a rule failed fatally.
     stopped: bool,
 }
 
-/// Whether a value is what it was: then a rule that fails is forgiven.
+/// Whether a value is unchanged: then a failed rule is ignored (ratcheting).
 #[derive(Clone, Copy)]
 struct Unchanged<'v> {
-    /// What the value was, when that is known.
+    /// The old value, if it can be correlated.
     own: Option<&'v Value>,
-    /// The nearest value around it whose past is known, before and after.
+    /// The nearest enclosing value that can be correlated, before and after.
     parent: Option<(&'v Value, &'v Value)>,
 }
 
@@ -266,7 +266,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// A rule that could not be decided; the value shown is the name of the type.
+    /// Returns the error of a rule that failed to evaluate; the value shown is the name of the type.
     fn fail(&mut self, node: &Node, path: &str, detail: &str) {
         self.errors.push(FieldError::invalid(
             field(path),
@@ -311,7 +311,7 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// A `fieldPath` (`.a.b`, `.a['b.c']`) the way errors write paths.
+/// Returns a `fieldPath` (`.a.b`, `.a['b.c']`) in the notation of errors.
 fn normalised(path: &str) -> String {
     let dotted = path.replace("['", ".").replace("']", "");
     dotted.strip_prefix('.').unwrap_or(&dotted).to_owned()

@@ -1,7 +1,7 @@
-//! Whether a CRD's schema is one that Kubernetes accepts.
+//! Validation of a CRD's schema.
 //!
-//! Two families of checks: the schema must be *structural* (every value has a type, and alternatives only
-//! restrict), and its extensions must make sense together. The second family also looks at defaults and rules.
+//! The schema must be *structural* (every value has a type, and alternatives only restrict it), and its extensions must
+//! be consistent. The latter includes defaults and rules.
 
 use super::compile::compile;
 use super::extensions::extension_errors;
@@ -13,7 +13,7 @@ use super::validate::validate;
 use crate::field_error::FieldError;
 use serde_json::{Value, json};
 
-/// Reports what is wrong with the `openAPIV3Schema` found at a path of a CRD.
+/// Returns the errors of the `openAPIV3Schema` at a path of a CRD.
 pub fn validate_schema(schema: &Value, path: &str, has_status: bool) -> Vec<FieldError> {
     let mut errors = root_errors(schema, path, has_status);
     let mut structural = Vec::new();
@@ -26,7 +26,7 @@ pub fn validate_schema(schema: &Value, path: &str, has_status: bool) -> Vec<Fiel
         default_errors(schema, path, &mut defaults);
         errors.extend(defaults);
     }
-    // A rule over a broken schema would only add noise.
+    // Errors of rules over a broken schema would only add noise.
     let evaluate_rules = errors.is_empty();
     errors.extend(extension_errors(schema, path, evaluate_rules));
     errors
@@ -41,8 +41,8 @@ enum Level {
 
 const JUNCTORS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
 
-/// With a status subresource the status is validated alone, so nothing at the root may tie it to the rest:
-/// `(name in JSON, name in messages)` of what is left.
+/// The keywords that are allowed at the root with a status subresource, as `(name in JSON, name in messages)`: the
+/// status is validated alone, so that nothing at the root may relate it to the rest.
 const ALLOWED_AT_ROOT: [(&str, &str); 22] = [
     ("description", "Description"),
     ("type", "Type"),
@@ -257,7 +257,7 @@ fn value_validation(
     }
 }
 
-/// Alternatives restrict values; they may not say anything about what values there are.
+/// Alternatives restrict values; they may not introduce any.
 fn nested(schema: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldError>) {
     value_validation(schema, skip_any_of, false, path, errors);
     if let Some(items) = schema.get("items") {
@@ -298,7 +298,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldE
     }
 }
 
-/// A default must be a value that its own schema accepts and would not prune.
+/// A default must be valid under its own schema, and not be pruned.
 fn default_errors(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
         let path = format!("{path}.default");

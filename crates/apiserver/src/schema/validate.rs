@@ -1,7 +1,7 @@
-//! Checking values against a compiled schema, with the words and the leniency of Kubernetes.
+//! Validation of values against a compiled schema, with the messages and the ratcheting of Kubernetes.
 //!
-//! On update a value that was already wrong and has not changed is let through ("ratcheting"), so that a
-//! tightened schema does not block unrelated changes. Rules in CEL are checked separately, by [`super::rules`].
+//! On update, an invalid value that has not changed is accepted ("ratcheting"), so that a stricter schema does not
+//! block unrelated changes. CEL rules are validated separately, by [`super::rules`].
 
 use super::checks::{Bound, Checks};
 use super::correlate::{old_item, old_member};
@@ -11,16 +11,15 @@ use crate::field_error::{FieldError, FieldReason};
 use crate::go_text;
 use serde_json::{Map, Value};
 
-/// Checks a value against the root of a schema.
+/// Validates a value against the root of a schema.
 ///
-/// `prefix` is the path of the value inside its object (empty for the object itself); `old` is what the value
-/// was, on update.
+/// `prefix` is the path of the value inside its object (empty for the object itself); `old` is the old value on update.
 pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
     let walk = Walk { schema, prefix };
     walk.ratcheted(schema.root(), value, old, "").errors
 }
 
-/// Errors, and how much was right: of several alternatives the one with most right is reported.
+/// Errors, and a score: of several alternatives the one with the highest score is reported.
 #[derive(Default)]
 struct Outcome {
     errors: Vec<FieldError>,
@@ -40,7 +39,7 @@ struct Walk<'s> {
 }
 
 impl Walk<'_> {
-    /// Checks a value whose earlier form may be known, and forgives what has not changed.
+    /// Validates a value with its old value, and ignores errors of what has not changed.
     fn ratcheted(&self, node: &Node, value: &Value, old: Option<&Value>, name: &str) -> Outcome {
         let mut outcome = self.check(node, value, old, name);
         if !outcome.errors.is_empty() && old == Some(value) {
@@ -117,7 +116,7 @@ impl Walk<'_> {
         Some(self.wrong_type(name, wanted, found))
     }
 
-    /// The value shown is the name of its type, or the text that does not have the wanted format.
+    /// Returns the value in an error: the name of its type, or the text with the wrong format.
     fn wrong_type(&self, name: &str, wanted: &str, shown: &str) -> FieldError {
         let detail = format!(
             "{name} in body must be of type {wanted}: {}",
@@ -194,7 +193,7 @@ impl Walk<'_> {
         errors
     }
 
-    /// A number that the machine type behind the schema cannot hold.
+    /// Returns the error for a number that the schema's machine type cannot hold.
     fn range_error(&self, node: &Node, number: &serde_json::Number, name: &str) -> Option<FieldError> {
         let format = node.checks.as_ref().and_then(|checks| checks.format.as_deref());
         let (kind, format) = match (node.json_type, format) {
@@ -290,7 +289,7 @@ impl Walk<'_> {
                 (None, Additional::Schema(id)) => self.schema.node(id),
                 (None, _) => continue,
             };
-            // The type of the object itself is the same before and after, so it is never forgiven.
+            // The type of the object itself is the same before and after, so that ratcheting never applies.
             let is_type =
                 name.is_empty() && self.prefix.is_empty() && matches!(key.as_str(), "apiVersion" | "kind");
             let old = if is_type { None } else { old_member(old, key) };
@@ -387,7 +386,7 @@ impl Walk<'_> {
     }
 }
 
-/// How many alternatives fit, and either the first of them or the closest miss.
+/// Returns how many alternatives match, and the first of them or the closest one.
 fn best_of(alternatives: &[NodeId], attempt: &impl Fn(&NodeId) -> Outcome) -> (usize, Outcome) {
     let mut valid = 0;
     let mut best: Option<Outcome> = None;
@@ -413,7 +412,7 @@ fn member_name(name: &str, key: &str) -> String {
     }
 }
 
-/// Equality of values, where numbers are equal when they have the same value.
+/// Compares values; numbers are equal if they have the same value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

@@ -7,7 +7,7 @@ use crate::names;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// How a requirement relates a key to its values.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     Equals,
@@ -21,12 +21,12 @@ pub enum Operator {
     LessThan,
 }
 
-/// One requirement; a selector asks for all of its requirements at once.
+/// One requirement; a selector requires all of its requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    /// Sorted and without repetition when it comes from a query string.
+    /// Sorted and without duplicates if parsed from a query string.
     pub values: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub enum LabelSelector {
     All(Vec<Requirement>),
 }
 
-/// Why a selector was refused. Always the caller's mistake: 400 in a query, 422 inside an object.
+/// The reason why a selector was rejected: 400 in a query, 422 inside an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelSelectorError {
     #[error("{0}")]
@@ -51,7 +51,7 @@ pub enum LabelSelectorError {
 }
 
 impl LabelSelector {
-    /// The selector that matches every object.
+    /// Returns the selector that matches every object.
     pub fn everything() -> Self {
         Self::All(Vec::new())
     }
@@ -63,7 +63,7 @@ impl LabelSelector {
         Ok(Self::All(requirements))
     }
 
-    /// Reads a `LabelSelector` object (`matchLabels`, `matchExpressions`); `None` and null select nothing.
+    /// Parses a `LabelSelector` object (`matchLabels`, `matchExpressions`); `None` and null select nothing.
     pub fn from_object(selector: Option<&Value>) -> Result<Self, LabelSelectorError> {
         let Some(Value::Object(selector)) = selector else {
             return Ok(Self::Nothing);
@@ -90,7 +90,7 @@ impl LabelSelector {
         Ok(Self::All(requirements))
     }
 
-    /// The selector that asks for exactly these labels (`spec.selector` of a service).
+    /// Returns the selector for exactly these labels (`spec.selector` of a service).
     pub fn from_map(labels: &Map<String, Value>) -> Self {
         let mut requirements: Vec<_> = labels
             .iter()
@@ -104,12 +104,12 @@ impl LabelSelector {
         Self::All(requirements)
     }
 
-    /// Whether this selector lets every object pass.
+    /// Returns whether this selector matches every object.
     pub fn is_everything(&self) -> bool {
         matches!(self, Self::All(requirements) if requirements.is_empty())
     }
 
-    /// Whether an object with these labels (`metadata.labels`, possibly absent) is selected.
+    /// Returns whether an object with these labels (`metadata.labels`, possibly absent) is selected.
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         match self {
             Self::Nothing => false,
@@ -123,7 +123,7 @@ impl LabelSelector {
         }
     }
 
-    /// Whether a whole object is selected, by its `metadata.labels`.
+    /// Returns whether a whole object is selected, by its `metadata.labels`.
     pub fn selects(&self, object: &Value) -> bool {
         self.matches(object.pointer("/metadata/labels").and_then(Value::as_object))
     }
@@ -137,7 +137,7 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    /// Checks key, operator and values against each other.
+    /// Validates key, operator and values together.
     pub fn new(key: String, operator: Operator, values: Vec<String>) -> Result<Self, LabelSelectorError> {
         let mut problems = Vec::new();
         let key_problems = names::label_key(&key);

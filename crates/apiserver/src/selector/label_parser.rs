@@ -1,7 +1,6 @@
 //! The grammar of label selectors in query strings.
 //!
-//! The words of its refusals are Kubernetes' own, including where they are odd: clients show them to people who
-//! then search for them.
+//! Error messages are those of Kubernetes, including where they are odd, because users search for them.
 
 use super::label::{LabelSelectorError, Operator, Requirement};
 use crate::field_error::FieldError;
@@ -71,7 +70,7 @@ impl Token {
         }
     }
 
-    /// The text of a key or value, where `in` and `notin` are ordinary words.
+    /// Returns the text of a key or value, where `in` and `notin` are ordinary words.
     fn word(&self) -> Option<&str> {
         match self {
             Self::Identifier(text) => Some(text),
@@ -201,7 +200,7 @@ impl Parser {
                     }
                 }
             } else if token == Token::Symbol(",") {
-                // An empty place between, before or after commas is the empty value.
+                // An empty text between, before or after commas is the empty value.
                 if values.is_empty() || matches!(self.peek(), Token::Symbol("," | ")")) {
                     values.insert(String::new());
                 }
@@ -218,7 +217,7 @@ impl Parser {
     }
 }
 
-/// Longer symbols first, so that the first one that fits is the right one.
+/// Longer symbols first, so that the first match is the right one.
 const SYMBOLS: &[&str] = &["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
 
 fn scan(text: &str) -> Vec<Token> {

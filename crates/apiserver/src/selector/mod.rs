@@ -1,6 +1,6 @@
-//! Label and field selectors: parsing, matching, and refusing in Kubernetes' words.
+//! Label and field selectors: parsing and matching, with Kubernetes' error messages.
 //!
-//! A selector is parsed once per request and then asked about many objects; it never looks anything up.
+//! A selector is parsed once per request and matched against many objects.
 
 mod field;
 mod label;

@@ -1,7 +1,7 @@
-//! The one file: current objects and the revision counter, nothing else.
+//! The database file: current objects and the revision counter, nothing else.
 //!
-//! A batch is one transaction; when [`Disk::commit`] returns it is on stable storage. History for watches lives in
-//! memory only, exactly as a kube-apiserver's watch cache does.
+//! A batch is one transaction, which is on stable storage when [`Disk::commit`] returns. History for watches is in
+//! memory only, as in a kube-apiserver's watch cache.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::object::{Key, Stored};
 const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
 const REVISION: &str = "revision";
-/// Raised when the layout of the tables changes, so that an older binary refuses instead of misreading.
+/// Incremented when the layout of the tables changes, so that an older binary rejects the file.
 const LAYOUT: &str = "layout";
 const LAYOUT_VERSION: u64 = 1;
 
@@ -27,7 +27,7 @@ pub(super) struct Disk {
     database: Database,
 }
 
-/// What was on disk at start.
+/// The content of the file at start.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub revision: u64,
@@ -87,7 +87,7 @@ impl Disk {
         Ok(Loaded { revision, objects })
     }
 
-    /// Writes a batch and the revision it ends at, durably.
+    /// Writes a batch and its last revision, durably.
     pub fn commit(&self, effects: &[Effect], revision: u64) -> Result<(), StoreError> {
         let transaction = self.database.begin_write().map_err(StoreError::disk)?;
         {

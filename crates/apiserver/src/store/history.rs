@@ -1,7 +1,7 @@
-//! What happened to one resource lately: the source of watches and of lists at a past revision.
+//! The recent events of one resource: the source of watches and of lists at a past revision.
 //!
-//! The history is bounded by count, size and age. There is no queue per watcher: each keeps a revision and reads on
-//! from there, and one that falls behind the oldest event kept has expired.
+//! The history is bounded by count, size and age. There is no queue per watcher: each holds a revision and reads on
+//! from there. A watcher behind the oldest event has expired.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::object::{Key, Stored};
 
-/// How much of the past is kept, per resource.
+/// The bounds of the history, per resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     pub events: usize,
@@ -41,7 +41,7 @@ pub struct Event {
     frames: Frames,
 }
 
-/// What the change left behind.
+/// The result of the change.
 #[derive(Debug)]
 pub enum Change {
     Put(Arc<Stored>),
@@ -49,7 +49,7 @@ pub enum Change {
     Removed(Arc<Stored>),
 }
 
-/// Watch frames shared by every watcher that asks for the stored form.
+/// Watch frames shared by all watchers of the stored form.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub natural: OnceLock<Bytes>,
@@ -68,7 +68,7 @@ impl Event {
         }
     }
 
-    /// The object the event is about, as it is after the event (or last was).
+    /// Returns the object after the event, or its last state.
     pub fn object(&self) -> &Arc<Stored> {
         match &self.change {
             Change::Put(stored) | Change::Removed(stored) => stored,
@@ -80,8 +80,7 @@ impl Event {
     }
 
     fn weight(&self) -> usize {
-        // `previous` is the object of an earlier event, mostly; counting it again keeps the bound honest when it is
-        // not.
+        // `previous` is mostly the object of an earlier event. Counting it again keeps the bound valid if it is not.
         self.object().weight() + self.previous.as_ref().map_or(0, |previous| previous.weight())
     }
 }
@@ -100,7 +99,7 @@ pub(super) struct History {
     bytes: usize,
     /// Every event after this revision is kept.
     floor: u64,
-    /// Lists at revisions before this one are refused although the events to rebuild them may still be here.
+    /// Lists at older revisions are rejected, even if the events to rebuild them still exist.
     compacted: u64,
 }
 
@@ -122,7 +121,7 @@ impl History {
         }
     }
 
-    /// Forgets events older than the retention allows.
+    /// Removes events older than the retention.
     pub fn expire(&mut self, retention: &Retention, now: Instant) {
         while let Some(oldest) = self.events.front() {
             if now.duration_since(oldest.at) < retention.age {
@@ -132,7 +131,7 @@ impl History {
         }
     }
 
-    /// Forgets everything up to and including a revision.
+    /// Removes everything up to and including a revision.
     pub fn compact(&mut self, revision: u64) {
         while self
             .events
@@ -151,14 +150,14 @@ impl History {
         }
     }
 
-    /// Up to `limit` events after a revision, oldest first.
+    /// Returns up to `limit` events after a revision, oldest first.
     pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
         check(revision, self.floor)?;
         let start = self.events.partition_point(|event| event.revision <= revision);
         Ok(self.events.iter().skip(start).take(limit).cloned().collect())
     }
 
-    /// What differs between now and a past revision: for each changed path, the object of that time.
+    /// Returns the differences from now to a past revision: the old object of each changed path.
     pub fn undo(&self, revision: u64) -> Result<HashMap<Key, Option<Arc<Stored>>>, Expired> {
         check(revision, self.floor.max(self.compacted))?;
         let mut then = HashMap::new();

@@ -1,8 +1,8 @@
 //! A revisioned store of JSON objects in one file.
 //!
-//! It gives every change a revision from one total order, keeps the current objects in memory, remembers the recent
-//! past for watches and paged lists, and acknowledges a write only when it is on stable storage. It knows nothing of
-//! Kubernetes kinds, of HTTP, or of who asks.
+//! Every change has a revision from one total order. Current objects are in memory, with the recent history for watches
+//! and paged lists. A write is acknowledged when it is on stable storage. The store is independent of Kubernetes kinds,
+//! of HTTP and of authorization.
 
 mod disk;
 mod history;
@@ -28,10 +28,10 @@ use disk::Disk;
 use state::State;
 use writer::Writer;
 
-/// Longer than any flush of a disk that works.
+/// Longer than any flush of a working disk.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why the store refused or failed.
+/// The reason why the store rejected a write or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("opening the store {path}: {source}")]
@@ -94,7 +94,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file, creating it when there is none.
+    /// Opens the file, or creates it.
     pub fn open(path: &Path, retention: Retention) -> Result<Self, StoreError> {
         let disk = Disk::open(path)?;
         let loaded = disk.load()?;
@@ -117,17 +117,17 @@ impl Store {
         durable.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// The durable version of an object.
+    /// Returns the durable version of an object.
     pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
         self.state.read().get(key)
     }
 
-    /// The newest accepted version of an object, which may still be on its way to disk.
+    /// Returns the newest accepted version of an object, which may not be durable yet.
     pub fn latest(&self, key: &Key) -> Option<Arc<Stored>> {
         self.writer.latest(key)
     }
 
-    /// The newest durable revision.
+    /// Returns the newest durable revision.
     pub fn revision(&self) -> u64 {
         self.state.read().revision
     }
@@ -136,12 +136,12 @@ impl Store {
         self.state.read().by_uid(uid)
     }
 
-    /// Objects that name this uid among their owners.
+    /// Returns the objects with this uid among their owners.
     pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
         self.state.read().dependents(uid)
     }
 
-    /// Hands over the objects whose relations changed since the last call.
+    /// Takes the objects whose relations changed since the last call.
     pub fn take_suspects(&self) -> BTreeSet<Key> {
         self.state.write().take_suspects()
     }
@@ -150,7 +150,7 @@ impl Store {
         self.state.write().suspect_again(key);
     }
 
-    /// The resources that have at least one object.
+    /// Returns the resources that have at least one object.
     pub fn resource_names(&self) -> Vec<Arc<str>> {
         self.state.read().resource_names()
     }
@@ -159,12 +159,12 @@ impl Store {
         self.state.read().count(resource)
     }
 
-    /// Everything of a resource now; an empty namespace means all of them.
+    /// Returns all objects of a resource; an empty namespace means all namespaces.
     pub fn list(&self, resource: &str, namespace: &str) -> Page {
         self.state.read().list(resource, namespace)
     }
 
-    /// At most one object, as a list.
+    /// Returns at most one object, as a list.
     pub fn get_page(&self, key: &Key) -> Page {
         let state = self.state.read();
         Page {
@@ -173,7 +173,7 @@ impl Store {
         }
     }
 
-    /// Everything of a resource at a past revision, from a path on.
+    /// Returns the objects of a resource at a past revision, from a path on.
     pub fn list_at(
         &self,
         resource: &str,
@@ -195,39 +195,39 @@ impl Store {
         let _ = tip.wait_for(|tip| *tip >= revision).await;
     }
 
-    /// Waits until everything accepted so far is visible, so that a refusal for its sake can be understood by reading.
+    /// Waits until everything accepted so far is visible, so that the cause of an error can be read.
     pub async fn settled(&self) {
         let accepted = self.writer.accepted();
-        // A write that failed to reach the disk never becomes visible; nobody should wait for it.
+        // A write that failed never becomes visible; the wait has a limit for that case.
         let _ = tokio::time::timeout(SETTLE_PATIENCE, self.reached(accepted)).await;
     }
 
-    /// Wakes at every new revision, whatever it is about.
+    /// Returns a channel that changes with every revision.
     pub fn tip(&self) -> watch::Receiver<u64> {
         self.state.read().tip()
     }
 
-    /// Wakes whenever the resource has a new event.
+    /// Returns a channel that changes with every event of the resource.
     pub fn subscribe(&self, resource: &Arc<str>) -> watch::Receiver<u64> {
         self.state.write().subscribe(resource)
     }
 
-    /// Forgets history that is older than the retention allows.
+    /// Removes history that is older than the retention.
     pub fn expire(&self) {
         self.state.write().expire(Instant::now());
     }
 
-    /// The newest revision that is forgotten for lists.
+    /// Returns the newest compacted revision.
     pub fn compacted(&self) -> u64 {
         self.state.read().compacted()
     }
 
-    /// Forgets all history up to a revision; watches and lists from before it are then told that it expired.
+    /// Compacts history up to a revision; earlier watches and lists then expire.
     pub fn compact(&self, revision: u64) {
         self.state.write().compact(revision);
     }
 
-    /// Finishes accepted writes and releases the file.
+    /// Completes accepted writes and releases the file.
     pub fn close(&self) {
         self.writer.close();
         if let Some(thread) = self.thread.lock().take() {

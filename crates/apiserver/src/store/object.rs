@@ -1,7 +1,7 @@
-//! One immutable version of one object, kept as the bytes that clients receive.
+//! One immutable version of one object, held as the bytes that clients receive.
 //!
-//! Objects stay serialised: a list is a concatenation and a watch event is shared by every watcher. What the server
-//! itself must know without parsing (labels, owners, finalizers) is extracted once, into [`Head`].
+//! Objects stay serialized: a list is a concatenation, and a watch event is shared by all watchers. The metadata that
+//! the server needs without parsing (labels, owners, finalizers) is extracted once, into [`Head`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::StoreError;
 
-/// Where an object lives: the stored resource (`nodes`, `widgets.example.io`) and the
+/// The key of an object: the stored resource (`nodes`, `widgets.example.io`) and the
 /// path below it (`name`, or `namespace/name`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -41,7 +41,7 @@ impl Key {
         self.path.split_once('/').map_or(&self.path, |(_, name)| name)
     }
 
-    /// The form in which errors of Kubernetes' storage name an object.
+    /// Returns the key as errors of Kubernetes' storage name it.
     pub fn registry_path(&self) -> String {
         format!("/registry/{}/{}", self.resource, self.path)
     }
@@ -59,7 +59,7 @@ pub struct OwnerReference {
     pub block_owner_deletion: Option<bool>,
 }
 
-/// The part of `metadata` that the server consults without parsing the object.
+/// The part of `metadata` that the server reads without parsing the object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Head {
@@ -96,14 +96,14 @@ pub struct Stored {
     pub kind: String,
     pub head: Head,
     json: Bytes,
-    /// Where the fields other than `kind` and `apiVersion` begin.
+    /// The offset of the first field after `kind` and `apiVersion`.
     body_at: usize,
     metadata_only: OnceLock<Bytes>,
     field_texts: OnceLock<Vec<String>>,
 }
 
 impl Stored {
-    /// Serialises an object, stamping its revision.
+    /// Serializes an object with its revision.
     pub fn encode(key: Key, revision: u64, mut object: Map<String, Value>) -> Result<Self, StoreError> {
         let metadata = object
             .entry("metadata")
@@ -140,7 +140,7 @@ impl Stored {
         })
     }
 
-    /// Reads back what [`Stored::encode`] wrote.
+    /// Decodes the output of [`Stored::encode`].
     pub fn decode(key: Key, revision: u64, json: Bytes) -> Result<Self, StoreError> {
         let wrapped: Wrapped = serde_json::from_slice(&json).map_err(|source| StoreError::Encode {
             path: key.registry_path(),
@@ -161,22 +161,22 @@ impl Stored {
         })
     }
 
-    /// The whole object as it was written.
+    /// Returns the whole object as it was written.
     pub fn json(&self) -> &Bytes {
         &self.json
     }
 
-    /// Everything after the type, up to and including the closing brace.
+    /// Returns everything after the type, up to and including the closing brace.
     pub fn body(&self) -> &[u8] {
         &self.json[self.body_at..]
     }
 
-    /// Everything before [`Stored::body`]: the opening brace, `kind` and `apiVersion`.
+    /// Returns everything before [`Stored::body`]: the opening brace, `kind` and `apiVersion`.
     pub fn type_meta(&self) -> &[u8] {
         &self.json[..self.body_at]
     }
 
-    /// The object as a value to change.
+    /// Returns the object as a JSON map.
     pub fn value(&self) -> Result<Map<String, Value>, StoreError> {
         serde_json::from_slice(&self.json).map_err(|source| StoreError::Encode {
             path: self.key.registry_path(),
@@ -184,7 +184,7 @@ impl Stored {
         })
     }
 
-    /// `"metadata":{...}}` and nothing else, serialised once.
+    /// Returns `"metadata":{...}}`, serialized once.
     pub fn metadata_body(&self) -> &Bytes {
         self.metadata_only.get_or_init(|| {
             #[derive(Deserialize)]
@@ -199,7 +199,7 @@ impl Stored {
         })
     }
 
-    /// The texts a field selector compares with, read once per version.
+    /// Returns the texts for field selectors, read once per version.
     pub fn field_texts(&self, read: impl FnOnce(&Value) -> Vec<String>) -> &[String] {
         self.field_texts.get_or_init(|| {
             let object = serde_json::from_slice::<Value>(&self.json).unwrap_or(Value::Null);
@@ -207,18 +207,18 @@ impl Stored {
         })
     }
 
-    /// The same object under a later revision: what a watcher is told when the object goes.
+    /// Returns the object under a later revision, for the event of its removal.
     pub fn at_revision(&self, revision: u64) -> Result<Self, StoreError> {
         Self::encode(self.key.clone(), revision, self.value()?)
     }
 
-    /// A rough size for bounding what history keeps.
+    /// Returns a rough size, which bounds the history.
     pub fn weight(&self) -> usize {
         self.json.len() + 512
     }
 }
 
-/// Opens an object with its type, ready for the body to follow.
+/// Begins an object with its type; the body follows.
 pub fn write_type_meta(out: &mut Vec<u8>, kind: &str, api_version: &str) {
     out.extend_from_slice(b"{\"kind\":");
     write_string(out, kind);
@@ -238,7 +238,7 @@ fn take_string(object: &mut Map<String, Value>, field: &str) -> String {
     }
 }
 
-/// The offset after `{"kind":"...","apiVersion":"...",` in bytes written by [`Stored::encode`].
+/// Returns the offset after `{"kind":"...","apiVersion":"...",` in the output of [`Stored::encode`].
 fn find_body(json: &[u8]) -> Option<usize> {
     let marker = b"\",\"apiVersion\":\"";
     let start = json.windows(marker.len()).position(|window| window == marker)? + marker.len();

@@ -1,7 +1,7 @@
-//! Everything readers see: the durable current objects, recent history and the index of owners.
+//! The state that readers see: the durable current objects, recent history and the index of owners.
 //!
-//! Only the writer's thread changes it, one whole batch at a time, so a reader always sees a revision that is on disk
-//! and complete.
+//! Only the writer's thread changes it, one whole batch at a time. Readers always see a complete revision that is on
+//! disk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -16,16 +16,17 @@ use super::object::{Key, Stored};
 #[derive(Debug)]
 pub(super) struct State {
     pub revision: u64,
-    /// Where history begins for a resource that was never written since the start.
+    /// The start of the history of a resource without writes since the start.
     floor: u64,
     resources: HashMap<Arc<str>, Resource>,
     dependents: HashMap<String, BTreeSet<Key>>,
     uids: HashMap<String, Key>,
     retention: Retention,
     tip: watch::Sender<u64>,
-    /// Objects whose owners, dependents or finalizers may ask for garbage collection; at most one entry per object.
+    /// Candidates of garbage collection: objects whose owners, dependents or finalizers changed. At most one entry per
+    /// object.
     suspects: BTreeSet<Key>,
-    /// Which revision was the newest when, for compaction by age.
+    /// The newest revision by time, for compaction by age.
     ages: VecDeque<(Instant, u64)>,
     compacted: u64,
 }
@@ -44,11 +45,11 @@ pub struct Page {
     pub objects: Vec<Arc<Stored>>,
 }
 
-/// A part of what happened to a resource.
+/// Events of a resource.
 #[derive(Debug)]
 pub struct Events {
     pub events: Vec<Arc<Event>>,
-    /// Nothing else happened to the resource up to this revision.
+    /// The resource has no other events up to this revision.
     pub read_to: u64,
 }
 
@@ -149,7 +150,7 @@ impl State {
             .map_or(0, |resource| resource.objects.len())
     }
 
-    /// Objects of one resource, all or of one namespace, now.
+    /// Returns the current objects of one resource, all or of one namespace.
     pub fn list(&self, resource: &str, namespace: &str) -> Page {
         let objects = match self.resources.get(resource) {
             None => Vec::new(),
@@ -163,7 +164,7 @@ impl State {
         }
     }
 
-    /// Objects of one resource as they were at a revision, from a path on.
+    /// Returns the objects of one resource at a revision, from a path on.
     pub fn list_at(
         &self,
         resource: &str,
@@ -191,7 +192,7 @@ impl State {
                     .unwrap_or_else(|| Some(Arc::clone(stored)))
             })
             .collect();
-        // What is left in `undo` has no current object, or one outside the range.
+        // The rest of `undo` has no current object, or one outside the range.
         let vanished = undo.into_values().flatten().filter(|stored| {
             (namespace.is_empty() || stored.key.namespace() == namespace)
                 && from.is_none_or(|from| &*stored.key.path >= from)
@@ -223,7 +224,7 @@ impl State {
         Ok(Events { events, read_to })
     }
 
-    /// Wakes at every new revision, whatever it is about.
+    /// Returns a channel that changes with every revision.
     pub fn tip(&self) -> watch::Receiver<u64> {
         self.tip.subscribe()
     }
@@ -232,7 +233,7 @@ impl State {
         self.resource(resource).tip.subscribe()
     }
 
-    /// Forgets what is older than the retention allows; revisions of that age count as compacted.
+    /// Removes history older than the retention; revisions of that age count as compacted.
     pub fn expire(&mut self, now: Instant) {
         let retention = self.retention;
         self.ages.push_back((now, self.revision));
@@ -251,7 +252,7 @@ impl State {
         }
     }
 
-    /// The newest revision that is forgotten for lists.
+    /// Returns the newest compacted revision.
     pub fn compacted(&self) -> u64 {
         self.compacted
     }
@@ -263,7 +264,7 @@ impl State {
         }
     }
 
-    /// Hands over what garbage collection should look at.
+    /// Takes the candidates of garbage collection.
     pub fn take_suspects(&mut self) -> BTreeSet<Key> {
         std::mem::take(&mut self.suspects)
     }
@@ -280,7 +281,7 @@ impl State {
         }
     }
 
-    /// An object that went may leave dependents behind, or have been what its owner waited for.
+    /// Adds candidates after a removal: dependents of the object, and owners that waited for it.
     fn suspect_relatives(&mut self, gone: &Stored) {
         if let Some(dependents) = self.dependents.get(&gone.head.uid) {
             self.suspects.extend(dependents.iter().cloned());

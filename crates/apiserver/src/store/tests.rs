@@ -174,7 +174,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever happened since, a list at a revision is the list of that time, and events lead from it to now.
+    /// A list at a past revision is the list of that time, and events lead from it to the current state.
     #[test]
     fn the_past_can_be_listed_as_it_was(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,7 +1,7 @@
-//! The one writer: gives every accepted write its revision, commits batches, then tells readers and callers.
+//! The only writer: assigns revisions, commits batches, then notifies readers and callers.
 //!
-//! Writes that arrive while a commit is on its way to disk form the next batch, so the cost of one flush is shared by
-//! all of them. Nothing is visible or acknowledged before it is durable.
+//! Writes that arrive during a commit form the next batch, so that they share one flush. Nothing is visible or
+//! acknowledged before it is durable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::history::{Change, Event};
 use super::object::{Key, Stored};
 use super::state::State;
 
-/// More accepted but unflushed writes than this means the disk has stopped; refusing beats growing.
+/// The maximum number of accepted writes that are not durable. More means that the disk has stopped.
 const MOST_PENDING: usize = 16_384;
 
-/// What must be true of the stored object for a write to be accepted.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     Absent,
@@ -62,7 +62,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the writer's thread over a loaded state.
+    /// Starts the writer's thread.
     pub fn start(
         disk: Disk,
         state: Arc<RwLock<State>>,
@@ -84,13 +84,13 @@ impl Writer {
         Ok((writer, handle))
     }
 
-    /// The newest accepted version of an object, durable or not: what an update must build on.
+    /// Returns the newest accepted version of an object, durable or not, on which an update must be based.
     pub fn latest(&self, key: &Key) -> Option<Arc<Stored>> {
         let inbox = self.inbox.lock();
         self.newest(&inbox, key)
     }
 
-    /// The revision of the newest accepted write, durable or not.
+    /// Returns the revision of the newest accepted write, durable or not.
     pub fn accepted(&self) -> u64 {
         self.inbox.lock().revision
     }
@@ -102,7 +102,7 @@ impl Writer {
         }
     }
 
-    /// Accepts a write if the expectation holds; the receiver resolves once it is durable.
+    /// Accepts a write if its precondition holds. The receiver resolves when it is durable.
     pub fn submit(
         &self,
         key: Key,
@@ -186,12 +186,12 @@ impl Writer {
             inbox.pending.retain(|_, pending| pending.revision > last);
         }
         for accepted in batch {
-            // The caller may have gone away; its write stands all the same.
+            // The caller may have gone away; its write is valid all the same.
             let _ = accepted.ack.send(Ok(Arc::clone(accepted.event.object())));
         }
     }
 
-    /// A failed flush takes with it whatever was accepted on top of it: those writes built on state that never was.
+    /// Fails all accepted writes after a failed flush: they are based on state that was never stored.
     fn fail(&self, batch: Vec<Accepted>, error: &StoreError) {
         tracing::error!(%error, writes = batch.len(), "the store could not be written");
         let later = {

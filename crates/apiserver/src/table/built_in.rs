@@ -92,7 +92,7 @@ const PRIORITIES: Layout = &[
     "PreemptionPolicy",
 ];
 
-/// The columns of a kind and what fills them.
+/// The columns of a kind and the function for its rows.
 pub(super) fn layout(kind: &BuiltIn) -> (Vec<Column>, Cells) {
     let (columns, cells): (Layout, Cells) = match kind.kind {
         "Pod" => (PODS, pod::row),
@@ -138,7 +138,7 @@ fn column(text: &str) -> Column {
     }
 }
 
-/// Events are known by what happened, so their name comes last.
+/// The columns of events, whose name comes last.
 fn event_columns() -> Vec<Column> {
     let mut columns: Vec<Column> = [
         "Last Seen",
@@ -355,7 +355,7 @@ fn external_ip(service: &Value) -> String {
 }
 
 fn endpoints(object: &Value, now: Timestamp) -> Row {
-    /// More than these would push everything else off the screen.
+    /// More roles would push the other columns off the screen.
     const SHOWN: usize = 3;
     let mut addresses: Vec<String> = Vec::new();
     for subset in items(object, "/subsets") {
@@ -633,7 +633,7 @@ fn ready_of_desired(object: &Value) -> String {
     )
 }
 
-/// Names and images of the containers in a template.
+/// Returns the names and images of the containers in a template.
 fn containers(object: &Value) -> [Value; 2] {
     let containers = items(object, "/spec/template/spec/containers");
     ["/name", "/image"].map(|field| {

@@ -1,4 +1,4 @@
-//! Tables of custom resources: the columns their CRD asks for.
+//! Tables of custom resources, by the columns of their CRD.
 
 use super::age::{elapsed, human_duration, parse};
 use super::json_path::JsonPath;
@@ -7,7 +7,7 @@ use crate::go_text;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A column of a CRD and where its cells come from.
+/// A column of a CRD and the path of its cells.
 #[derive(Clone, Debug)]
 pub(super) struct CustomColumn {
     kind: String,

@@ -1,6 +1,6 @@
-//! The JSONPath dialect of Kubernetes, as far as printer columns and selectable fields use it.
+//! The JSONPath dialect of Kubernetes, as printer columns and selectable fields use it.
 //!
-//! Only finding values is supported; templates with text, `range` and `end` belong to kubectl.
+//! Only lookups are supported; templates with text, `range` and `end` belong to kubectl.
 
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -11,7 +11,7 @@ pub struct JsonPath {
     steps: Vec<Step>,
 }
 
-/// Why a text is no path.
+/// The reason why a text is not a valid path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonPathError {
     #[error("unterminated array")]
@@ -28,7 +28,7 @@ pub enum JsonPathError {
 enum Step {
     Field(String),
     Fields(Vec<String>),
-    /// `start:end:step`, each possibly missing.
+    /// `start:end:step`, each optional.
     Slice {
         start: Option<i64>,
         end: Option<i64>,
@@ -73,15 +73,15 @@ impl JsonPath {
         Ok(Self { steps })
     }
 
-    /// Every value the path leads to. A missing key leads nowhere; an index or filter on something that is no
-    /// list makes the whole path fail.
+    /// Returns every value of the path. A missing key has no value; an index or filter on a value other than a list is
+    /// an error.
     pub fn find<'v>(&self, value: &'v Value) -> Option<Vec<&'v Value>> {
         self.steps
             .iter()
             .try_fold(vec![value], |values, step| step.walk(values))
     }
 
-    /// The first value the path leads to.
+    /// Returns the first value of the path.
     pub fn first<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         self.find(value)?.first().copied()
     }
@@ -96,7 +96,7 @@ impl Step {
                 Self::Fields(names) => found.extend(names.iter().filter_map(|name| value.get(name))),
                 Self::Wildcard => found.extend(children(value)),
                 Self::Recursive => descendants(value, &mut found),
-                // Nothing to index in what is not there.
+                // There is nothing to index in a missing value.
                 _ if value.is_null() => {}
                 Self::Index(index) => found.push(
                     value
@@ -209,7 +209,7 @@ impl Parser<'_> {
             return Ok(None);
         };
         if let Some(rest) = self.rest.strip_prefix("..") {
-            // The two dots find everything; a name right behind them is an ordinary field.
+            // The two dots select everything; a name right behind them is an ordinary field.
             self.rest = rest;
             return Ok(Some(Step::Recursive));
         }
@@ -236,7 +236,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A field name, in which a backslash makes the next character ordinary.
+    /// Parses a field name, in which a backslash escapes the next character.
     fn name(&mut self) -> String {
         let mut name = String::new();
         let mut chars = self.rest.char_indices();
@@ -329,7 +329,7 @@ fn filter_step(text: &str) -> Result<Step, JsonPathError> {
     })
 }
 
-/// The position of the bracket that closes the one at the beginning.
+/// Returns the position of the bracket that closes the first one.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in outside_quotes(text) {

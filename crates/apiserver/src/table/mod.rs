@@ -1,8 +1,7 @@
-//! Server-side tables: what `kubectl get` prints.
+//! Server-side tables, as `kubectl get` prints them.
 //!
-//! A [`Printer`] knows the columns of a kind and turns an object into the cells of a row. Objects are taken in
-//! their stored form, time is handed in; putting rows, list metadata and objects together is the caller's
-//! business.
+//! A [`Printer`] has the columns of a kind and turns an object in its stored form into a row. The caller supplies the
+//! time, and adds list metadata and objects.
 
 mod age;
 mod built_in;
@@ -34,7 +33,7 @@ pub struct Column {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub cells: Vec<Value>,
-    /// Tells clients that hide what is over, such as pods that have completed.
+    /// Marks objects that have completed, such as pods, which clients may hide.
     pub conditions: Vec<Value>,
 }
 
@@ -52,7 +51,7 @@ enum Cells {
 }
 
 impl Printer {
-    /// The printer of a built-in kind.
+    /// Returns the printer of a built-in kind.
     pub fn built_in(kind: &BuiltIn) -> Self {
         let (columns, cells) = built_in::layout(kind);
         Self {
@@ -61,9 +60,10 @@ impl Printer {
         }
     }
 
-    /// The printer of a custom resource, by the `additionalPrinterColumns` of its version; without any, its age.
+    /// Returns the printer of a custom resource, by the `additionalPrinterColumns` of its version; without any, its
+    /// age.
     ///
-    /// A column whose path makes no sense stays empty; the CRD was refused or has been told.
+    /// A column with an invalid path stays empty.
     pub fn custom(additional: Option<&Value>) -> Self {
         let (columns, cells) = custom::layout(additional);
         Self {
@@ -76,7 +76,7 @@ impl Printer {
         &self.columns
     }
 
-    /// The `columnDefinitions` of a table.
+    /// Returns the `columnDefinitions` of a table.
     pub fn definitions(&self) -> Value {
         self.columns
             .iter()
@@ -92,7 +92,7 @@ impl Printer {
             .collect()
     }
 
-    /// The row of one object as seen now.
+    /// Returns the row of one object at a time.
     pub fn row(&self, object: &Value, now: Timestamp) -> Row {
         match &self.cells {
             Cells::BuiltIn(cells) => cells(object, now),

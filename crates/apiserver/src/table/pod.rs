@@ -1,4 +1,4 @@
-//! The row of a pod, whose status is the most telling of several.
+//! The row of a pod, whose status combines several sources.
 
 use super::Row;
 use super::age::{elapsed, human_duration, parse, since};
@@ -37,7 +37,7 @@ pub(super) fn row(pod: &Value, now: Timestamp) -> Row {
     }
 }
 
-/// What the containers of a pod say together.
+/// The combined state of a pod's containers.
 struct Summary {
     reason: String,
     ready: usize,
@@ -98,7 +98,7 @@ impl Summary {
     }
 
     fn add_containers(&mut self, pod: &Value, sidecars: &[&str]) {
-        // Restarts while initializing are over; those of sidecars still count.
+        // Restarts of init containers no longer count; those of sidecars do.
         self.restarts = 0;
         self.last_restart = None;
         let init_statuses = items(pod, "/status/initContainerStatuses");

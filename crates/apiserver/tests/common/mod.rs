@@ -1,4 +1,4 @@
-//! A server in a directory of its own, and ways to talk to it.
+//! A server in a temporary directory, and helpers for requests.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use mco_apiserver::{ApiService, Identity, Options, Server};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-/// No wait in a test lasts longer.
+/// The deadline of every wait in a test.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Cluster {
@@ -33,7 +33,7 @@ impl Cluster {
         }
     }
 
-    /// A kube client in this process.
+    /// Returns a kube client in this process.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.server.service(), "default")
     }
@@ -51,7 +51,7 @@ impl Cluster {
     }
 }
 
-/// One request; the answer must end within the deadline.
+/// Sends one request. The response must end within the deadline.
 pub async fn request(
     service: ApiService,
     method: Method,
@@ -81,7 +81,7 @@ pub async fn request(
         .expect("an answer in time")
 }
 
-/// Asks until the answer is yes.
+/// Polls until the condition holds.
 pub async fn eventually<F, Fut>(what: &str, mut holds: F)
 where
     F: FnMut() -> Fut,

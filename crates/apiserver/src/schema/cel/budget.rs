@@ -1,7 +1,7 @@
-//! How much work the rules of one object may cause.
+//! The budget that bounds the cost of the rules of one object.
 //!
-//! Rules come from whoever may write a CRD, objects from whoever may write a custom resource; neither may keep
-//! the server busy. Everything that can take long asks here first, and an exhausted budget makes it fail.
+//! Any user who may write a CRD supplies rules, and any user who may write a custom resource supplies objects; neither
+//! may block the server. Every expensive operation is charged first, and fails when the budget is exhausted.
 
 use cel::ExecutionError;
 use cel::common::types::{CelBytes, CelMap, CelString, Kind, Type};
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Enough for thousands of list items compared with each other, and spent in about a second.
 const UNITS_PER_OBJECT: u64 = 1_000_000;
 
-/// Reading a text costs less than visiting an item.
+/// Reading a byte of text costs less than visiting an item.
 const BYTES_PER_UNIT: usize = 10;
 
-/// Deeper values than this are counted as if nothing were below.
+/// Values below this depth are not counted.
 const MAX_DEPTH: usize = 32;
 
 static BUDGET_TYPE: Type = budget_type();
@@ -26,7 +26,7 @@ pub(super) const fn budget_type() -> Type {
     Type::new_unspecified_type("mco.budget")
 }
 
-/// What is left to spend. Clones share one account.
+/// The remaining units. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<AtomicU64>);
 
@@ -39,7 +39,7 @@ impl Budget {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Spends units, or fails and leaves nothing for anyone.
+    /// Charges units, or fails and exhausts the budget.
     pub fn spend(&self, units: u64) -> Result<(), ExecutionError> {
         let left = self.0.load(Ordering::Relaxed);
         if units >= left {
@@ -52,12 +52,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Spends what looking at a value once costs.
+    /// Charges the cost of reading a value once.
     pub fn spend_on(&self, value: &dyn Val) -> Result<(), ExecutionError> {
         self.spend(shallow_cost(value))
     }
 
-    /// Spends what looking at a value and everything inside it costs.
+    /// Charges the cost of reading a value and everything inside it.
     pub fn spend_on_all(&self, value: &dyn Val) -> Result<(), ExecutionError> {
         self.spend_deep(value, 0)
     }
@@ -82,7 +82,7 @@ impl Budget {
         Ok(())
     }
 
-    /// The budget that an instrumented call carries as its first argument.
+    /// Returns the budget that an instrumented call has as its first argument.
     pub(super) fn of<'a>(args: &'a [CowVal<'_, '_>]) -> Result<&'a Self, ExecutionError> {
         let missing = || ExecutionError::InternalError("a call without a budget".to_owned());
         args.first()

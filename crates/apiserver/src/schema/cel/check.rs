@@ -1,4 +1,4 @@
-//! What can be said about a rule without a value: names it uses that do not exist.
+//! Static checks of a rule: undeclared names.
 
 use super::value::{Place, escape};
 use crate::schema::model::{Additional, JsonType};
@@ -6,10 +6,10 @@ use cel::common::ast::{EntryExpr, Expr};
 use cel::parser::Expression;
 use std::collections::BTreeSet;
 
-/// The first name in a rule that neither is a variable nor a member of what it is selected from.
+/// Returns the first name in a rule that is neither a variable nor a member of the value it is selected from.
 ///
-/// Types are followed only along plain selections from `self`; a wrong name behind a function call shows when the
-/// rule is evaluated.
+/// Types are followed only along plain selections from `self`. An undeclared name behind a function call is found when
+/// the rule is evaluated.
 pub fn undefined_reference(
     expression: &Expression,
     place: Place<'_>,
@@ -26,7 +26,7 @@ pub fn undefined_reference(
     scope.visit(expression)
 }
 
-/// A name that does not exist.
+/// An undeclared name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undefined {
     Variable(String),
@@ -34,7 +34,7 @@ pub enum Undefined {
 }
 
 impl Undefined {
-    /// The report of a CEL compiler: where the name is, and the line with a mark below it.
+    /// Returns the report of a CEL compiler: the position, and the line with a mark below it.
     pub fn located_in(&self, source: &str) -> String {
         let (found, problem) = match self {
             Self::Variable(name) => (
@@ -60,7 +60,7 @@ impl Undefined {
     }
 }
 
-/// The first occurrence of a word that is not part of a longer one.
+/// Returns the first occurrence of a whole word.
 fn find_word(source: &str, word: &str) -> Option<usize> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     source.match_indices(word).map(|(at, _)| at).find(|at| {
@@ -71,7 +71,7 @@ fn find_word(source: &str, word: &str) -> Option<usize> {
     })
 }
 
-/// First parts of the names of functions, and types: identifiers that are no variables.
+/// Namespaces of functions, and types: identifiers that are not variables.
 const GLOBAL: [&str; 18] = [
     "math", "sets", "strings", "base64", "optional", "format", "ip", "cidr", "lists", "cel", "int", "uint",
     "double", "string", "bool", "bytes", "list", "map",
@@ -138,7 +138,7 @@ impl<'s> Scope<'s> {
         (!known).then(|| Undefined::Variable(name.to_owned()))
     }
 
-    /// The place a chain of selections from `self` leads to.
+    /// Returns the schema that a chain of selections from `self` leads to.
     fn typed(&self, expression: &Expression) -> Option<Place<'s>> {
         match &expression.expr {
             Expr::Ident(name) if name == "self" && self.variables.contains(name) => Some(self.place),

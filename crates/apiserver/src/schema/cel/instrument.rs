@@ -1,8 +1,8 @@
-//! Rewriting an expression so that everything that can take long spends from the budget.
+//! Instrumentation of an expression, so that every expensive operation is charged to the budget.
 //!
-//! Loops and literals spend the whole of what they run over or hold, because they copy it; comparisons, sums and
-//! calls spend the size of their operands.
-//! Users cannot write the names used here: CEL identifiers do not begin with `@`.
+//! Loops and literals are charged for everything they iterate over or hold, because they copy it. Comparisons, sums and
+//! calls are charged for the size of their operands. Rules cannot contain the names used here: CEL identifiers do not
+//! begin with `@`.
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr, operators};
 use cel::parser::Expression;
@@ -22,7 +22,7 @@ pub(super) const SETS: [(&str, &str); 3] = [
     ("intersects", "@sets.intersects"),
 ];
 
-/// Rewrites an expression in which these variables are known.
+/// Instruments an expression with these variables.
 pub(super) fn instrument(expression: &mut Expression, variables: &[&str]) {
     let mut scope = Scope {
         variables: variables.iter().map(|name| (*name).to_owned()).collect(),
@@ -91,7 +91,8 @@ impl Scope {
         }
     }
 
-    /// The step of a macro's loop: adding to the accumulator is the macro's own and stays as the evaluator knows it.
+    /// Instruments the step of a macro's loop. Its addition to the accumulator stays, because the evaluator recognizes
+    /// it.
     fn step(&mut self, expression: &mut Expression, accumulator: &str) {
         match &mut expression.expr {
             Expr::Call(call) if is_addition_to(call, accumulator) => {
@@ -133,7 +134,7 @@ impl Scope {
                 call.args.iter_mut().for_each(wrap);
                 return None;
             }
-            // Logic and selection take no time of their own.
+            // Logic and selection have no cost of their own.
             (name, ..) if name.starts_with(['_', '!', '-', '@']) => return None,
             _ => {
                 call.args.iter_mut().for_each(wrap);
@@ -149,7 +150,7 @@ impl Scope {
         Some(budgeted(replacement, arguments))
     }
 
-    /// The metered name of a function over two sets, which compares each item of one with each of the other.
+    /// Returns the metered name of a function over two sets, which compares each item of one with each of the other.
     fn set_function(&self, call: &CallExpr) -> Option<&'static str> {
         let target = call.target.as_deref()?;
         let is_namespace =
@@ -160,7 +161,7 @@ impl Scope {
             .map(|(_, metered)| *metered)
     }
 
-    /// Whether a call's target is a value, rather than the first part of a function's name (`math.abs`).
+    /// Returns whether a call's target is a value, rather than the namespace of a function (`math.abs`).
     fn is_value(&self, target: &Expression) -> bool {
         match &target.expr {
             Expr::Ident(name) => self.variables.contains(name),
@@ -175,7 +176,7 @@ fn is_addition_to(call: &CallExpr, accumulator: &str) -> bool {
         && matches!(call.args.first().map(|argument| &argument.expr), Some(Expr::Ident(name)) if name == accumulator)
 }
 
-/// Makes a value pay for being looked at, unless it is a constant.
+/// Charges for reading a value, unless it is a constant.
 fn wrap(expression: &mut Expression) {
     wrap_in(SPEND, expression);
 }

@@ -1,7 +1,7 @@
-//! JSON values as rules see them, which depends on their schema.
+//! Conversion of JSON values to CEL values, by schema.
 //!
-//! Strings with certain formats become times, durations or bytes; members whose names are no identifiers are
-//! escaped; sets and keyed lists have no order.
+//! Strings with certain formats become timestamps, durations or bytes. Members whose names are not identifiers are
+//! escaped. Sets and keyed lists have no order.
 
 use super::environment::environment;
 use crate::schema::model::{Additional, JsonType, ListType, Node, Schema};
@@ -15,14 +15,14 @@ use cel::common::value::{CowVal, Val};
 use serde_json::{Number, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A place in a schema, or one about which nothing is known.
+/// A position in a schema, or one without a schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'s> {
     pub schema: &'s Schema,
     pub node: Option<&'s Node>,
 }
 
-/// Words that CEL keeps for itself.
+/// Reserved words of CEL.
 const RESERVED: [&str; 22] = [
     "true",
     "false",
@@ -49,7 +49,7 @@ const RESERVED: [&str; 22] = [
 ];
 
 impl Place<'_> {
-    /// The value at this place, as CEL sees it.
+    /// Returns the value at this position as a CEL value.
     pub fn value<'v>(self, value: &'v Value) -> Box<dyn Val + 'v> {
         match value {
             Value::Null => Box::new(CelNull),
@@ -80,7 +80,7 @@ impl Place<'_> {
         }
     }
 
-    /// A member's key and place: declared members are escaped, keys of maps are data.
+    /// Returns a member's key and position: declared members are escaped, keys of maps are not.
     fn member(self, name: &str) -> (String, Self) {
         let Some(node) = self.node else {
             return (name.to_owned(), self);
@@ -131,7 +131,7 @@ impl Place<'_> {
     }
 }
 
-/// The CEL name of a member; `None` when rules cannot name it at all.
+/// Returns the CEL name of a member; `None` if rules cannot refer to it.
 pub fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
@@ -152,7 +152,7 @@ pub fn escape(name: &str) -> Option<String> {
     )
 }
 
-/// Lets the standard library read a text.
+/// Parses a string with the standard library.
 fn convert(function: &str, text: &str) -> Option<Box<dyn Val>> {
     let text = CelString::from(text.to_owned());
     let arguments = vec![CowVal::owned(text)];
@@ -166,7 +166,7 @@ struct UnorderedList<'v> {
     items: Vec<Box<dyn Val + 'v>>,
 }
 
-/// A text that two values share when they are equal, so that long lists need not be compared item by item.
+/// Returns a text that is the same for equal values, so that long lists need not be compared pairwise.
 fn identity(value: &dyn Val) -> String {
     if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
         let entries = map.inner().iter();

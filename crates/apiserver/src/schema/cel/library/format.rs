@@ -1,4 +1,4 @@
-//! Named formats: `format.dns1123Label().validate(text)` is nothing when the text is fine, else what is wrong.
+//! Named formats: `format.dns1123Label().validate(text)` returns none for a valid text, otherwise the errors.
 
 use super::{opaque, texts};
 use crate::names;
@@ -79,7 +79,7 @@ fn named(name: &CelString<'_>) -> CelOptional<'static> {
 
 fn validate(this: &Format, text: &CelString<'_>) -> CelOptional<'static> {
     let text = text.inner();
-    // A prefix may end in a dash, because something follows.
+    // A prefix may end in a dash, because a suffix follows.
     let completed = text
         .strip_suffix('-')
         .map_or_else(|| text.to_owned(), |stem| format!("{stem}a"));

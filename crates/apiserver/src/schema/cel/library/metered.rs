@@ -1,4 +1,4 @@
-//! Stand-ins for operations that can take long or make much out of little; each spends from the budget first.
+//! Metered replacements of operations that are expensive or amplify their input; each charges the budget first.
 
 use super::super::budget::{Budget, budget_type};
 use super::super::instrument::{ADD, EQUALS, JOIN, MATCHES, REPLACE, SPEND, SPEND_ON_ALL};
@@ -59,7 +59,7 @@ fn equals<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Execution
     Ok(CowVal::owned(CelBool::from(same(left.as_ref(), right.as_ref()))))
 }
 
-/// Lists of different Rust types are compared item by item; everything else compares itself.
+/// Lists of different Rust types are compared item by item; all other values compare themselves.
 pub(super) fn same(left: &dyn Val, right: &dyn Val) -> bool {
     let both_lists = left.get_type().kind() == Kind::List && right.get_type().kind() == Kind::List;
     if left.equals(right) {

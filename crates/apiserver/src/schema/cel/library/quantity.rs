@@ -4,7 +4,7 @@ use super::{failed, opaque, sign};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
 
-/// A quantity in billionths, which is as precise as Kubernetes is.
+/// A quantity in billionths, which is the precision of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Quantity(i128);
 opaque!(Quantity, "kubernetes.Quantity");

@@ -1,4 +1,4 @@
-//! URLs, as Go takes them apart.
+//! URLs, parsed as Go does.
 
 use super::{failed, opaque};
 use cel::common::types::{CelBool, CelList, CelMap, CelMapKey, CelString};

@@ -148,7 +148,7 @@ fn deep_and_long_expressions_are_refused_instead_of_overflowing() {
 
 #[test]
 fn the_deepest_accepted_expressions_fit_on_the_stack_of_a_request() {
-    // What tokio gives its workers.
+    // The stack size of tokio's workers.
     let worker = std::thread::Builder::new().stack_size(2 * 1024 * 1024);
     let sum = vec!["self"; 97].join(" + ") + " > 0";
     let lists = format!("{}self{} != []", "[".repeat(90), "]".repeat(90));
