@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use mco_apiserver::{ApiService, Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions, ApiService};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -33,7 +33,9 @@ fn main() {
 
 async fn run() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::open(directory.path(), Options::default()).await.unwrap();
+    let server = ApiServer::open(directory.path(), ApiServerOptions::default())
+        .await
+        .unwrap();
     let service = server.service();
 
     let started = Instant::now();
@@ -82,7 +84,7 @@ async fn list(service: &ApiService) {
     );
 }
 
-async fn patch_while_watching(server: &Server, service: &ApiService) {
+async fn patch_while_watching(server: &ApiServer, service: &ApiService) {
     let revision = server.registry().store.revision();
     let sent: Arc<Vec<Mutex<Option<Instant>>>> = Arc::new((0..NODES).map(|_| Mutex::new(None)).collect());
     let watchers: Vec<_> = (0..WATCHERS)

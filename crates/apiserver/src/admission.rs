@@ -8,11 +8,11 @@ use std::fmt::Debug;
 use http::StatusCode;
 
 use crate::auth::{NODE_USER_PREFIX, NODES};
-use crate::catalog::Definition;
-use crate::meta::Object;
+use crate::catalog::ResourceDefinition;
+use crate::meta::JsonObject;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum AdmissionOperation {
     Create,
     Update,
     Delete,
@@ -21,16 +21,16 @@ pub enum Operation {
 /// A write that admission reviews.
 #[derive(Debug)]
 pub struct AdmissionRequest<'a> {
-    pub operation: Operation,
-    pub definition: &'a Definition,
+    pub operation: AdmissionOperation,
+    pub definition: &'a ResourceDefinition,
     pub namespace: &'a str,
     pub name: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
     /// The object that will be stored; `None` for a delete.
-    pub object: Option<&'a Object>,
+    pub object: Option<&'a JsonObject>,
     /// The stored object; `None` for a create.
-    pub old: Option<&'a Object>,
+    pub old: Option<&'a JsonObject>,
     pub user: &'a str,
     pub groups: &'a [String],
     pub dry_run: bool,
@@ -64,5 +64,5 @@ impl Rejection {
 /// An admission plugin.
 pub trait Admission: Send + Sync + Debug {
     /// Accepts the write (`None`), accepts it with changes (the whole new object), or rejects it.
-    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection>;
+    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection>;
 }

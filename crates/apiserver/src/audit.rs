@@ -2,9 +2,9 @@
 
 use http::StatusCode;
 
-use crate::registry::Target;
+use crate::registry::ObjectTarget;
 
-pub(crate) fn write(user: &str, verb: &str, target: &Target, code: StatusCode) {
+pub(crate) fn write(user: &str, verb: &str, target: &ObjectTarget, code: StatusCode) {
     tracing::info!(
         target: "audit",
         user,

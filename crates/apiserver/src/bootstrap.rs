@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::auth::Credentials;
 use crate::crd;
 use crate::error::ApiError;
-use crate::registry::{Registry, WriteContext};
+use crate::registry::{ObjectRegistry, WriteContext};
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 const MANAGER: &str = "apiserver";
 
 /// Creates the objects that are missing.
-pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
+pub(crate) async fn prepare(registry: &ObjectRegistry) -> Result<(), ApiError> {
     crd::reload(registry);
     for namespace in NAMESPACES {
         let object = json!({"metadata": {"name": namespace}});
@@ -37,7 +37,7 @@ pub(crate) async fn prepare(registry: &Registry) -> Result<(), ApiError> {
 }
 
 async fn ensure(
-    registry: &Registry,
+    registry: &ObjectRegistry,
     resource: (&str, &str, &str),
     name: &str,
     object: Value,

@@ -7,18 +7,18 @@ use serde_json::{Map, Value, json};
 
 use crate::field_error::{self, FieldError};
 use crate::patch::PatchError;
-use crate::store::{Expired, StoreError};
+use crate::store::{ExpiredRevision, StoreError};
 
 /// The resource and object that an error is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct ErrorSubject<'a> {
     pub group: &'a str,
     /// The plural in most errors, the kind in validation errors.
     pub resource: &'a str,
     pub name: &'a str,
 }
 
-impl Subject<'_> {
+impl ErrorSubject<'_> {
     fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.resource.to_owned()
@@ -68,7 +68,7 @@ impl ApiError {
         }
     }
 
-    fn about(mut self, subject: Subject<'_>) -> Self {
+    fn about(mut self, subject: ErrorSubject<'_>) -> Self {
         self.details = Some(subject.details());
         self
     }
@@ -88,25 +88,25 @@ impl ApiError {
         self
     }
 
-    pub fn not_found(subject: Subject<'_>) -> Self {
+    pub fn not_found(subject: ErrorSubject<'_>) -> Self {
         let message = format!("{} {:?} not found", subject.qualified(), subject.name);
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(subject)
     }
 
-    pub fn already_exists(subject: Subject<'_>) -> Self {
+    pub fn already_exists(subject: ErrorSubject<'_>) -> Self {
         let message = format!("{} {:?} already exists", subject.qualified(), subject.name);
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(subject)
     }
 
     /// The name is in use until the object that has it is removed.
-    pub fn still_being_deleted(subject: Subject<'_>) -> Self {
+    pub fn still_being_deleted(subject: ErrorSubject<'_>) -> Self {
         let mut error = Self::already_exists(subject);
         error.message = format!("object is being deleted: {}", error.message);
         error
     }
 
     /// No generated name was free after several attempts.
-    pub fn generate_name_conflict(subject: Subject<'_>) -> Self {
+    pub fn generate_name_conflict(subject: ErrorSubject<'_>) -> Self {
         let message = format!(
             "{} {:?} already exists, the server was not able to generate a unique name for the object",
             subject.qualified(),
@@ -117,7 +117,7 @@ impl ApiError {
         error
     }
 
-    pub fn conflict(subject: Subject<'_>, why: &str) -> Self {
+    pub fn conflict(subject: ErrorSubject<'_>, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} {:?}: {why}",
             subject.qualified(),
@@ -127,7 +127,7 @@ impl ApiError {
     }
 
     /// The optimistic lock failed: the object was modified since it was read.
-    pub fn modified(subject: Subject<'_>) -> Self {
+    pub fn modified(subject: ErrorSubject<'_>) -> Self {
         Self::conflict(
             subject,
             "the object has been modified; please apply your changes to the latest version and try again",
@@ -145,7 +145,7 @@ impl ApiError {
 
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let message = field_error::invalid_message(group, kind, name, errors);
-        let subject = Subject {
+        let subject = ErrorSubject {
             group,
             resource: kind,
             name,
@@ -203,7 +203,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    pub fn forbidden(subject: Subject<'_>, why: &str) -> Self {
+    pub fn forbidden(subject: ErrorSubject<'_>, why: &str) -> Self {
         let message = match (subject.resource, subject.name) {
             ("", _) => format!("forbidden: {why}"),
             (_, "") => format!("{} is forbidden: {why}", subject.qualified()),
@@ -212,7 +212,7 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(subject)
     }
 
-    pub fn namespace_terminating(subject: Subject<'_>, namespace: &str) -> Self {
+    pub fn namespace_terminating(subject: ErrorSubject<'_>, namespace: &str) -> Self {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let message = format!("namespace {namespace} is being terminated");
@@ -384,8 +384,8 @@ impl ApiError {
     }
 }
 
-impl From<Expired> for ApiError {
-    fn from(expired: Expired) -> Self {
+impl From<ExpiredRevision> for ApiError {
+    fn from(expired: ExpiredRevision) -> Self {
         Self::expired(expired.to_string())
     }
 }
@@ -420,7 +420,7 @@ fn summary(body: &[u8]) -> String {
 
 /// Returns the `Status` of a successful request without another result.
 pub fn success(group: &str, plural: &str, name: &str, uid: &str) -> Value {
-    let mut details = Subject {
+    let mut details = ErrorSubject {
         group,
         resource: plural,
         name,

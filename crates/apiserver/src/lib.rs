@@ -40,5 +40,5 @@ pub mod watch;
 
 pub use auth::Identity;
 pub use http::ApiService;
-pub use server::{Options, Server, ServerError};
+pub use server::{ApiServer, ApiServerOptions, ServerError};
 pub mod table;

@@ -24,20 +24,20 @@ const BURST: f64 = 5000.0;
 const MOST_CALLERS: usize = 10_000;
 
 #[derive(Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     pub body_bytes: usize,
     pub body_patience: Duration,
     in_flight: Arc<Semaphore>,
-    budgets: Mutex<HashMap<String, Budget>>,
+    budgets: Mutex<HashMap<String, CallerBudget>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct CallerBudget {
     left: f64,
     at: Instant,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             body_bytes: BODY_BYTES,
@@ -48,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl RequestLimits {
     /// Waits for a free slot. The permit is held until the request is done.
     pub async fn admit(
         &self,
@@ -75,7 +75,7 @@ impl Limits {
         }
         let budget = budgets
             .entry(user.to_owned())
-            .or_insert(Budget { left: BURST, at: now });
+            .or_insert(CallerBudget { left: BURST, at: now });
         let earned = now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND;
         budget.left = (budget.left + earned).min(BURST);
         budget.at = now;
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_asks_too_often_is_slowed_and_then_served_again() {
-        let limits = Limits::default();
+        let limits = RequestLimits::default();
         let start = Instant::now();
         let served = (0..6000).filter(|_| limits.spend("loop", start)).count();
         assert_eq!(served, 5000);

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::store::Store;
+use crate::store::ObjectStore;
 
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -115,7 +115,7 @@ impl ApiMetrics {
     }
 
     /// Returns all metrics as text, with the number of objects that the store holds now.
-    pub(crate) fn encode(&self, store: &Store) -> Result<String, fmt::Error> {
+    pub(crate) fn encode(&self, store: &ObjectStore) -> Result<String, fmt::Error> {
         let _scrape = self.values.scrape.lock();
         self.values.objects.clear();
         for resource in store.resource_names() {
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn an_open_watch_and_responses_are_counted() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("store.redb"), Retention::default()).unwrap();
+        let store = ObjectStore::open(&directory.path().join("store.redb"), Retention::default()).unwrap();
         let metrics = ApiMetrics::default();
         let watch = metrics.watch_opened();
         metrics.count_response(StatusCode::CREATED);

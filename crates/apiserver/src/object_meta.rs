@@ -4,7 +4,7 @@
 
 use crate::field_error::FieldError;
 use crate::go_text;
-use crate::kinds::{Scope, split_api_version};
+use crate::kinds::{KindScope, split_api_version};
 use crate::names;
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ impl NameRule {
 }
 
 /// Validates the metadata of an object to create.
-pub fn validate_create(object: &Value, scope: Scope, rule: NameRule) -> Vec<FieldError> {
+pub fn validate_create(object: &Value, scope: KindScope, rule: NameRule) -> Vec<FieldError> {
     let empty = Value::Null;
     let meta = object.get("metadata").unwrap_or(&empty);
     let mut errors = Vec::new();
@@ -85,7 +85,7 @@ pub fn validate_embedded(meta: &Value, path: &str) -> Vec<FieldError> {
     }
     let namespace = text(meta, "namespace");
     if !namespace.is_empty() {
-        errors.extend(namespace_errors(namespace, Scope::Namespaced, path));
+        errors.extend(namespace_errors(namespace, KindScope::Namespaced, path));
     }
     errors.extend(common_errors(meta, path));
     errors.extend(finalizer_errors(meta, path));
@@ -201,13 +201,13 @@ pub fn finalizer_warnings(object: &Value) -> Vec<String> {
         .collect()
 }
 
-fn namespace_errors(namespace: &str, scope: Scope, path: &str) -> Vec<FieldError> {
+fn namespace_errors(namespace: &str, scope: KindScope, path: &str) -> Vec<FieldError> {
     let field = format!("{path}.namespace");
     match scope {
-        Scope::Namespaced if namespace.is_empty() => vec![FieldError::required(field, "")],
-        Scope::Namespaced => invalid_each(&field, namespace, &names::dns1123_label(namespace)),
-        Scope::Cluster if namespace.is_empty() => Vec::new(),
-        Scope::Cluster => vec![FieldError::forbidden(field, "not allowed on this type")],
+        KindScope::Namespaced if namespace.is_empty() => vec![FieldError::required(field, "")],
+        KindScope::Namespaced => invalid_each(&field, namespace, &names::dns1123_label(namespace)),
+        KindScope::Cluster if namespace.is_empty() => Vec::new(),
+        KindScope::Cluster => vec![FieldError::forbidden(field, "not allowed on this type")],
     }
 }
 
@@ -361,7 +361,10 @@ mod tests {
             "labels": {"a": "", "x/y": "1.2"}, "annotations": {"Big.Case/Key": "any text"},
             "finalizers": ["example.com/f", "orphan"],
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1", "controller": true}]}});
-        assert_eq!(validate_create(&meta, Scope::Namespaced, NameRule::Subdomain), []);
+        assert_eq!(
+            validate_create(&meta, KindScope::Namespaced, NameRule::Subdomain),
+            []
+        );
     }
 
     #[test]
@@ -372,7 +375,7 @@ mod tests {
                 {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "1", "controller": true},
                 {"apiVersion": "v1", "kind": "Event", "name": "b", "uid": "1", "controller": true},
                 {}]}});
-        let found = texts(&validate_create(&meta, Scope::Cluster, NameRule::Subdomain));
+        let found = texts(&validate_create(&meta, KindScope::Cluster, NameRule::Subdomain));
         let starts = [
             "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist",
             "metadata.namespace: Forbidden: not allowed on this type",
@@ -398,7 +401,7 @@ mod tests {
         assert_eq!(
             texts(&validate_create(
                 &json!({}),
-                Scope::Namespaced,
+                KindScope::Namespaced,
                 NameRule::Subdomain
             )),
             [

@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::catalog::{Definition, Source};
+use crate::catalog::{DefinitionSource, ResourceDefinition};
 use crate::error::ApiError;
-use crate::kinds::{BuiltIn, Storage};
+use crate::kinds::{BuiltIn, KindStorage};
 use crate::selector::{FieldOperator, FieldSelector, LabelSelector};
-use crate::store::Stored;
+use crate::store::StoredObject;
 
 /// A parsed selection for one resource.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub struct ObjectSelection {
     pub namespace: String,
     labels: LabelSelector,
     fields: FieldSelector,
     built_in: Option<&'static BuiltIn>,
 }
 
-impl Selection {
+impl ObjectSelection {
     pub fn parse(
-        definition: &Arc<Definition>,
+        definition: &Arc<ResourceDefinition>,
         namespace: &str,
         label_selector: &str,
         field_selector: &str,
@@ -36,8 +36,8 @@ impl Selection {
             fields,
             built_in: match definition.source {
                 // Kinds that share a store read other fields of the same object, so only the owner may cache them.
-                Source::BuiltIn(kind) if kind.storage == Storage::Own => Some(kind),
-                Source::BuiltIn(_) | Source::Custom(_) => None,
+                DefinitionSource::BuiltIn(kind) if kind.storage == KindStorage::Own => Some(kind),
+                DefinitionSource::BuiltIn(_) | DefinitionSource::Custom(_) => None,
             },
         })
     }
@@ -62,13 +62,13 @@ impl Selection {
         self.fields.exact("metadata.name")
     }
 
-    pub fn selects(&self, stored: &Stored) -> bool {
+    pub fn selects(&self, stored: &StoredObject) -> bool {
         (self.namespace.is_empty() || stored.key.namespace() == self.namespace)
-            && self.labels.matches(Some(&stored.head.labels))
+            && self.labels.matches(Some(&stored.metadata.labels))
             && (self.fields.is_everything() || self.selects_fields(stored))
     }
 
-    fn selects_fields(&self, stored: &Stored) -> bool {
+    fn selects_fields(&self, stored: &StoredObject) -> bool {
         let needs_object = |label: &str| !matches!(label, "metadata.name" | "metadata.namespace");
         let (inside, outside): (Vec<_>, Vec<_>) = self
             .fields

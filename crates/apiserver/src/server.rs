@@ -15,10 +15,10 @@ use crate::auth::{Authorizer, Identity, NodeRestriction, Pki, PkiError, TokenSto
 use crate::clock::{Clock, SystemClock};
 use crate::error::ApiError;
 use crate::http::{Api, ApiService, ExtraRoute, SchemaCache};
-use crate::limits::Limits;
+use crate::limits::RequestLimits;
 use crate::metrics::ApiMetrics;
-use crate::registry::Registry;
-use crate::store::{Retention, Store, StoreError};
+use crate::registry::ObjectRegistry;
+use crate::store::{ObjectStore, Retention, StoreError};
 use crate::{bootstrap, controllers, files, listen};
 
 /// The interval of bookmarks, which is about that of Kubernetes.
@@ -54,7 +54,7 @@ pub enum ServerError {
 
 /// The settings of a server.
 #[derive(Debug)]
-pub struct Options {
+pub struct ApiServerOptions {
     pub clock: Arc<dyn Clock>,
     pub admission: Vec<Arc<dyn Admission>>,
     pub authorizers: Vec<Arc<dyn Authorizer>>,
@@ -68,7 +68,7 @@ pub struct Options {
     pub hosts: Vec<String>,
 }
 
-impl Default for Options {
+impl Default for ApiServerOptions {
     fn default() -> Self {
         Self {
             clock: Arc::new(SystemClock),
@@ -85,7 +85,7 @@ impl Default for Options {
 
 /// A running control plane over one data directory.
 #[derive(Debug)]
-pub struct Server {
+pub struct ApiServer {
     api: Arc<Api>,
     pki: Arc<Pki>,
     data_directory: PathBuf,
@@ -94,14 +94,14 @@ pub struct Server {
     tasks: Mutex<JoinSet<()>>,
 }
 
-impl Server {
+impl ApiServer {
     /// Opens a data directory and creates what is missing. Must be called inside a tokio runtime.
-    pub async fn open(data_directory: &Path, options: Options) -> Result<Self, ServerError> {
+    pub async fn open(data_directory: &Path, options: ApiServerOptions) -> Result<Self, ServerError> {
         std::fs::create_dir_all(data_directory).map_err(|source| ServerError::DataDirectory {
             path: data_directory.to_owned(),
             source,
         })?;
-        let store = Arc::new(Store::open(
+        let store = Arc::new(ObjectStore::open(
             &data_directory.join("store.redb"),
             options.retention,
         )?);
@@ -109,7 +109,7 @@ impl Server {
         let pki = Arc::new(Pki::open(&data_directory.join("pki"), options.clock.now())?);
         let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodeRestriction)];
         admission.extend(options.admission);
-        let registry = Arc::new(Registry::new(store, options.clock, admission));
+        let registry = Arc::new(ObjectRegistry::new(store, options.clock, admission));
         bootstrap::prepare(&registry)
             .await
             .map_err(ServerError::Bootstrap)?;
@@ -126,7 +126,7 @@ impl Server {
             pki: Arc::clone(&pki),
             authorizers: options.authorizers,
             extra_routes: options.extra_routes,
-            limits: Limits::default(),
+            limits: RequestLimits::default(),
             metrics: ApiMetrics::default(),
             schemas: SchemaCache::default(),
             bookmark_interval: options.bookmark_interval,
@@ -167,7 +167,7 @@ impl Server {
         ApiService::new(Arc::clone(&self.api), None)
     }
 
-    pub fn registry(&self) -> &Arc<Registry> {
+    pub fn registry(&self) -> &Arc<ObjectRegistry> {
         &self.api.registry
     }
 
@@ -212,7 +212,7 @@ impl Server {
         Ok(path)
     }
 
-    /// Serves TLS connections until [`Server::shutdown`], and renews the administrator's kubeconfig meanwhile.
+    /// Serves TLS connections until [`ApiServer::shutdown`], and renews the administrator's kubeconfig meanwhile.
     pub async fn serve(&self, listener: TcpListener, url: &str) -> Result<(), ServerError> {
         self.write_kubeconfig(url)?;
         let clock = Arc::clone(self.api.registry.clock());
@@ -242,7 +242,7 @@ impl Server {
 }
 
 /// Removes history that is older than the retention.
-async fn expire_history(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+async fn expire_history(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,

@@ -14,18 +14,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::ApiError;
-use crate::present::{Form, IncludeObject, Presenter};
-use crate::selection::Selection;
-use crate::store::{Change, Event, Page, Store, Stored};
+use crate::present::{IncludeObject, Presenter, Representation};
+use crate::selection::ObjectSelection;
+use crate::store::{EventChange, ObjectPage, ObjectStore, StoreEvent, StoredObject};
 
 /// The number of events that a watch reads from history at once, and so holds between two reads of its client.
 const BATCH: usize = 128;
 
 /// The start of a watch.
 #[derive(Debug)]
-pub enum Start {
+pub enum WatchStart {
     /// The current objects, then what follows.
-    Everything { page: Page, announce_end: bool },
+    Everything { page: ObjectPage, announce_end: bool },
     /// What follows a revision.
     After(u64),
     /// An error: the watch sends it and ends.
@@ -36,17 +36,17 @@ pub enum Start {
 #[derive(Debug)]
 pub struct WatchSpec {
     pub resource: Arc<str>,
-    pub selection: Selection,
+    pub selection: ObjectSelection,
     pub presenter: Presenter,
     pub bookmarks: Option<Duration>,
     pub lasts: Duration,
 }
 
 #[derive(Debug)]
-pub struct Watch {
-    store: Arc<Store>,
+pub struct ObjectWatch {
+    store: Arc<ObjectStore>,
     spec: WatchSpec,
-    initial: VecDeque<Arc<Stored>>,
+    initial: VecDeque<Arc<StoredObject>>,
     announce_end: bool,
     read_to: u64,
     ready: VecDeque<Bytes>,
@@ -59,7 +59,7 @@ pub struct Watch {
 }
 
 /// The reason why a waiting watch continues.
-enum Woken {
+enum WakeReason {
     News,
     BookmarkDue,
     TimeIsUp,
@@ -67,13 +67,13 @@ enum Woken {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum WatchEventType {
     Added,
     Modified,
     Deleted,
 }
 
-impl Told {
+impl WatchEventType {
     fn name(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -83,15 +83,22 @@ impl Told {
     }
 }
 
-impl Watch {
-    pub fn new(store: Arc<Store>, spec: WatchSpec, start: Start, stop: watch::Receiver<bool>) -> Self {
+impl ObjectWatch {
+    pub fn new(
+        store: Arc<ObjectStore>,
+        spec: WatchSpec,
+        start: WatchStart,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
         let tip = store.subscribe(&spec.resource);
         let mut ready = VecDeque::new();
         let mut ended = false;
         let (initial, announce_end, read_to) = match start {
-            Start::After(revision) => (VecDeque::new(), false, revision),
-            Start::Everything { page, announce_end } => (page.objects.into(), announce_end, page.revision),
-            Start::Refused(error) => {
+            WatchStart::After(revision) => (VecDeque::new(), false, revision),
+            WatchStart::Everything { page, announce_end } => {
+                (page.objects.into(), announce_end, page.revision)
+            }
+            WatchStart::Refused(error) => {
                 ready.push_back(error_frame(&error));
                 ended = true;
                 (VecDeque::new(), false, 0)
@@ -137,7 +144,7 @@ impl Watch {
     fn fill(&mut self) -> Result<(), ApiError> {
         while let Some(stored) = self.initial.pop_front() {
             if self.spec.selection.selects(&stored) {
-                let frame = self.frame(Told::Added, &stored)?;
+                let frame = self.frame(WatchEventType::Added, &stored)?;
                 self.ready.push_back(frame);
                 return Ok(());
             }
@@ -163,19 +170,19 @@ impl Watch {
     async fn wait(&mut self) {
         let bookmark_at = self.next_bookmark.unwrap_or(self.deadline);
         let woken = tokio::select! {
-            changed = self.tip.changed() => if changed.is_ok() { Woken::News } else { Woken::Stopped },
-            _ = self.stop.wait_for(|stop| *stop) => Woken::Stopped,
-            () = tokio::time::sleep_until(self.deadline) => Woken::TimeIsUp,
-            () = tokio::time::sleep_until(bookmark_at) => Woken::BookmarkDue,
+            changed = self.tip.changed() => if changed.is_ok() { WakeReason::News } else { WakeReason::Stopped },
+            _ = self.stop.wait_for(|stop| *stop) => WakeReason::Stopped,
+            () = tokio::time::sleep_until(self.deadline) => WakeReason::TimeIsUp,
+            () = tokio::time::sleep_until(bookmark_at) => WakeReason::BookmarkDue,
         };
         match woken {
-            Woken::News => {}
-            Woken::Stopped => self.ended = true,
-            Woken::TimeIsUp => {
+            WakeReason::News => {}
+            WakeReason::Stopped => self.ended = true,
+            WakeReason::TimeIsUp => {
                 self.push_bookmark();
                 self.ended = true;
             }
-            Woken::BookmarkDue => {
+            WakeReason::BookmarkDue => {
                 self.push_bookmark();
                 self.next_bookmark = self.spec.bookmarks.map(|every| Instant::now() + every);
             }
@@ -194,26 +201,26 @@ impl Watch {
     }
 
     /// Returns the event as this watch sends it, if the selection matches before or after the change.
-    fn tell(&mut self, event: &Event) -> Result<Option<Bytes>, ApiError> {
+    fn tell(&mut self, event: &StoreEvent) -> Result<Option<Bytes>, ApiError> {
         let selection = &self.spec.selection;
         let before = event
             .previous
             .as_ref()
             .is_some_and(|previous| selection.selects(previous));
         let (told, stored) = match &event.change {
-            Change::Put(stored) => match (before, selection.selects(stored)) {
+            EventChange::Put(stored) => match (before, selection.selects(stored)) {
                 (false, false) => return Ok(None),
-                (false, true) => (Told::Added, stored),
-                (true, true) => (Told::Modified, stored),
+                (false, true) => (WatchEventType::Added, stored),
+                (true, true) => (WatchEventType::Modified, stored),
                 (true, false) => return self.left(event).map(Some),
             },
-            Change::Removed(_) if !before => return Ok(None),
-            Change::Removed(last) => (Told::Deleted, last),
+            EventChange::Removed(_) if !before => return Ok(None),
+            EventChange::Removed(last) => (WatchEventType::Deleted, last),
         };
         if !self.spec.presenter.is_stored_form(stored) {
             return self.frame(told, stored).map(Some);
         }
-        let natural = told != Told::Added || event.previous.is_none();
+        let natural = told != WatchEventType::Added || event.previous.is_none();
         let slot = if natural {
             &event.frames().natural
         } else {
@@ -223,7 +230,7 @@ impl Watch {
     }
 
     /// The object still exists but is no longer selected: it is sent as deleted, at the revision of the change.
-    fn left(&mut self, event: &Event) -> Result<Bytes, ApiError> {
+    fn left(&mut self, event: &StoreEvent) -> Result<Bytes, ApiError> {
         let Some(previous) = &event.previous else {
             return Err(ApiError::internal(
                 "an event without a past cannot leave a selection",
@@ -236,18 +243,18 @@ impl Watch {
         }
         let gone = previous.at_revision(event.revision)?;
         if !self.spec.presenter.is_stored_form(&gone) {
-            return self.frame(Told::Deleted, &gone);
+            return self.frame(WatchEventType::Deleted, &gone);
         }
         Ok(event
             .frames()
             .left
-            .get_or_init(|| frame(Told::Deleted, gone.json()))
+            .get_or_init(|| frame(WatchEventType::Deleted, gone.json()))
             .clone())
     }
 
-    fn frame(&mut self, told: Told, stored: &Stored) -> Result<Bytes, ApiError> {
+    fn frame(&mut self, told: WatchEventType, stored: &StoredObject) -> Result<Bytes, ApiError> {
         let mut object = self.spec.presenter.object(stored)?;
-        if matches!(self.spec.presenter.form, Form::Table(_)) {
+        if matches!(self.spec.presenter.form, Representation::Table(_)) {
             object = self.without_repeated_columns(&object)?;
         }
         Ok(frame(told, &object))
@@ -266,15 +273,17 @@ impl Watch {
     fn bookmark(&self, annotation: Option<&str>) -> Bytes {
         let definition = &self.spec.presenter.definition;
         let (kind, api_version) = match self.spec.presenter.form {
-            Form::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
-            Form::Whole | Form::Table(_) => (definition.kind.clone(), definition.api_version()),
+            Representation::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Representation::Whole | Representation::Table(_) => {
+                (definition.kind.clone(), definition.api_version())
+            }
         };
         let mut object = json!({"kind": kind, "apiVersion": api_version,
             "metadata": {"resourceVersion": self.read_to.to_string()}});
         if let Some(annotation) = annotation {
             object["metadata"]["annotations"] = json!({annotation: "true"});
         }
-        if let Form::Table(include) = self.spec.presenter.form {
+        if let Representation::Table(include) = self.spec.presenter.form {
             let row = match include {
                 IncludeObject::None => serde_json::Value::Null,
                 IncludeObject::Metadata | IncludeObject::Object => object,
@@ -288,7 +297,7 @@ impl Watch {
     }
 }
 
-fn frame(told: Told, object: &[u8]) -> Bytes {
+fn frame(told: WatchEventType, object: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(object.len() + 40);
     bytes.extend_from_slice(b"{\"type\":\"");
     bytes.extend_from_slice(told.name().as_bytes());

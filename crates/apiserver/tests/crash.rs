@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mco_apiserver::store::{Expect, Key, Retention, Store, Write};
+use mco_apiserver::store::{ObjectKey, ObjectStore, Precondition, Retention, StoreWrite};
 use serde_json::{Value, json};
 
 const ROUNDS: u64 = 200;
@@ -22,8 +22,8 @@ const WRITERS: u64 = 6;
 const NAMES: u64 = 5;
 const REMOVAL: u64 = 7;
 
-fn key(name: &str) -> Key {
-    Key::new(&Arc::from("nodes"), "", name)
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(&Arc::from("nodes"), "", name)
 }
 
 /// Not a test of its own: the child process, which writes until it is killed.
@@ -32,7 +32,7 @@ fn writer_process() {
     let Ok(directory) = std::env::var(DIRECTORY) else {
         return;
     };
-    let store = Arc::new(Store::open(&Path::new(&directory).join(FILE), Retention::default()).unwrap());
+    let store = Arc::new(ObjectStore::open(&Path::new(&directory).join(FILE), Retention::default()).unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let writers = (0..WRITERS).map(|writer| tokio::spawn(write_for_ever(Arc::clone(&store), writer)));
@@ -40,24 +40,29 @@ fn writer_process() {
     });
 }
 
-async fn write_for_ever(store: Arc<Store>, writer: u64) {
+async fn write_for_ever(store: Arc<ObjectStore>, writer: u64) {
     for count in 0.. {
         let name = format!("w{writer}-{}", count % NAMES);
         let current = store.latest(&key(&name));
         let stored = match current {
             Some(current) if count % REMOVAL == REMOVAL - 1 => {
-                let expect = Expect::Revision(current.revision);
-                let gone = store.write(key(&name), expect, Write::Remove).await.unwrap();
+                let expect = Precondition::Revision(current.revision);
+                let gone = store.write(key(&name), expect, StoreWrite::Remove).await.unwrap();
                 say(&format!("removed {name} {}", gone.revision));
                 continue;
             }
             current => {
-                let expect = current.map_or(Expect::Absent, |current| Expect::Revision(current.revision));
+                let expect = current.map_or(Precondition::Absent, |current| {
+                    Precondition::Revision(current.revision)
+                });
                 let object = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": name}, "count": count});
                 let Value::Object(object) = object else {
                     unreachable!()
                 };
-                store.write(key(&name), expect, Write::Put(object)).await.unwrap()
+                store
+                    .write(key(&name), expect, StoreWrite::Put(object))
+                    .await
+                    .unwrap()
             }
         };
         say(&format!("put {name} {} {count}", stored.revision));
@@ -152,7 +157,7 @@ fn run_and_kill(directory: &Path, patience: Duration, acknowledged: &mut Acknowl
 }
 
 fn check(directory: &Path, acknowledged: &Acknowledged, round: u64) {
-    let store = Store::open(&directory.join(FILE), Retention::default()).unwrap();
+    let store = ObjectStore::open(&directory.join(FILE), Retention::default()).unwrap();
     assert!(
         store.revision() >= acknowledged.newest,
         "round {round}: revisions went back"

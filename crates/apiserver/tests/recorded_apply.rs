@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use mco_apiserver::apply::{ApplyError, FieldManager, custom_reset_fields};
+use mco_apiserver::apply::{FieldManager, FieldManagerError, custom_reset_fields};
 use mco_apiserver::decode::FieldValidation;
 use mco_apiserver::patch::merge::MergePatch;
 use mco_apiserver::schema::CustomSchema;
@@ -18,7 +18,7 @@ struct Replay {
 
 impl Replay {
     /// Executes one write as the server does, and returns the object or the error.
-    fn write(&self, step: &Value) -> Result<Value, ApplyError> {
+    fn write(&self, step: &Value) -> Result<Value, FieldManagerError> {
         let now = "2026-01-01T00:00:00Z";
         let subresource = step["sub"].as_str().unwrap_or_default();
         let fields = FieldManager {
@@ -144,12 +144,12 @@ fn every_sequence_of_writes_ends_as_recorded() {
                         "{place}"
                     );
                     let code = match &error {
-                        ApplyError::Conflicts(_) => 409,
-                        ApplyError::Malformed(_) => 400,
-                        ApplyError::Unmergeable(_) => 500,
+                        FieldManagerError::Conflicts(_) => 409,
+                        FieldManagerError::Malformed(_) => 400,
+                        FieldManagerError::Unmergeable(_) => 500,
                     };
                     assert_eq!(json!(code), recorded["code"], "{place}");
-                    if let ApplyError::Conflicts(conflicts) = &error {
+                    if let FieldManagerError::Conflicts(conflicts) = &error {
                         let reported: Vec<_> = conflicts
                             .iter()
                             .map(|conflict| json!([conflict.field(), conflict.message()]))

@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use mco_apiserver::{Identity, Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions, Identity};
 use mco_serve_metrics::{Door, serve};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_mins(6);
 
 /// A process that tells its metrics, the API it asks about scrapers, and the files with its certificate.
 struct World {
-    server: Server,
+    server: ApiServer,
     /// How often the API was asked anything by the process.
     asked: Arc<AtomicUsize>,
     address: SocketAddr,
@@ -51,7 +51,9 @@ fn encode() -> Result<String, fmt::Error> {
 impl World {
     async fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let server = Server::open(data.path(), Options::default()).await.unwrap();
+        let server = ApiServer::open(data.path(), ApiServerOptions::default())
+            .await
+            .unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
         let service = server.service().map_request(move |request| {

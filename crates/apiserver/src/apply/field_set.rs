@@ -21,7 +21,7 @@ pub enum PathElement {
 }
 
 /// A path from the root of an object.
-pub type Path = Vec<PathElement>;
+pub type FieldPath = Vec<PathElement>;
 
 /// A set of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,13 +158,13 @@ impl FieldSet {
     }
 
     /// Returns every path, the paths of a node before those inside its children.
-    pub fn paths(&self) -> Vec<Path> {
+    pub fn paths(&self) -> Vec<FieldPath> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
         paths
     }
 
-    fn collect(&self, prefix: &mut Path, paths: &mut Vec<Path>) {
+    fn collect(&self, prefix: &mut FieldPath, paths: &mut Vec<FieldPath>) {
         for member in &self.members {
             let mut path = prefix.clone();
             path.push(member.clone());

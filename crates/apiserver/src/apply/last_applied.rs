@@ -3,7 +3,7 @@
 //! `kubectl apply` without `--server-side` stores the applied configuration in an annotation. When the same kubectl
 //! later applies on the server, the fields in that annotation are its own and not a conflict.
 
-use super::{Conflict, FieldManager, compare, extract};
+use super::{ApplyConflict, FieldManager, compare, extract};
 use crate::go_text;
 use serde_json::Value;
 
@@ -15,10 +15,10 @@ const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub(super) fn unresolved(
     manager: &FieldManager<'_>,
     live: &Value,
-    conflicts: Vec<Conflict>,
-) -> Option<Vec<Conflict>> {
+    conflicts: Vec<ApplyConflict>,
+) -> Option<Vec<ApplyConflict>> {
     let own = own_fields(manager, live);
-    let rest: Vec<Conflict> = match own {
+    let rest: Vec<ApplyConflict> = match own {
         Some(own) => conflicts
             .into_iter()
             .filter(|conflict| !own.has(&conflict.path))

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 /// The operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
+pub enum ManagerOperation {
     Apply,
     Update,
 }
 
-impl Operation {
+impl ManagerOperation {
     fn name(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
@@ -25,7 +25,7 @@ impl Operation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ManagerId {
     pub manager: String,
-    pub operation: Operation,
+    pub operation: ManagerOperation,
     /// Empty for appliers.
     pub api_version: String,
     pub subresource: String,
@@ -33,7 +33,7 @@ pub struct ManagerId {
 
 /// The fields of one manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Managed {
+pub struct ManagedEntry {
     pub set: FieldSet,
     pub api_version: String,
     /// RFC 3339, as read or as it will be written.
@@ -43,7 +43,7 @@ pub struct Managed {
 /// All managers of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Managers {
-    entries: BTreeMap<ManagerId, Managed>,
+    entries: BTreeMap<ManagerId, ManagedEntry>,
 }
 
 /// The manager of entries without a name.
@@ -73,8 +73,8 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
 }
 
 impl ManagerId {
-    pub fn new(manager: &str, operation: Operation, api_version: &str, subresource: &str) -> Self {
-        let api_version = if operation == Operation::Apply {
+    pub fn new(manager: &str, operation: ManagerOperation, api_version: &str, subresource: &str) -> Self {
+        let api_version = if operation == ManagerOperation::Apply {
             ""
         } else {
             api_version
@@ -95,7 +95,7 @@ impl ManagerId {
             text.push_str(" with subresource ");
             text.push_str(&crate::go_text::quote(&self.subresource));
         }
-        if self.operation == Operation::Update {
+        if self.operation == ManagerOperation::Update {
             text.push_str(" using ");
             text.push_str(&self.api_version);
         }
@@ -113,8 +113,8 @@ impl Managers {
         for (index, entry) in entries.into_iter().flatten().enumerate() {
             let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
             let operation = match text("operation") {
-                "Apply" => Operation::Apply,
-                "Update" => Operation::Update,
+                "Apply" => ManagerOperation::Apply,
+                "Update" => ManagerOperation::Update,
                 _ => return Err("operation must be `Apply` or `Update`".to_owned()),
             };
             let api_version = text("apiVersion");
@@ -137,7 +137,7 @@ impl Managers {
                     manager: text("manager").to_owned(),
                     ..ManagerId::new(UNKNOWN, operation, api_version, text("subresource"))
                 },
-                Managed {
+                ManagedEntry {
                     set,
                     api_version: api_version.to_owned(),
                     time,
@@ -149,9 +149,9 @@ impl Managers {
 
     /// Writes the entries into an object, or removes the field if there are none.
     pub fn encode_into(&self, object: &mut Value) {
-        let mut entries: Vec<(&ManagerId, &Managed)> = self.entries.iter().collect();
+        let mut entries: Vec<(&ManagerId, &ManagedEntry)> = self.entries.iter().collect();
         entries.sort_by(|(a, x), (b, y)| {
-            let key = |id: &ManagerId, managed: &Managed| {
+            let key = |id: &ManagerId, managed: &ManagedEntry| {
                 (
                     id.operation,
                     managed.time.clone().unwrap_or_default(),
@@ -180,19 +180,19 @@ impl Managers {
         self.entries.is_empty()
     }
 
-    pub fn get(&self, id: &ManagerId) -> Option<&Managed> {
+    pub fn get(&self, id: &ManagerId) -> Option<&ManagedEntry> {
         self.entries.get(id)
     }
 
-    pub fn insert(&mut self, id: ManagerId, managed: Managed) {
+    pub fn insert(&mut self, id: ManagerId, managed: ManagedEntry) {
         self.entries.insert(id, managed);
     }
 
-    pub fn remove(&mut self, id: &ManagerId) -> Option<Managed> {
+    pub fn remove(&mut self, id: &ManagerId) -> Option<ManagedEntry> {
         self.entries.remove(id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&ManagerId, &Managed)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ManagerId, &ManagedEntry)> {
         self.entries.iter()
     }
 
@@ -214,7 +214,7 @@ impl Managers {
         let mut updaters: Vec<(String, ManagerId)> = self
             .entries
             .iter()
-            .filter(|(id, _)| id.operation == Operation::Update)
+            .filter(|(id, _)| id.operation == ManagerOperation::Update)
             .map(|(id, managed)| (managed.time.clone().unwrap_or_default(), id.clone()))
             .collect();
         updaters.sort();
@@ -228,7 +228,7 @@ impl Managers {
                 first_of_version.insert(id.api_version.clone(), id);
                 continue;
             };
-            let bucket = ManagerId::new(ANCIENT, Operation::Update, &id.api_version, "");
+            let bucket = ManagerId::new(ANCIENT, ManagerOperation::Update, &id.api_version, "");
             if !self.entries.contains_key(&bucket)
                 && let Some(managed) = self.entries.remove(&first)
             {
@@ -245,7 +245,7 @@ impl Managers {
     }
 }
 
-fn encode(id: &ManagerId, managed: &Managed) -> Value {
+fn encode(id: &ManagerId, managed: &ManagedEntry) -> Value {
     let mut entry = Map::new();
     entry.insert("manager".to_owned(), Value::from(id.manager.as_str()));
     entry.insert("operation".to_owned(), Value::from(id.operation.name()));
@@ -285,7 +285,7 @@ mod tests {
             assert_eq!(manager_name(parameter, agent), expected, "{parameter} {agent}");
         }
         assert_eq!(manager_name("", &"x".repeat(200)).len(), 128);
-        let unnamed = ManagerId::new("", Operation::Update, "v1", "");
+        let unnamed = ManagerId::new("", ManagerOperation::Update, "v1", "");
         assert_eq!(unnamed.shown(), "\"unknown\" using v1");
     }
 }

@@ -14,14 +14,14 @@ mod managers;
 mod reset;
 mod typed;
 
-pub use compare::Comparison;
-pub use field_set::{FieldSet, Path, PathElement, show};
-pub use managers::{Managed, ManagerId, Managers, Operation, manager_name};
+pub use compare::FieldComparison;
+pub use field_set::{FieldPath, FieldSet, PathElement, show};
+pub use managers::{ManagedEntry, ManagerId, ManagerOperation, Managers, manager_name};
 pub use reset::{custom_reset_fields, reset_fields};
 
 use crate::schema::Schema;
 use serde_json::{Map, Value};
-use typed::Typed;
+use typed::TypedPosition;
 
 /// The manager of existing fields when the first apply finds an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -58,17 +58,17 @@ pub struct FieldManager<'a> {
 
 /// A field that another manager owns with another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct ApplyConflict {
     pub manager: ManagerId,
-    pub path: Path,
+    pub path: FieldPath,
 }
 
 /// The reason why an apply failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApplyError {
+pub enum FieldManagerError {
     /// 409 Conflict; one cause of reason `FieldManagerConflict` for each conflict.
     #[error("{}", conflict_message(.0))]
-    Conflicts(Vec<Conflict>),
+    Conflicts(Vec<ApplyConflict>),
     /// 400 BadRequest.
     #[error("{0}")]
     Malformed(String),
@@ -77,7 +77,7 @@ pub enum ApplyError {
     Unmergeable(String),
 }
 
-impl Conflict {
+impl ApplyConflict {
     /// Returns the message of the status cause.
     pub fn message(&self) -> String {
         format!("conflict with {}", self.manager.shown())
@@ -106,7 +106,12 @@ impl FieldManager<'_> {
         let mut nothing = Value::Object(Map::new());
         let live = live.unwrap_or(&mut nothing);
         let record = take_record(live);
-        let id = ManagerId::new(manager, Operation::Update, self.api_version, self.subresource);
+        let id = ManagerId::new(
+            manager,
+            ManagerOperation::Update,
+            self.api_version,
+            self.subresource,
+        );
         self.record_update(live, new, &mut managers, &id, now);
         managers.encode_into(new);
         if let (Some(record), Some(metadata)) = (record, managers::metadata_mut(live)) {
@@ -124,14 +129,14 @@ impl FieldManager<'_> {
         manager: &str,
         force: bool,
         now: &str,
-    ) -> Result<Value, ApplyError> {
+    ) -> Result<Value, FieldManagerError> {
         let outcome = self.apply_once(live, config, manager, force, now);
         let live = live.unwrap_or(&Value::Null);
         let mut applied = match outcome {
-            Err(ApplyError::Conflicts(conflicts)) if manager == last_applied::KUBECTL => {
+            Err(FieldManagerError::Conflicts(conflicts)) if manager == last_applied::KUBECTL => {
                 match last_applied::unresolved(self, live, conflicts) {
                     None => self.apply_once(Some(live), config, manager, true, now)?,
-                    Some(rest) => return Err(ApplyError::Conflicts(rest)),
+                    Some(rest) => return Err(FieldManagerError::Conflicts(rest)),
                 }
             }
             outcome => outcome?,
@@ -149,19 +154,19 @@ impl FieldManager<'_> {
         manager: &str,
         force: bool,
         now: &str,
-    ) -> Result<Value, ApplyError> {
+    ) -> Result<Value, FieldManagerError> {
         if config
             .pointer("/metadata/managedFields")
             .is_some_and(|record| !record.is_null())
         {
-            return Err(ApplyError::Malformed(
+            return Err(FieldManagerError::Malformed(
                 "metadata.managedFields must be nil".to_owned(),
             ));
         }
         let typed = self.typed();
         if let Some(problem) = check::misfit(config, typed) {
             let shown = describe(config);
-            return Err(ApplyError::Unmergeable(format!(
+            return Err(FieldManagerError::Unmergeable(format!(
                 "failed to create typed patch object ({shown}): {problem}"
             )));
         }
@@ -172,7 +177,7 @@ impl FieldManager<'_> {
         if managers.is_empty() {
             let id = ManagerId::new(
                 BEFORE_FIRST_APPLY,
-                Operation::Update,
+                ManagerOperation::Update,
                 self.api_version,
                 self.subresource,
             );
@@ -180,14 +185,19 @@ impl FieldManager<'_> {
         }
         managers.retain_versions(|version| self.is_served(version));
 
-        let id = ManagerId::new(manager, Operation::Apply, self.api_version, self.subresource);
+        let id = ManagerId::new(
+            manager,
+            ManagerOperation::Apply,
+            self.api_version,
+            self.subresource,
+        );
         let last = managers.get(&id).cloned();
         let owned = extract::field_set(config, typed).without_subtrees(&self.reset_set());
         let merged = combine::merge(&live, config, typed);
         let time = last.as_ref().and_then(|managed| managed.time.clone());
         managers.insert(
             id.clone(),
-            Managed {
+            ManagedEntry {
                 set: owned,
                 api_version: self.api_version.to_owned(),
                 time,
@@ -220,7 +230,7 @@ impl FieldManager<'_> {
             let earlier = managers.remove(id).map(|managed| managed.set).unwrap_or_default();
             managers.insert(
                 id.clone(),
-                Managed {
+                ManagedEntry {
                     set: set.union(&earlier),
                     api_version: self.api_version.to_owned(),
                     time: Some(now.to_owned()),
@@ -231,7 +241,7 @@ impl FieldManager<'_> {
     }
 
     /// Removes fields that the manager applied before, does not apply any more, and that have no other owner.
-    fn prune(&self, merged: Value, managers: &Managers, last: Option<&Managed>) -> Value {
+    fn prune(&self, merged: Value, managers: &Managers, last: Option<&ManagedEntry>) -> Value {
         let Some(last) = last.filter(|managed| !managed.set.is_empty()) else {
             return merged;
         };
@@ -249,7 +259,7 @@ impl FieldManager<'_> {
         combine::remove(&merged, &everything.difference(&kept).intersection(&last), typed)
     }
 
-    fn compare(&self, live: &Value, new: &Value) -> Comparison {
+    fn compare(&self, live: &Value, new: &Value) -> FieldComparison {
         compare::compare(live, new, self.typed()).without(&self.reset_set())
     }
 
@@ -279,8 +289,8 @@ impl FieldManager<'_> {
         }
     }
 
-    fn typed(&self) -> Typed<'_> {
-        Typed::resource(self.schema)
+    fn typed(&self) -> TypedPosition<'_> {
+        TypedPosition::resource(self.schema)
     }
 
     fn reset_set(&self) -> FieldSet {
@@ -293,7 +303,7 @@ impl FieldManager<'_> {
 }
 
 /// Returns the message of a 409 response.
-pub fn conflict_message(conflicts: &[Conflict]) -> String {
+pub fn conflict_message(conflicts: &[ApplyConflict]) -> String {
     if let [only] = conflicts {
         return format!(
             "Apply failed with 1 conflict: {}: {}",
@@ -320,25 +330,25 @@ pub fn conflict_message(conflicts: &[Conflict]) -> String {
 /// Removes fields from other owners if their value changed or they are gone.
 fn settle(
     managers: &mut Managers,
-    comparison: &Comparison,
+    comparison: &FieldComparison,
     writer: &ManagerId,
     force: bool,
-) -> Result<(), ApplyError> {
+) -> Result<(), FieldManagerError> {
     let changed = comparison.changed();
     if !force {
-        let conflicts: Vec<Conflict> = managers
+        let conflicts: Vec<ApplyConflict> = managers
             .iter()
             .filter(|(id, _)| *id != writer)
             .flat_map(|(id, managed)| {
                 let paths = managed.set.intersection(&changed).paths();
-                paths.into_iter().map(|path| Conflict {
+                paths.into_iter().map(|path| ApplyConflict {
                     manager: id.clone(),
                     path,
                 })
             })
             .collect();
         if !conflicts.is_empty() {
-            return Err(ApplyError::Conflicts(conflicts));
+            return Err(FieldManagerError::Conflicts(conflicts));
         }
     }
     managers.update_sets(|id, set| {

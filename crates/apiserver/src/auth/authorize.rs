@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{COMPONENTS, Identity, MASTERS, node, rbac};
-use crate::error::{ApiError, Subject};
-use crate::store::Store;
+use crate::error::{ApiError, ErrorSubject};
+use crate::store::ObjectStore;
 
 /// The attributes of a request that authorization depends on.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,7 @@ const DISCOVERY: &[&str] = &[
 pub fn authorize(
     identity: &Identity,
     wanted: &RequestAttributes,
-    store: &Store,
+    store: &ObjectStore,
     extra: &[Arc<dyn Authorizer>],
 ) -> AuthorizationDecision {
     if identity.is_in(MASTERS) {
@@ -90,7 +90,11 @@ pub fn authorize(
         .unwrap_or_else(|| rbac::authorize(identity, wanted, store))
 }
 
-fn authorize_path(identity: &Identity, wanted: &RequestAttributes, store: &Store) -> AuthorizationDecision {
+fn authorize_path(
+    identity: &Identity,
+    wanted: &RequestAttributes,
+    store: &ObjectStore,
+) -> AuthorizationDecision {
     let below = |root: &&str| wanted.path == **root || wanted.path.starts_with(&format!("{root}/"));
     if wanted.verb == "get" && (DISCOVERY.iter().any(below) || wanted.path == "/") {
         return AuthorizationDecision::allow("discovery is open to every authenticated user");
@@ -136,7 +140,7 @@ pub(crate) fn forbidden(identity: &Identity, wanted: &RequestAttributes, because
     if !because.is_empty() {
         why = format!("{why}: {because}");
     }
-    let subject = Subject {
+    let subject = ErrorSubject {
         group: &wanted.group,
         resource: &wanted.resource,
         name: &wanted.name,

@@ -4,8 +4,8 @@
 //! its object in the path and an update could change more than a node may.
 
 use super::authorize::{AuthorizationDecision, RequestAttributes};
-use crate::admission::{Admission, AdmissionRequest, Operation, Rejection};
-use crate::meta::{self, Object};
+use crate::admission::{Admission, AdmissionOperation, AdmissionRequest, Rejection};
+use crate::meta::{self, JsonObject};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Labels that schedule workloads onto a node or assign its role; only administrators set them.
@@ -42,7 +42,7 @@ pub(super) fn authorize(node: &str, wanted: &RequestAttributes) -> Authorization
 pub struct NodeRestriction;
 
 impl Admission for NodeRestriction {
-    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection> {
+    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection> {
         let Some(node) = request.node_name() else {
             return Ok(None);
         };
@@ -64,8 +64,8 @@ impl Admission for NodeRestriction {
             && let Some(new) = request.object
         {
             match (request.operation, request.old) {
-                (Operation::Update, Some(old)) => check_own_node(node, old, new)?,
-                (Operation::Create, _) => check_labels(&Object::new(), new)?,
+                (AdmissionOperation::Update, Some(old)) => check_own_node(node, old, new)?,
+                (AdmissionOperation::Create, _) => check_labels(&JsonObject::new(), new)?,
                 _ => {}
             }
         }
@@ -73,13 +73,13 @@ impl Admission for NodeRestriction {
     }
 }
 
-fn check_own_node(node: &str, old: &Object, new: &Object) -> Result<(), Rejection> {
+fn check_own_node(node: &str, old: &JsonObject, new: &JsonObject) -> Result<(), Rejection> {
     if old.get("spec") != new.get("spec") {
         return Err(Rejection::new(format!(
             "node {node:?} is not allowed to modify its specification or taints"
         )));
     }
-    let owners = |object: &Object| {
+    let owners = |object: &JsonObject| {
         meta::metadata(object)
             .and_then(|metadata| metadata.get("ownerReferences"))
             .cloned()
@@ -92,8 +92,8 @@ fn check_own_node(node: &str, old: &Object, new: &Object) -> Result<(), Rejectio
     check_labels(old, new)
 }
 
-fn check_labels(old: &Object, new: &Object) -> Result<(), Rejection> {
-    let restricted = |object: &Object| -> Vec<(String, String)> {
+fn check_labels(old: &JsonObject, new: &JsonObject) -> Result<(), Rejection> {
+    let restricted = |object: &JsonObject| -> Vec<(String, String)> {
         let labels = meta::labels(object).into_iter().flatten();
         let kept = labels.filter(|(key, _)| {
             RESTRICTED_LABELS

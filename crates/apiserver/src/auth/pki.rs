@@ -1,8 +1,8 @@
-//! The server's certificate authority (CA) and the certificates it signs.
+//! The server's own certificate authority and what it signs.
 //!
-//! The CA is stored in the data directory. Server and administrator certificates are issued at every start and before
-//! they expire. Before the CA expires, a new one signs; the old one stays trusted until it has expired, so that no
-//! client loses access.
+//! The authority lives in the data directory; server and administrator certificates are made at every start and again
+//! before they expire. When the authority itself nears its end a new one signs, and the old one stays trusted until
+//! it has expired, so no client is ever locked out.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ use super::Identity;
 use crate::files;
 
 const AUTHORITY_DAYS: i32 = 3650;
-/// A new CA replaces the old one this long before it expires: longer than the lifetime of any certificate.
+/// A new authority takes over this long before the old one ends: longer than anything the old one signed lives.
 const AUTHORITY_OVERLAP_DAYS: i32 = 730;
 const LEAF_DAYS: i32 = 365;
 
@@ -65,10 +65,10 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// The certificate authority.
+/// The authority.
 pub struct Pki {
     issuer: Issuer<'static, KeyPair>,
-    /// Every trusted CA certificate, newest first.
+    /// Every authority whose signatures are still honoured, newest first.
     bundle: String,
 }
 
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// Opens the CA in a directory, creating or replacing it if needed.
+    /// Opens the authority in a directory, making or replacing it when needed.
     pub fn open(directory: &Path, now: Timestamp) -> Result<Self, PkiError> {
         std::fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         let (key_path, bundle_path) = (directory.join("ca.key"), directory.join("ca.crt"));
@@ -102,8 +102,8 @@ impl Pki {
                 let older = older.map(|(_, bundle)| bundle);
                 let (key, certificate) = make_authority(now)?;
                 let bundle = certificate + &still_valid(older.as_deref().unwrap_or_default(), now)?;
-                // The bundle is written first: a key without its certificate would sign what no client trusts. A crash
-                // between the two leaves a bundle without its key, which the next start replaces.
+                // The bundle goes first: a key without its certificate would sign what nobody trusts. A crash between
+                // the two leaves a bundle without its key, which the next start replaces.
                 files::write_private(&bundle_path, bundle.as_bytes())
                     .map_err(failed("writing", &bundle_path))?;
                 files::write_private(&key_path, key.as_bytes()).map_err(failed("writing", &key_path))?;
@@ -115,12 +115,12 @@ impl Pki {
         Ok(Self { issuer, bundle })
     }
 
-    /// Returns the CA certificates that clients must trust.
+    /// What clients must trust.
     pub fn bundle(&self) -> &str {
         &self.bundle
     }
 
-    /// Returns the hash of the CA's public key, by which a new machine verifies the server.
+    /// The hash of the authority's public key, by which a new machine recognises us.
     pub fn fingerprint(&self) -> Result<[u8; 32], PkiError> {
         let newest = first_certificate(&self.bundle)?;
         let (_, newest) =
@@ -128,7 +128,7 @@ impl Pki {
         Ok(Sha256::digest(newest.public_key().raw).into())
     }
 
-    /// Issues a client certificate for an identity.
+    /// A certificate by which a client is this identity.
     pub fn client(&self, identity: &Identity, now: Timestamp) -> Result<Credentials, PkiError> {
         let mut params = leaf(now, ExtendedKeyUsagePurpose::ClientAuth)?;
         params
@@ -144,13 +144,13 @@ impl Pki {
             [group] => params
                 .distinguished_name
                 .push(DnType::OrganizationName, group.as_str()),
-            // rcgen stores one value per attribute type.
+            // The library that builds certificates keeps one value per attribute.
             _ => return Err(PkiError::SeveralGroups(identity.user.clone())),
         }
         self.sign(&params)
     }
 
-    /// Issues the server certificate.
+    /// The server's own certificate.
     fn server(&self, hosts: &[String], now: Timestamp) -> Result<Credentials, PkiError> {
         let mut params = leaf(now, ExtendedKeyUsagePurpose::ServerAuth)?;
         params
@@ -163,7 +163,7 @@ impl Pki {
             });
         }
         let mut credentials = self.sign(&params)?;
-        // The chain includes the CA, for machines that have only its fingerprint.
+        // The authority goes along, for machines that know no more of it than its fingerprint.
         credentials.certificate += newest(&self.bundle);
         Ok(credentials)
     }
@@ -177,7 +177,7 @@ impl Pki {
         })
     }
 
-    /// Returns the TLS settings of the listening socket. Client certificates are optional: tokens are checked later.
+    /// TLS for the listening socket: our certificate, and clients by certificate or (checked later) by token.
     pub fn server_config(&self, hosts: &[String], now: Timestamp) -> Result<ServerConfig, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -199,7 +199,7 @@ impl Pki {
     }
 }
 
-/// Returns the identity in a verified client certificate: the common name is the user, organizations are groups.
+/// Who a verified client certificate names: the common name is the user, organisations are groups.
 pub(crate) fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
@@ -225,7 +225,7 @@ fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
     parsed.map_err(|error| PkiError::Read(error.to_string()))
 }
 
-/// Returns the first CA certificate of a bundle, as PEM.
+/// The first authority of a bundle, as PEM.
 fn newest(bundle: &str) -> &str {
     bundle
         .split_inclusive("-----END CERTIFICATE-----")
@@ -240,7 +240,7 @@ fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, PkiError> {
         .ok_or_else(|| PkiError::Read("the authority's file holds no certificate".to_owned()))
 }
 
-/// Returns whether a key belongs to the newest CA of a bundle.
+/// Whether a key is that of a bundle's newest authority.
 fn belongs_to(key: &str, bundle: &str) -> Result<bool, PkiError> {
     let newest = first_certificate(bundle)?;
     let (_, newest) =
@@ -263,7 +263,7 @@ fn ends_within(bundle: &str, now: Timestamp, days: i32) -> Result<bool, PkiError
     Ok(end_of(&first_certificate(bundle)?)? < in_days(now, days)?)
 }
 
-/// Returns the CA certificates of a bundle that have not expired.
+/// The authorities of an old bundle that have not expired yet.
 fn still_valid(bundle: &str, now: Timestamp) -> Result<String, PkiError> {
     let mut kept = String::new();
     for block in bundle.split_inclusive("-----END CERTIFICATE-----") {
@@ -286,7 +286,7 @@ fn make_authority(now: Timestamp) -> Result<(String, String), PkiError> {
         KeyUsagePurpose::CrlSign,
         KeyUsagePurpose::DigitalSignature,
     ];
-    // The year distinguishes the certificates in a bundle.
+    // The year tells one authority from the next in a bundle of several.
     let year = now.to_zoned(TimeZone::UTC).year();
     params
         .distinguished_name
@@ -307,7 +307,7 @@ fn leaf(now: Timestamp, purpose: ExtendedKeyUsagePurpose) -> Result<CertificateP
 fn valid_for(now: Timestamp, days: i32) -> Result<CertificateParams, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    // Backdated by a day, for clients whose clocks are behind.
+    // A day's grace for clients whose clocks are behind.
     params.not_before = date(in_days(now, -1)?)?;
     params.not_after = date(in_days(now, days)?)?;
     Ok(params)

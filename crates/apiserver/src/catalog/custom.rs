@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Catalog, Source};
+use super::{Catalog, DefinitionSource};
 use crate::schema::CustomSchema;
 
 /// The JSON paths of the scale subresource.
@@ -97,7 +97,7 @@ fn read_version(
     spec: &Value,
     group: &str,
     kind: &str,
-    known: Option<&Source>,
+    known: Option<&DefinitionSource>,
 ) -> Option<CustomVersion> {
     let name = text(version, "name")?;
     let open_api_schema = version
@@ -124,7 +124,7 @@ fn read_version(
         });
     let preserves_unknown = spec["preserveUnknownFields"] == true;
     let schema = match known {
-        Some(Source::Custom(known))
+        Some(DefinitionSource::Custom(known))
             if known.open_api_schema == open_api_schema
                 && known.schema.preserves_unknown() == preserves_unknown =>
         {

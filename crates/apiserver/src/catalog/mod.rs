@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use custom::{CustomDefinition, CustomVersion, ScalePaths};
-pub use definition::{Definition, Source, Subresource, storage_name};
+pub use definition::{DefinitionSource, ResourceDefinition, ServedSubresource, storage_name};
 
 use crate::kinds;
 
@@ -18,9 +18,9 @@ use crate::kinds;
 /// were installed.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    definitions: Vec<Arc<Definition>>,
-    by_path: BTreeMap<(String, String, String), Arc<Definition>>,
-    by_kind: BTreeMap<(String, String, String), Arc<Definition>>,
+    definitions: Vec<Arc<ResourceDefinition>>,
+    by_path: BTreeMap<(String, String, String), Arc<ResourceDefinition>>,
+    by_kind: BTreeMap<(String, String, String), Arc<ResourceDefinition>>,
 }
 
 impl Catalog {
@@ -28,17 +28,17 @@ impl Catalog {
     pub fn with(custom: &[CustomDefinition]) -> Self {
         let mut catalog = Self::default();
         for built_in in kinds::BUILT_IN {
-            catalog.add(Definition::built_in(built_in));
+            catalog.add(ResourceDefinition::built_in(built_in));
         }
         for definition in custom {
             for version in definition.served_in_priority_order() {
-                catalog.add(Definition::custom(definition, version));
+                catalog.add(ResourceDefinition::custom(definition, version));
             }
         }
         catalog
     }
 
-    fn add(&mut self, definition: Definition) {
+    fn add(&mut self, definition: ResourceDefinition) {
         let definition = Arc::new(definition);
         let names = |last: &str| {
             (
@@ -54,25 +54,25 @@ impl Catalog {
         self.definitions.push(definition);
     }
 
-    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Definition>> {
+    pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceDefinition>> {
         self.by_path
             .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Definition>> {
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<ResourceDefinition>> {
         self.by_kind
             .get(&(group.to_owned(), version.to_owned(), kind.to_owned()))
     }
 
     /// Returns a definition whose objects are stored under this resource, preferring the version they are stored in.
-    pub fn stored(&self, resource: &str) -> Option<&Arc<Definition>> {
+    pub fn stored(&self, resource: &str) -> Option<&Arc<ResourceDefinition>> {
         self.definitions
             .iter()
             .find(|definition| &*definition.storage == resource && definition.is_storage_form())
     }
 
     /// Returns everything served, in the order of discovery.
-    pub fn definitions(&self) -> &[Arc<Definition>] {
+    pub fn definitions(&self) -> &[Arc<ResourceDefinition>] {
         &self.definitions
     }
 
@@ -98,7 +98,7 @@ impl Catalog {
     }
 
     /// Returns the resources of one group and version; `None` if the group or version is not served.
-    pub fn group_version(&self, group: &str, version: &str) -> Option<Vec<&Arc<Definition>>> {
+    pub fn group_version(&self, group: &str, version: &str) -> Option<Vec<&Arc<ResourceDefinition>>> {
         let found: Vec<_> = self
             .definitions
             .iter()

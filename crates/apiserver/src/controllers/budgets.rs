@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::{Pass, target, woken};
+use super::{ReconcileResult, target, woken};
 use crate::clock::rfc3339;
 use crate::crd::set_condition;
 use crate::error::ApiError;
-use crate::meta::{self, Object};
-use crate::registry::{Registry, WriteContext, pod_is_ready};
+use crate::meta::{self, JsonObject};
+use crate::registry::{ObjectRegistry, WriteContext, pod_is_ready};
 use crate::selector::LabelSelector;
-use crate::store::Stored;
+use crate::store::StoredObject;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
 /// Debounce: changes within this time are handled together.
@@ -22,30 +22,34 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// A pod whose eviction was granted but that still exists after this time counts as not evicted.
 const DELETION_GRACE: i64 = 120;
 
-pub(super) async fn run(registry: Arc<Registry>, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("disruption-controller");
     let store = &registry.store;
     let mut news = [
         store.subscribe(&Arc::from(BUDGETS)),
         store.subscribe(&Arc::from("pods")),
     ];
-    let mut pass = Pass::Again;
+    let mut pass = ReconcileResult::Again;
     while woken(&mut news, pass, &mut stopped).await {
         tokio::time::sleep(SETTLE).await;
         for channel in &mut news {
             channel.mark_unchanged();
         }
-        pass = Pass::Done;
+        pass = ReconcileResult::Done;
         for budget in store.list(BUDGETS, "").objects {
             if let Err(error) = refresh(&registry, &context, &budget).await {
                 tracing::debug!(%error, path = budget.key.registry_path(), "the budget will be counted again");
-                pass = Pass::Again;
+                pass = ReconcileResult::Again;
             }
         }
     }
 }
 
-async fn refresh(registry: &Registry, context: &WriteContext, budget: &Stored) -> Result<(), ApiError> {
+async fn refresh(
+    registry: &ObjectRegistry,
+    context: &WriteContext,
+    budget: &StoredObject,
+) -> Result<(), ApiError> {
     let Some(target) = target(registry, &budget.key, "status") else {
         return Ok(());
     };
@@ -61,13 +65,16 @@ async fn refresh(registry: &Registry, context: &WriteContext, budget: &Stored) -
 }
 
 /// Writes the status that follows from the current pods.
-fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
+fn count(budget: &mut JsonObject, pods: &[Arc<StoredObject>], now: Timestamp) {
     let spec = budget.get("spec").cloned().unwrap_or_default();
     let selector = LabelSelector::from_object(spec.get("selector")).unwrap_or(LabelSelector::Nothing);
     let mut status = budget.get("status").cloned().unwrap_or_else(|| json!({}));
     let disrupted = still_disrupted(&status, pods, now);
     let (mut expected, mut healthy) = (0_i64, 0_i64);
-    for pod in pods.iter().filter(|pod| selector.matches(Some(&pod.head.labels))) {
+    for pod in pods
+        .iter()
+        .filter(|pod| selector.matches(Some(&pod.metadata.labels)))
+    {
         let Ok(object) = pod.value() else {
             continue;
         };
@@ -114,7 +121,7 @@ fn count(budget: &mut Object, pods: &[Arc<Stored>], now: Timestamp) {
 }
 
 /// Returns the granted evictions that have not completed yet.
-fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<String, Value> {
+fn still_disrupted(status: &Value, pods: &[Arc<StoredObject>], now: Timestamp) -> Map<String, Value> {
     let granted = status["disruptedPods"].as_object().cloned().unwrap_or_default();
     let recent = |since: &Value| {
         let since: Option<Timestamp> = since.as_str().and_then(|text| text.parse().ok());
@@ -122,7 +129,7 @@ fn still_disrupted(status: &Value, pods: &[Arc<Stored>], now: Timestamp) -> Map<
     };
     let here = |name: &str| {
         let pod = pods.iter().find(|pod| pod.key.name() == name);
-        pod.is_some_and(|pod| pod.head.deletion_timestamp.is_none())
+        pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none())
     };
     granted
         .into_iter()

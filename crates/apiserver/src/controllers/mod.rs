@@ -14,20 +14,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::catalog::Definition;
-use crate::registry::{Registry, Target};
-use crate::store::Key;
+use crate::catalog::ResourceDefinition;
+use crate::registry::{ObjectRegistry, ObjectTarget};
+use crate::store::ObjectKey;
 
 /// An incomplete reconcile is retried after this time.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Starts the controllers that a kube-apiserver runs itself, without a controller manager.
-pub(crate) fn start_own(registry: &Arc<Registry>, stopped: &watch::Receiver<bool>, tasks: &mut JoinSet<()>) {
+pub(crate) fn start_own(
+    registry: &Arc<ObjectRegistry>,
+    stopped: &watch::Receiver<bool>,
+    tasks: &mut JoinSet<()>,
+) {
     tasks.spawn(definitions::run(Arc::clone(registry), stopped.clone()));
 }
 
 /// Starts the controllers of a controller manager.
-pub(crate) fn start(registry: &Arc<Registry>, stopped: &watch::Receiver<bool>, tasks: &mut JoinSet<()>) {
+pub(crate) fn start(
+    registry: &Arc<ObjectRegistry>,
+    stopped: &watch::Receiver<bool>,
+    tasks: &mut JoinSet<()>,
+) {
     tasks.spawn(collector::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(namespaces::run(Arc::clone(registry), stopped.clone()));
     tasks.spawn(budgets::run(Arc::clone(registry), stopped.clone()));
@@ -35,18 +43,22 @@ pub(crate) fn start(registry: &Arc<Registry>, stopped: &watch::Receiver<bool>, t
 
 /// Whether a reconcile must be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+enum ReconcileResult {
     Done,
     Again,
 }
 
 /// Waits for a change on any of the channels, for the retry of an incomplete reconcile, or for the stop (`false`).
-async fn woken(news: &mut [watch::Receiver<u64>], pass: Pass, stopped: &mut watch::Receiver<bool>) -> bool {
+async fn woken(
+    news: &mut [watch::Receiver<u64>],
+    pass: ReconcileResult,
+    stopped: &mut watch::Receiver<bool>,
+) -> bool {
     let changed = futures::future::select_all(news.iter_mut().map(|channel| Box::pin(channel.changed())));
     let retry = async {
         match pass {
-            Pass::Again => tokio::time::sleep(RETRY).await,
-            Pass::Done => std::future::pending().await,
+            ReconcileResult::Again => tokio::time::sleep(RETRY).await,
+            ReconcileResult::Done => std::future::pending().await,
         }
     };
     tokio::select! {
@@ -56,10 +68,10 @@ async fn woken(news: &mut [watch::Receiver<u64>], pass: Pass, stopped: &mut watc
     }
 }
 
-fn target(registry: &Registry, key: &Key, subresource: &str) -> Option<Target> {
+fn target(registry: &ObjectRegistry, key: &ObjectKey, subresource: &str) -> Option<ObjectTarget> {
     let catalog = registry.catalog();
-    let definition: &Arc<Definition> = catalog.stored(&key.resource)?;
-    Some(Target {
+    let definition: &Arc<ResourceDefinition> = catalog.stored(&key.resource)?;
+    Some(ObjectTarget {
         definition: Arc::clone(definition),
         namespace: key.namespace().to_owned(),
         name: key.name().to_owned(),

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub(crate) use status::{default_names, establish, prepare, set_condition, terminate};
 
 use crate::catalog::{Catalog, CustomDefinition};
-use crate::registry::Registry;
+use crate::registry::ObjectRegistry;
 
 /// The resource under which definitions are stored.
 pub(crate) const RESOURCE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -20,7 +20,7 @@ pub(crate) const RESOURCE: &str = "customresourcedefinitions.apiextensions.k8s.i
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Rebuilds the catalog from the stored definitions.
-pub(crate) fn reload(registry: &Registry) {
+pub(crate) fn reload(registry: &ObjectRegistry) {
     registry.replace_catalog(|store, known| {
         let mut definitions = Vec::new();
         for stored in store.list(RESOURCE, "").objects {

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{CLEANUP_FINALIZER, RESOURCE};
-use crate::meta::{self, Object};
-use crate::store::Store;
+use crate::meta::{self, JsonObject};
+use crate::store::ObjectStore;
 
 /// Adds the storage version to the status of a definition before it is stored.
-pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
+pub(crate) fn prepare(old: Option<&JsonObject>, crd: &mut JsonObject) {
     let mut status = old
         .and_then(|old| old.get("status"))
         .cloned()
@@ -17,7 +17,7 @@ pub(crate) fn prepare(old: Option<&Object>, crd: &mut Object) {
 }
 
 /// Accepts or rejects the names of a stored definition and sets its conditions.
-pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
+pub(crate) fn establish(store: &ObjectStore, crd: &mut JsonObject, now: &str) {
     let mut status = crd.get("status").cloned().unwrap_or_else(|| json!({}));
     let names = crd
         .get("spec")
@@ -58,7 +58,7 @@ pub(crate) fn establish(store: &Store, crd: &mut Object, now: &str) {
 }
 
 /// Sets the Terminating condition of a definition: its objects are deleted first.
-pub(crate) fn terminate(crd: &mut Object, now: &str) {
+pub(crate) fn terminate(crd: &mut JsonObject, now: &str) {
     let mut finalizers = meta::finalizers(crd);
     if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
         finalizers.push(CLEANUP_FINALIZER.to_owned());
@@ -87,7 +87,7 @@ pub(super) fn is_established(crd: &Value) -> bool {
 }
 
 /// Fills in the names that derive from the kind.
-pub(crate) fn default_names(crd: &mut Object) {
+pub(crate) fn default_names(crd: &mut JsonObject) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
@@ -106,7 +106,11 @@ pub(crate) fn default_names(crd: &mut Object) {
 }
 
 /// Returns the names that no other definition of the group has, and the last conflict.
-fn judge_names(store: &Store, crd: &Object, names: &Value) -> (Value, Option<(&'static str, String)>) {
+fn judge_names(
+    store: &ObjectStore,
+    crd: &JsonObject,
+    names: &Value,
+) -> (Value, Option<(&'static str, String)>) {
     let group = crd
         .get("spec")
         .map(|spec| spec["group"].clone())
@@ -163,7 +167,7 @@ fn judge_names(store: &Store, crd: &Object, names: &Value) -> (Value, Option<(&'
     (accepted, conflict)
 }
 
-fn remember_stored_version(crd: &Object, status: &mut Value) {
+fn remember_stored_version(crd: &JsonObject, status: &mut Value) {
     let versions = crd.get("spec").and_then(|spec| spec["versions"].as_array());
     let storage = versions
         .into_iter()

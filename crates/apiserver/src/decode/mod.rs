@@ -37,7 +37,7 @@ impl FieldValidation {
 
 /// A decoded body and its strict decoding errors, as Kubernetes words them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedBody {
     pub value: Value,
     /// Such as `unknown field "spec.x"` or `duplicate field "spec.y"`.
     pub objections: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Decoded {
 pub struct NotJson(pub String);
 
 /// Decodes a body and finds duplicate keys and, with a schema, unknown fields.
-pub fn decode(body: &[u8], schema: Option<&Schema>) -> Result<Decoded, NotJson> {
+pub fn decode(body: &[u8], schema: Option<&Schema>) -> Result<DecodedBody, NotJson> {
     strict::decode(body, schema).map_err(|error| NotJson(syntax::go_message(body, &error)))
 }
 

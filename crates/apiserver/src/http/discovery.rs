@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::catalog::{Catalog, Definition, Subresource};
+use crate::catalog::{Catalog, ResourceDefinition, ServedSubresource};
 use crate::kinds::{self, storage_version_hash};
 
 /// `/api`
@@ -57,7 +57,7 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value>
     Some(list)
 }
 
-fn resource(definition: &Definition) -> Value {
+fn resource(definition: &ResourceDefinition) -> Value {
     let mut resource = json!({"name": definition.plural, "singularName": definition.singular,
         "namespaced": definition.namespaced, "kind": definition.kind, "verbs": definition.verbs});
     if !definition.short_names.is_empty() {
@@ -73,7 +73,7 @@ fn resource(definition: &Definition) -> Value {
     resource
 }
 
-fn subresource(definition: &Definition, sub: &Subresource) -> Value {
+fn subresource(definition: &ResourceDefinition, sub: &ServedSubresource) -> Value {
     let mut resource = json!({"name": format!("{}/{}", definition.plural, sub.name), "singularName": "",
         "namespaced": definition.namespaced, "kind": sub.kind, "verbs": sub.verbs});
     if (&sub.group, &sub.version) != (&definition.group, &definition.version) {
@@ -117,7 +117,7 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
     body
 }
 
-fn aggregated_resource(definition: &Definition) -> Value {
+fn aggregated_resource(definition: &ResourceDefinition) -> Value {
     // Built-in groups leave out what their position in the document implies.
     let kind = |group: &str, version: &str, kind: &str| {
         let said = !definition.is_custom()

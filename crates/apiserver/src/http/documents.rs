@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::body::ApiBody;
 use super::negotiate;
-use super::{Api, Call, discovery, respond};
+use super::{Api, ApiCall, discovery, respond};
 use crate::catalog::Catalog;
 use crate::error::ApiError;
 use crate::metrics;
@@ -27,7 +27,7 @@ pub(super) fn health(path: &str, query: &str) -> Response<ApiBody> {
     respond::text(StatusCode::OK, "ok")
 }
 
-pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Response<ApiBody>, ApiError> {
+pub(super) fn serve(api: &Arc<Api>, call: &ApiCall, parts: &[String]) -> Result<Response<ApiBody>, ApiError> {
     if call.method != Method::GET && call.method != Method::HEAD {
         return Err(ApiError::method_not_allowed());
     }
@@ -78,7 +78,7 @@ pub(super) fn serve(api: &Arc<Api>, call: &Call, parts: &[String]) -> Result<Res
 
 fn open_api(
     api: &Arc<Api>,
-    call: &Call,
+    call: &ApiCall,
     catalog: &Arc<Catalog>,
     parts: &[&str],
 ) -> Result<Response<ApiBody>, ApiError> {

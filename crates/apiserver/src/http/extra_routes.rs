@@ -12,7 +12,7 @@ use super::body::ApiBody;
 use super::{Api, bearer, respond};
 use crate::auth::{Pki, TokenStore};
 use crate::error::ApiError;
-use crate::registry::Registry;
+use crate::registry::ObjectRegistry;
 
 pub type RouteFuture<'a> = Pin<Box<dyn Future<Output = Result<RouteResponse, ApiError>> + Send + 'a>>;
 
@@ -38,7 +38,7 @@ pub enum RouteAccess {
 /// The parts of the server that a route may use.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteContext<'a> {
-    pub registry: &'a Registry,
+    pub registry: &'a ObjectRegistry,
     pub tokens: &'a TokenStore,
     pub pki: &'a Pki,
 }

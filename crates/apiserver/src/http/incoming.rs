@@ -5,25 +5,25 @@ use http::header::USER_AGENT;
 use serde_json::{Value, json};
 
 use super::negotiate::{self, BodyFormat, PatchFormat};
-use super::resources::Request;
+use super::resources::ResourceRequest;
 use super::yaml;
 use crate::apply;
-use crate::catalog::Definition;
+use crate::catalog::ResourceDefinition;
 use crate::decode::{self, FieldValidation};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::kinds;
-use crate::meta::Object;
+use crate::meta::JsonObject;
 use crate::patch::json::JsonPatch;
 use crate::patch::merge::MergePatch;
 use crate::patch::strategic::StrategicPatch;
 use crate::protobuf;
-use crate::registry::{DeleteOptions, Patch, Record, WriteContext, unregistered};
+use crate::registry::{DeleteOptions, ManagedFieldsUpdate, ObjectPatch, WriteContext, unregistered};
 
 /// The maximum length of a field manager's name.
 const MANAGER_NAME_BYTES: usize = 128;
 
-impl Request<'_> {
+impl ResourceRequest<'_> {
     pub(super) fn context(&self, options_kind: &str) -> Result<WriteContext, ApiError> {
         let query = &self.call.query;
         let agent = self
@@ -37,21 +37,23 @@ impl Request<'_> {
             field_manager: apply::manager_name(query.get("fieldManager"), agent.unwrap_or_default()),
             dry_run: query.dry_run(options_kind)?,
             field_validation: query.field_validation(options_kind)?,
-            record: Record::Due,
+            managed_fields: ManagedFieldsUpdate::Pending,
         })
     }
 
-    fn check_patch_options(&self, patch: &Patch) -> Result<(), ApiError> {
+    fn check_patch_options(&self, patch: &ObjectPatch) -> Result<(), ApiError> {
         let query = &self.call.query;
         let manager = query.get("fieldManager");
         let error = match patch {
             _ if manager.len() > MANAGER_NAME_BYTES => {
                 FieldError::too_long("fieldManager", MANAGER_NAME_BYTES)
             }
-            Patch::Apply { .. } if query.get("fieldManager").is_empty() => {
+            ObjectPatch::Apply { .. } if query.get("fieldManager").is_empty() => {
                 FieldError::required("fieldManager", "is required for apply patch")
             }
-            Patch::Json(_) | Patch::Merge(_) | Patch::Strategic(_) if !query.get("force").is_empty() => {
+            ObjectPatch::Json(_) | ObjectPatch::Merge(_) | ObjectPatch::Strategic(_)
+                if !query.get("force").is_empty() =>
+            {
                 FieldError::forbidden("force", "may not be specified for non-apply patch")
             }
             _ => return Ok(()),
@@ -59,28 +61,28 @@ impl Request<'_> {
         Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
     }
 
-    pub(super) fn read_patch(&self, context: &WriteContext) -> Result<Patch, ApiError> {
+    pub(super) fn read_patch(&self, context: &WriteContext) -> Result<ObjectPatch, ApiError> {
         let (body, validation) = (&self.call.body, context.field_validation);
         let patch = match negotiate::patch_format(&self.call.headers, self.target.definition.is_custom())? {
-            PatchFormat::Json => Patch::Json(JsonPatch::decode(body, validation)?),
-            PatchFormat::Merge => Patch::Merge(MergePatch::decode(body, validation)?),
-            PatchFormat::Strategic => Patch::Strategic(StrategicPatch::decode(body, validation)?),
-            PatchFormat::Apply => Patch::Apply {
+            PatchFormat::Json => ObjectPatch::Json(JsonPatch::decode(body, validation)?),
+            PatchFormat::Merge => ObjectPatch::Merge(MergePatch::decode(body, validation)?),
+            PatchFormat::Strategic => ObjectPatch::Strategic(StrategicPatch::decode(body, validation)?),
+            PatchFormat::Apply => ObjectPatch::Apply {
                 object: yaml::decode(body)?,
                 force: self.call.query.flag("force"),
             },
         };
         let objections = match &patch {
-            Patch::Json(patch) => patch.objections.as_slice(),
-            Patch::Merge(patch) => patch.objections.as_slice(),
-            Patch::Strategic(patch) => patch.objections.as_slice(),
-            Patch::Apply { .. } => &[],
+            ObjectPatch::Json(patch) => patch.objections.as_slice(),
+            ObjectPatch::Merge(patch) => patch.objections.as_slice(),
+            ObjectPatch::Strategic(patch) => patch.objections.as_slice(),
+            ObjectPatch::Apply { .. } => &[],
         };
         if validation == FieldValidation::Strict && !objections.is_empty() {
             return Err(ApiError::bad_request(decode::strict_message(objections)));
         }
         self.check_patch_options(&patch)?;
-        if let Patch::Apply { object, .. } = &patch {
+        if let ObjectPatch::Apply { object, .. } = &patch {
             check_applied(object)?;
         }
         Ok(patch)
@@ -136,7 +138,7 @@ impl Request<'_> {
     }
 
     /// Returns the object in the body, and its strict decoding errors.
-    pub(super) fn object(&self, context: &WriteContext) -> Result<(Object, Vec<String>), ApiError> {
+    pub(super) fn object(&self, context: &WriteContext) -> Result<(JsonObject, Vec<String>), ApiError> {
         let definition = &self.target.definition;
         let json = self.json_body()?;
         let schema = definition.type_schema();
@@ -181,7 +183,7 @@ fn check_applied(object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn strict(definition: &Definition, objections: &[String]) -> ApiError {
+fn strict(definition: &ResourceDefinition, objections: &[String]) -> ApiError {
     ApiError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: {}",
         definition.kind,

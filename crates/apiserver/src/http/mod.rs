@@ -37,21 +37,21 @@ use crate::auth::{
     self, AuthorizationDecision, Authorizer, Identity, Pki, RequestAttributes, TokenLifetime, TokenStore,
 };
 use crate::error::ApiError;
-use crate::limits::Limits;
+use crate::limits::RequestLimits;
 use crate::metrics::ApiMetrics;
-use crate::registry::Registry;
-use path::Route;
-use query::Query;
+use crate::registry::ObjectRegistry;
+use path::RequestPath;
+use query::QueryParameters;
 
 /// The API behind every connection.
 #[derive(Debug)]
 pub struct Api {
-    pub registry: Arc<Registry>,
+    pub registry: Arc<ObjectRegistry>,
     pub tokens: Arc<TokenStore>,
     pub pki: Arc<Pki>,
     pub authorizers: Vec<Arc<dyn Authorizer>>,
     pub extra_routes: Vec<Arc<dyn ExtraRoute>>,
-    pub limits: Limits,
+    pub limits: RequestLimits,
     pub metrics: ApiMetrics,
     pub schemas: SchemaCache,
     pub bookmark_interval: Duration,
@@ -61,10 +61,10 @@ pub struct Api {
 
 /// A request with its body and its authenticated caller.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ApiCall {
     pub method: Method,
     pub path: String,
-    pub query: Query,
+    pub query: QueryParameters,
     pub headers: HeaderMap,
     pub body: Bytes,
     pub identity: Identity,
@@ -136,10 +136,10 @@ impl Api {
                 return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
             }
             let identity = self.identify(&head.headers, connection)?;
-            let query = Query::parse(head.uri.query().unwrap_or_default());
+            let query = QueryParameters::parse(head.uri.query().unwrap_or_default());
             let _permit = self.limits.admit(&identity, query.is_watch()).await?;
             let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
-            let call = Call {
+            let call = ApiCall {
                 method: head.method,
                 path,
                 query,
@@ -214,10 +214,10 @@ impl Api {
         }
     }
 
-    async fn dispatch(self: &Arc<Self>, call: &Call) -> Result<Response<ApiBody>, ApiError> {
-        match Route::parse(&call.path) {
-            Route::Resource(path) => resources::serve(self, call, path).await,
-            Route::Other(parts) => {
+    async fn dispatch(self: &Arc<Self>, call: &ApiCall) -> Result<Response<ApiBody>, ApiError> {
+        match RequestPath::parse(&call.path) {
+            RequestPath::Resource(path) => resources::serve(self, call, path).await,
+            RequestPath::Other(parts) => {
                 let wanted = RequestAttributes {
                     verb: call.method.as_str().to_ascii_lowercase(),
                     path: call.path.clone(),

@@ -4,7 +4,7 @@ use percent_encoding::percent_decode_str;
 
 /// The parts of a request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum RequestPath {
     /// Objects of a resource.
     Resource(ResourcePath),
     /// Other paths: discovery, health, documents.
@@ -28,7 +28,7 @@ pub struct ResourcePath {
 /// Segments after a namespace's name that are subresources of the namespace, not resources in it.
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 
-impl Route {
+impl RequestPath {
     /// Parses a path. Percent-encoding is undone per segment.
     pub fn parse(path: &str) -> Self {
         let parts: Vec<String> = path
@@ -80,15 +80,15 @@ mod tests {
     use super::*;
 
     fn resource(path: &str) -> (String, String, String, String, String) {
-        match Route::parse(path) {
-            Route::Resource(path) => (
+        match RequestPath::parse(path) {
+            RequestPath::Resource(path) => (
                 path.group,
                 path.namespace,
                 path.resource,
                 path.name,
                 path.subresource,
             ),
-            Route::Other(parts) => panic!("{parts:?}"),
+            RequestPath::Other(parts) => panic!("{parts:?}"),
         }
     }
 
@@ -131,7 +131,10 @@ mod tests {
             "/healthz",
             "/openapi/v3/api/v1",
         ] {
-            assert!(matches!(Route::parse(path), Route::Other(_)), "{path}");
+            assert!(
+                matches!(RequestPath::parse(path), RequestPath::Other(_)),
+                "{path}"
+            );
         }
     }
 }

@@ -8,14 +8,14 @@ use crate::decode::FieldValidation;
 use crate::error::ApiError;
 use crate::field_error::FieldError;
 use crate::present::IncludeObject;
-use crate::registry::{DeleteOptions, ListOptions, Propagation, RevisionMatch};
+use crate::registry::{DeleteOptions, ListOptions, PropagationPolicy, RevisionMatch};
 
 /// The upper limit of `timeoutSeconds`, which must not overflow a clock.
 const LONGEST_WATCH: Duration = Duration::from_hours(7 * 24);
 
 /// The parameters of one request, decoded.
 #[derive(Clone, Debug, Default)]
-pub struct Query {
+pub struct QueryParameters {
     pairs: Vec<(String, String)>,
 }
 
@@ -28,7 +28,7 @@ pub struct WatchOptions {
     pub timeout: Option<Duration>,
 }
 
-impl Query {
+impl QueryParameters {
     pub fn parse(query: &str) -> Self {
         Self {
             pairs: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
@@ -266,9 +266,9 @@ impl Query {
         }
         let propagation = match (policy.as_str(), orphan) {
             ("", None) => None,
-            ("", Some(true)) | ("Orphan", _) => Some(Propagation::Orphan),
-            ("", Some(false)) | ("Background", _) => Some(Propagation::Background),
-            ("Foreground", _) => Some(Propagation::Foreground),
+            ("", Some(true)) | ("Orphan", _) => Some(PropagationPolicy::Orphan),
+            ("", Some(false)) | ("Background", _) => Some(PropagationPolicy::Background),
+            ("Foreground", _) => Some(PropagationPolicy::Foreground),
             (other, _) => {
                 let supported = ["Foreground", "Background", "Orphan", "nil"];
                 let error = FieldError::not_supported("propagationPolicy", &Value::from(other), &supported);
@@ -290,17 +290,18 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded() {
-        let query = Query::parse("labelSelector=a%3Db%2Cc&watch=true&x=1+2&allowWatchBookmarks=false");
+        let query =
+            QueryParameters::parse("labelSelector=a%3Db%2Cc&watch=true&x=1+2&allowWatchBookmarks=false");
         assert_eq!(query.get("labelSelector"), "a=b,c");
         assert_eq!(query.get("x"), "1 2");
         assert!(query.is_watch() && !query.flag("allowWatchBookmarks"));
-        assert!(!Query::parse("watch=0").is_watch());
+        assert!(!QueryParameters::parse("watch=0").is_watch());
     }
 
     #[test]
     fn a_watch_that_lasts_for_ever_did_not_fit_into_a_clock() {
         let timeout = |seconds: &str| {
-            let query = Query::parse(&format!("watch=true&timeoutSeconds={seconds}"));
+            let query = QueryParameters::parse(&format!("watch=true&timeoutSeconds={seconds}"));
             query.watch_options().unwrap().timeout
         };
         assert_eq!(timeout("30"), Some(Duration::from_secs(30)));
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_match_rule_needs_a_version() {
-        let error = Query::parse("resourceVersionMatch=Exact")
+        let error = QueryParameters::parse("resourceVersionMatch=Exact")
             .list_options()
             .unwrap_err();
         assert_eq!(

@@ -9,23 +9,23 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::ApiBody;
-use super::negotiate::{self, Encoding};
+use super::negotiate::{self, ResponseEncoding};
 use super::path::ResourcePath;
-use super::{Api, Call, respond, reviews};
+use super::{Api, ApiCall, respond, reviews};
 use crate::audit;
 use crate::auth::RequestAttributes;
 use crate::error::{self, ApiError};
-use crate::present::{Form, Presenter};
-use crate::registry::{Deleted, Target, WriteContext, Written};
-use crate::selection::Selection;
-use crate::watch::{Start, Watch, WatchSpec};
+use crate::present::{Presenter, Representation};
+use crate::registry::{DeleteResult, ObjectTarget, WriteContext, WriteResult};
+use crate::selection::ObjectSelection;
+use crate::watch::{ObjectWatch, WatchSpec, WatchStart};
 
 /// The timeout of a watch without its own, plus a jitter that spreads reconnects.
 const WATCH_LASTS: Duration = Duration::from_mins(30);
 
 pub(super) async fn serve(
     api: &Arc<Api>,
-    call: &Call,
+    call: &ApiCall,
     path: ResourcePath,
 ) -> Result<Response<ApiBody>, ApiError> {
     let catalog = api.registry.catalog();
@@ -37,11 +37,11 @@ pub(super) async fn serve(
             None => Ok(respond::not_found_page()),
         };
     };
-    let request = Request {
+    let request = ResourceRequest {
         api,
         call,
         verb,
-        target: Target {
+        target: ObjectTarget {
             definition: Arc::clone(definition),
             namespace: path.namespace,
             name: path.name,
@@ -61,7 +61,7 @@ pub(super) async fn serve(
 }
 
 /// Returns the verb as authorization and discovery name it.
-fn verb(call: &Call, path: &ResourcePath) -> &'static str {
+fn verb(call: &ApiCall, path: &ResourcePath) -> &'static str {
     match call.method {
         Method::GET | Method::HEAD if path.watch || (path.name.is_empty() && call.query.is_watch()) => {
             "watch"
@@ -77,7 +77,7 @@ fn verb(call: &Call, path: &ResourcePath) -> &'static str {
     }
 }
 
-fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> RequestAttributes {
+fn attributes(call: &ApiCall, path: &ResourcePath, verb: &str) -> RequestAttributes {
     let mut name = path.name.clone();
     // A list with one name is authorized like a request for that object.
     if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
@@ -100,14 +100,14 @@ fn attributes(call: &Call, path: &ResourcePath, verb: &str) -> RequestAttributes
 }
 
 /// An authorized request for a resource.
-pub(super) struct Request<'a> {
+pub(super) struct ResourceRequest<'a> {
     pub api: &'a Arc<Api>,
-    pub call: &'a Call,
+    pub call: &'a ApiCall,
     pub verb: &'static str,
-    pub target: Target,
+    pub target: ObjectTarget,
 }
 
-impl Request<'_> {
+impl ResourceRequest<'_> {
     async fn run(&self, legacy_watch: bool) -> Result<Response<ApiBody>, ApiError> {
         let definition = &self.target.definition;
         if !self.target.namespace.is_empty() && !definition.namespaced {
@@ -183,7 +183,7 @@ impl Request<'_> {
         }
     }
 
-    fn presenter(&self, list: bool) -> Result<(Presenter, Encoding), ApiError> {
+    fn presenter(&self, list: bool) -> Result<(Presenter, ResponseEncoding), ApiError> {
         let (form, encoding) = negotiate::form(&self.call.headers, &self.call.query, list)?;
         Ok((
             Presenter::new(&self.target.definition, form, self.api.registry.clock()),
@@ -191,10 +191,10 @@ impl Request<'_> {
         ))
     }
 
-    fn selection(&self) -> Result<Selection, ApiError> {
+    fn selection(&self) -> Result<ObjectSelection, ApiError> {
         let query = &self.call.query;
         let target = &self.target;
-        let selection = Selection::parse(
+        let selection = ObjectSelection::parse(
             &target.definition,
             &target.namespace,
             query.get("labelSelector"),
@@ -235,11 +235,11 @@ impl Request<'_> {
         let mut selection = self.selection()?;
         if legacy && !self.target.name.is_empty() {
             let pinned = format!("metadata.name={}", self.target.name);
-            selection = Selection::parse(&self.target.definition, &self.target.namespace, "", &pinned)?;
+            selection = ObjectSelection::parse(&self.target.definition, &self.target.namespace, "", &pinned)?;
         }
         let registry = &self.api.registry;
         let resource = Arc::clone(&self.target.definition.storage);
-        let everything = |announce_end| Start::Everything {
+        let everything = |announce_end| WatchStart::Everything {
             page: registry.store.list(&resource, &selection.namespace),
             announce_end,
         };
@@ -248,7 +248,7 @@ impl Request<'_> {
                 registry.wait_for(revision.unwrap_or(0)).await?;
                 everything(true)
             }
-            (Some(false), None | Some(0)) => Start::After(registry.store.revision()),
+            (Some(false), None | Some(0)) => WatchStart::After(registry.store.revision()),
             // With bookmarks, even a watch without a revision gets the bookmark that ends the initial events.
             (None, None) => everything(options.bookmarks),
             (None, Some(0)) => everything(false),
@@ -261,7 +261,7 @@ impl Request<'_> {
             bookmarks: options.bookmarks.then_some(self.api.bookmark_interval),
             lasts: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
         };
-        let watch = Watch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
+        let watch = ObjectWatch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
         let open = self.api.metrics.watch_opened();
         let frames = stream::unfold((watch, open), |(mut watch, open)| async move {
             let frame = watch.next().await?;
@@ -271,14 +271,14 @@ impl Request<'_> {
     }
 
     /// A kube-apiserver does not cache events, so a watch of them reaches back only as far as its store.
-    fn start_after(&self, revision: u64) -> Start {
+    fn start_after(&self, revision: u64) -> WatchStart {
         let forgotten = revision < self.api.registry.store.compacted();
         if forgotten && &*self.target.definition.storage == "events" {
-            return Start::Refused(ApiError::expired(
+            return WatchStart::Refused(ApiError::expired(
                 "The resourceVersion for the provided watch is too old.",
             ));
         }
-        Start::After(revision)
+        WatchStart::After(revision)
     }
 
     /// Returns the jitter of a watch's timeout.
@@ -333,16 +333,16 @@ impl Request<'_> {
         let deleted = self.api.registry.delete(&self.target, &context, &options).await?;
         let definition = &self.target.definition;
         match deleted {
-            Deleted::Gone(last) if !self.api.registry.returns_deleted_object(&self.target) => {
+            DeleteResult::Gone(last) if !self.api.registry.returns_deleted_object(&self.target) => {
                 let status = error::success(
                     &definition.group,
                     &definition.plural,
                     &self.target.name,
-                    &last.head.uid,
+                    &last.metadata.uid,
                 );
                 Ok(respond::json(StatusCode::OK, &status))
             }
-            Deleted::Gone(stored) | Deleted::Pending(stored) => {
+            DeleteResult::Gone(stored) | DeleteResult::Pending(stored) => {
                 respond::encode(encoding, StatusCode::OK, vec![presenter.object(&stored)?])
             }
         }
@@ -414,11 +414,11 @@ impl Request<'_> {
     fn written(
         &self,
         presenter: &Presenter,
-        encoding: Encoding,
+        encoding: ResponseEncoding,
         code: StatusCode,
-        written: &Written,
+        written: &WriteResult,
     ) -> Result<Response<ApiBody>, ApiError> {
-        let body: Bytes = if written.stored.revision == 0 && presenter.form == Form::Whole {
+        let body: Bytes = if written.stored.revision == 0 && presenter.form == Representation::Whole {
             // The result of a dry-run create has no resource version.
             let mut value = Value::Object(written.stored.value()?);
             if let Some(metadata) = value["metadata"].as_object_mut() {
@@ -434,7 +434,7 @@ impl Request<'_> {
     }
 
     fn warn(&self, response: &mut Response<ApiBody>, warnings: &[String]) {
-        if let crate::catalog::Source::Custom(version) = &self.target.definition.source
+        if let crate::catalog::DefinitionSource::Custom(version) = &self.target.definition.source
             && let Some(warning) = &version.deprecation_warning
         {
             respond::warn(response, std::slice::from_ref(warning));

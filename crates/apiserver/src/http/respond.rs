@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 
 use super::body::ApiBody;
-use super::negotiate::{Encoding, JSON};
+use super::negotiate::{JSON, ResponseEncoding};
 use crate::error::ApiError;
 
 /// Returns a JSON response in pieces.
@@ -55,13 +55,13 @@ pub fn error(error: &ApiError) -> Response<ApiBody> {
 
 /// Returns a JSON response in the encoding that the client requested.
 pub fn encode(
-    encoding: Encoding,
+    encoding: ResponseEncoding,
     code: StatusCode,
     parts: Vec<Bytes>,
 ) -> Result<Response<ApiBody>, ApiError> {
     match encoding {
-        Encoding::Json => Ok(pieces(code, parts)),
-        Encoding::Yaml => {
+        ResponseEncoding::Json => Ok(pieces(code, parts)),
+        ResponseEncoding::Yaml => {
             let value: Value = serde_json::from_slice(&parts.concat()).map_err(ApiError::internal)?;
             let yaml = serde_saphyr::to_string(&value).map_err(ApiError::internal)?;
             Ok(build(code, "application/yaml", ApiBody::from(Bytes::from(yaml))))

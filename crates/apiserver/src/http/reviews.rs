@@ -6,16 +6,16 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::ApiBody;
-use super::{Api, Call, respond};
+use super::{Api, ApiCall, respond};
 use crate::auth::{self, AuthorizationDecision, Identity, RequestAttributes};
 use crate::error::ApiError;
 use crate::field_error::FieldError;
-use crate::registry::Target;
+use crate::registry::ObjectTarget;
 
 pub(super) fn answer(
     api: &Arc<Api>,
-    call: &Call,
-    target: &Target,
+    call: &ApiCall,
+    target: &ObjectTarget,
     mut review: Value,
 ) -> Result<Response<ApiBody>, ApiError> {
     if !review.is_object() {
@@ -52,7 +52,11 @@ pub(super) fn answer(
 }
 
 /// Service account tokens are not supported.
-pub(super) fn token(_api: &Arc<Api>, _call: &Call, _target: &Target) -> Result<Response<ApiBody>, ApiError> {
+pub(super) fn token(
+    _api: &Arc<Api>,
+    _call: &ApiCall,
+    _target: &ObjectTarget,
+) -> Result<Response<ApiBody>, ApiError> {
     Err(ApiError::method_not_allowed())
 }
 

@@ -1,7 +1,7 @@
 //! The built-in kinds, one entry each, in the order discovery lists them.
 
 use super::field::{FieldSource, SelectableField, UnsupportedLabel};
-use super::{BuiltIn, Scope, Storage, Subresource};
+use super::{BuiltIn, KindScope, KindStorage, KindSubresource};
 
 const ALL_VERBS: &[&str] = &[
     "create",
@@ -393,7 +393,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
     .short(&["pc"]),
 ];
 
-const SCALE: Subresource = foreign("scale", "autoscaling", "v1", "Scale", READ_WRITE);
+const SCALE: KindSubresource = foreign("scale", "autoscaling", "v1", "Scale", READ_WRITE);
 
 /// A namespaced kind of version v1 with every verb; the methods below set what differs.
 const fn kind(
@@ -409,17 +409,17 @@ const fn kind(
         plural,
         short_names: &[],
         categories: &[],
-        scope: Scope::Namespaced,
+        scope: KindScope::Namespaced,
         verbs: ALL_VERBS,
         subresources: &[],
-        storage: Storage::Own,
+        storage: KindStorage::Own,
         selectable: METADATA,
         unsupported_label: UnsupportedLabel::OnlyMetadata,
         definition,
     }
 }
 
-const fn own(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+const fn own(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> KindSubresource {
     foreign(name, "", "", kind, verbs)
 }
 
@@ -429,8 +429,8 @@ const fn foreign(
     version: &'static str,
     kind: &'static str,
     verbs: &'static [&'static str],
-) -> Subresource {
-    Subresource {
+) -> KindSubresource {
+    KindSubresource {
         name,
         group,
         version,
@@ -441,7 +441,7 @@ const fn foreign(
 
 impl BuiltIn {
     const fn cluster(mut self) -> Self {
-        self.scope = Scope::Cluster;
+        self.scope = KindScope::Cluster;
         self
     }
 
@@ -466,7 +466,7 @@ impl BuiltIn {
         self
     }
 
-    const fn with(mut self, subresources: &'static [Subresource]) -> Self {
+    const fn with(mut self, subresources: &'static [KindSubresource]) -> Self {
         self.subresources = subresources;
         self
     }
@@ -478,12 +478,12 @@ impl BuiltIn {
     }
 
     const fn stored_with(mut self, group: &'static str, plural: &'static str) -> Self {
-        self.storage = Storage::SharedWith { group, plural };
+        self.storage = KindStorage::SharedWith { group, plural };
         self
     }
 
     const fn answered_at_once(mut self) -> Self {
-        self.storage = Storage::Virtual;
+        self.storage = KindStorage::Virtual;
         self.verbs = CREATE_ONLY;
         self
     }

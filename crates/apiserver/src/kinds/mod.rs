@@ -24,14 +24,14 @@ use sha2::{Digest as _, Sha256};
 
 /// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum KindScope {
     Namespaced,
     Cluster,
 }
 
 /// Where the objects of a kind are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
+pub enum KindStorage {
     /// Under the kind's own group and plural.
     Own,
     /// Under another kind, with conversion on read and write; `events.k8s.io` shares core events.
@@ -45,7 +45,7 @@ pub enum Storage {
 
 /// One subresource of a built-in kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subresource {
+pub struct KindSubresource {
     pub name: &'static str,
     /// Group and version of the body; both empty when they are those of the parent kind.
     pub group: &'static str,
@@ -64,10 +64,10 @@ pub struct BuiltIn {
     pub plural: &'static str,
     pub short_names: &'static [&'static str],
     pub categories: &'static [&'static str],
-    pub scope: Scope,
+    pub scope: KindScope,
     pub verbs: &'static [&'static str],
-    pub subresources: &'static [Subresource],
-    pub storage: Storage,
+    pub subresources: &'static [KindSubresource],
+    pub storage: KindStorage,
     /// The fields that field selectors support.
     pub selectable: &'static [SelectableField],
     pub unsupported_label: UnsupportedLabel,
@@ -102,10 +102,10 @@ impl BuiltIn {
     }
 
     pub fn is_namespaced(&self) -> bool {
-        self.scope == Scope::Namespaced
+        self.scope == KindScope::Namespaced
     }
 
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&'static KindSubresource> {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 

@@ -1,6 +1,6 @@
 //! The published definitions, extended with the merge rules they lack.
 
-use super::{Flavour, Subresource};
+use super::{DocumentedSubresource, OpenApiFlavour};
 use crate::kinds::{self, MergePatchRule, MergeShape};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ pub(super) fn meta(name: &str) -> String {
 }
 
 /// Returns every definition in this flavour; references have their published notation.
-pub(super) fn schemas(flavour: Flavour) -> Map<String, Value> {
+pub(super) fn schemas(flavour: OpenApiFlavour) -> Map<String, Value> {
     let mut definitions = kinds::definitions();
     definitions.insert(meta("ListMeta"), list_meta());
     for (name, schema) in &mut definitions {
@@ -110,7 +110,7 @@ pub(super) fn reference(name: &str) -> Value {
 }
 
 /// Returns the definition of a subresource's body, if it is not the parent's.
-pub(super) fn body_definition(subresource: &Subresource) -> Option<&'static str> {
+pub(super) fn body_definition(subresource: &DocumentedSubresource) -> Option<&'static str> {
     match subresource.kind.as_str() {
         "Scale" => Some("io.k8s.api.autoscaling.v1.Scale"),
         "Eviction" => Some("io.k8s.api.policy.v1.Eviction"),
@@ -120,7 +120,7 @@ pub(super) fn body_definition(subresource: &Subresource) -> Option<&'static str>
     }
 }
 
-fn complete(name: &str, schema: &mut Value, flavour: Flavour) {
+fn complete(name: &str, schema: &mut Value, flavour: OpenApiFlavour) {
     let short = kinds::short_name(name);
     if kinds::MERGE_ATOMIC.contains(&short) {
         set(schema, "x-kubernetes-map-type", json!("atomic"));
@@ -168,8 +168,8 @@ fn annotate(definition: &str, member: &str, schema: &mut Value) {
 }
 
 /// In v3 a reference must stand alone, so its siblings move to an `allOf` around it; v2 allows both.
-fn restyle(schema: &mut Value, flavour: Flavour) {
-    if flavour == Flavour::V2 {
+fn restyle(schema: &mut Value, flavour: OpenApiFlavour) {
+    if flavour == OpenApiFlavour::V2 {
         return;
     }
     let Some(fields) = schema.as_object_mut() else {
@@ -202,20 +202,24 @@ fn zero_of(schema: &Value) -> Option<Value> {
     }
 }
 
-fn int_or_string(schema: &Value, flavour: Flavour) -> Value {
+fn int_or_string(schema: &Value, flavour: OpenApiFlavour) -> Value {
     let description = schema.get("description").cloned().unwrap_or_default();
     match flavour {
-        Flavour::V2 => json!({"description": description, "type": "string", "format": "int-or-string"}),
-        Flavour::V3 => json!({"description": description, "format": "int-or-string",
+        OpenApiFlavour::V2 => {
+            json!({"description": description, "type": "string", "format": "int-or-string"})
+        }
+        OpenApiFlavour::V3 => json!({"description": description, "format": "int-or-string",
             "oneOf": [{"type": "integer"}, {"type": "string"}]}),
     }
 }
 
-fn quantity(schema: &Value, flavour: Flavour) -> Value {
+fn quantity(schema: &Value, flavour: OpenApiFlavour) -> Value {
     let description = schema.get("description").cloned().unwrap_or_default();
     match flavour {
-        Flavour::V2 => json!({"description": description, "type": "string"}),
-        Flavour::V3 => json!({"description": description, "oneOf": [{"type": "string"}, {"type": "number"}]}),
+        OpenApiFlavour::V2 => json!({"description": description, "type": "string"}),
+        OpenApiFlavour::V3 => {
+            json!({"description": description, "oneOf": [{"type": "string"}, {"type": "number"}]})
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Schemas of custom resources and of lists, as documents publish them.
 
 use super::built_in::{CommonMembers, meta, reference};
-use super::{Flavour, Resource};
+use super::{DocumentedResource, OpenApiFlavour};
 use serde_json::{Map, Value, json};
 
 /// Keywords that OpenAPI v2 and its clients do not support.
@@ -17,7 +17,7 @@ const ONLY_V3: [&str; 8] = [
 ];
 
 /// Returns the published form of a CRD's schema.
-pub(super) fn schema(open_api: &Value, flavour: Flavour, common: &CommonMembers) -> Value {
+pub(super) fn schema(open_api: &Value, flavour: OpenApiFlavour, common: &CommonMembers) -> Value {
     let mut schema = open_api.clone();
     restyle(&mut schema, flavour, common);
     add_type(&mut schema, flavour, common);
@@ -25,7 +25,7 @@ pub(super) fn schema(open_api: &Value, flavour: Flavour, common: &CommonMembers)
 }
 
 /// Returns the schema of a list of resources.
-pub(super) fn list(resource: &Resource, definition: &str, common: &CommonMembers) -> Value {
+pub(super) fn list(resource: &DocumentedResource, definition: &str, common: &CommonMembers) -> Value {
     let mut properties = common.type_members.clone();
     properties.insert("metadata".to_owned(), reference(&meta("ListMeta")));
     properties.insert(
@@ -41,7 +41,7 @@ pub(super) fn list(resource: &Resource, definition: &str, common: &CommonMembers
 }
 
 /// Adds the type and metadata fields, which every resource has.
-fn add_type(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
+fn add_type(schema: &mut Value, flavour: OpenApiFlavour, common: &CommonMembers) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };
@@ -53,20 +53,20 @@ fn add_type(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
     };
     properties.extend(common.type_members.clone());
     let mut metadata = match flavour {
-        Flavour::V2 => reference(&meta("ObjectMeta")),
-        Flavour::V3 => json!({"allOf": [reference(&meta("ObjectMeta"))]}),
+        OpenApiFlavour::V2 => reference(&meta("ObjectMeta")),
+        OpenApiFlavour::V3 => json!({"allOf": [reference(&meta("ObjectMeta"))]}),
     };
     metadata["description"] = common.metadata_description.clone();
     properties.insert("metadata".to_owned(), metadata);
 }
 
-fn restyle(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
+fn restyle(schema: &mut Value, flavour: OpenApiFlavour, common: &CommonMembers) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };
     let is_int_or_string = fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
     match flavour {
-        Flavour::V3 => {
+        OpenApiFlavour::V3 => {
             if is_int_or_string && !fields.contains_key("anyOf") && !fields.contains_key("allOf") {
                 fields.insert(
                     "anyOf".to_owned(),
@@ -74,7 +74,7 @@ fn restyle(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
                 );
             }
         }
-        Flavour::V2 => {
+        OpenApiFlavour::V2 => {
             let is_nullable = fields.get("nullable") == Some(&Value::Bool(true));
             for keyword in ONLY_V3 {
                 fields.remove(keyword);
@@ -105,7 +105,7 @@ fn restyle(schema: &mut Value, flavour: Flavour, common: &CommonMembers) {
             restyle(member, flavour, common);
         }
     }
-    if is_embedded && flavour == Flavour::V3 {
+    if is_embedded && flavour == OpenApiFlavour::V3 {
         add_type(schema, flavour, common);
     }
 }

@@ -7,7 +7,7 @@ mod built_in;
 mod custom;
 mod paths;
 
-use crate::kinds::{BuiltIn, Storage};
+use crate::kinds::{BuiltIn, KindStorage};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha512};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 
 /// A served resource, as documents describe it.
 #[derive(Clone, Debug)]
-pub struct Resource {
+pub struct DocumentedResource {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -23,13 +23,13 @@ pub struct Resource {
     pub plural: String,
     pub namespaced: bool,
     pub verbs: Vec<String>,
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<DocumentedSubresource>,
     pub schema: ResourceSchema,
 }
 
 /// A subresource and the kind of its body; an empty version means that of the parent.
 #[derive(Clone, Debug)]
-pub struct Subresource {
+pub struct DocumentedSubresource {
     pub name: String,
     pub group: String,
     pub version: String,
@@ -48,12 +48,12 @@ pub enum ResourceSchema {
 
 /// The flavour of OpenAPI that a document is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flavour {
+enum OpenApiFlavour {
     V2,
     V3,
 }
 
-impl Resource {
+impl DocumentedResource {
     /// Returns the description of a built-in kind.
     pub fn built_in(kind: &BuiltIn) -> Self {
         let texts = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
@@ -61,7 +61,7 @@ impl Resource {
             group: kind.group.to_owned(),
             version: kind.version.to_owned(),
             kind: kind.kind.to_owned(),
-            list_kind: if kind.storage == Storage::Virtual {
+            list_kind: if kind.storage == KindStorage::Virtual {
                 String::new()
             } else {
                 kind.list_kind()
@@ -72,7 +72,7 @@ impl Resource {
             subresources: kind
                 .subresources
                 .iter()
-                .map(|sub| Subresource {
+                .map(|sub| DocumentedSubresource {
                     name: sub.name.to_owned(),
                     group: sub.group.to_owned(),
                     version: sub.version.to_owned(),
@@ -106,29 +106,29 @@ impl Resource {
 }
 
 /// Returns the OpenAPI v3 document of one group and version.
-pub fn group_version(resources: &[Resource]) -> Value {
-    let mut schemas = schemas(resources, Flavour::V3);
+pub fn group_version(resources: &[DocumentedResource]) -> Value {
+    let mut schemas = schemas(resources, OpenApiFlavour::V3);
     for schema in schemas.values_mut() {
         built_in::relocate(schema, "#/components/schemas/");
     }
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1"},
-        "paths": paths::of(resources, Flavour::V3),
+        "paths": paths::of(resources, OpenApiFlavour::V3),
         "components": {"schemas": schemas},
     })
 }
 
 /// Returns the OpenAPI v2 document of everything that is served.
-pub fn swagger(resources: &[Resource]) -> Value {
-    let mut definitions = schemas(resources, Flavour::V2);
+pub fn swagger(resources: &[DocumentedResource]) -> Value {
+    let mut definitions = schemas(resources, OpenApiFlavour::V2);
     for schema in definitions.values_mut() {
         built_in::relocate(schema, "#/definitions/");
     }
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1"},
-        "paths": paths::of(resources, Flavour::V2),
+        "paths": paths::of(resources, OpenApiFlavour::V2),
         "definitions": definitions,
     })
 }
@@ -166,7 +166,7 @@ pub fn hash(bytes: &[u8]) -> String {
 }
 
 /// Returns every schema the resources need, with references still in published notation.
-fn schemas(resources: &[Resource], flavour: Flavour) -> Map<String, Value> {
+fn schemas(resources: &[DocumentedResource], flavour: OpenApiFlavour) -> Map<String, Value> {
     let published = built_in::schemas(flavour);
     let common = built_in::CommonMembers::of(&published);
     let mut schemas = Map::new();

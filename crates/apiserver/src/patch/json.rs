@@ -17,13 +17,13 @@ const MAX_COPIED: usize = 3 << 20;
 /// A decoded JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
-    operations: Vec<Operation>,
+    operations: Vec<PatchOperation>,
     /// The strict decoding errors; none if field validation is off.
     pub objections: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Operation {
+struct PatchOperation {
     kind: String,
     path: Option<String>,
     from: Option<String>,
@@ -68,7 +68,7 @@ impl JsonPatch {
             if strict {
                 objections.extend(unknown_members(index, &fields));
             }
-            operations.push(Operation::read(fields));
+            operations.push(PatchOperation::read(fields));
         }
         Ok(Self {
             operations,
@@ -113,7 +113,7 @@ fn unknown_members(index: usize, fields: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-impl Operation {
+impl PatchOperation {
     fn read(mut fields: Map<String, Value>) -> Self {
         let mut text = |name: &str| match fields.remove(name) {
             Some(Value::String(text)) => Some(text),

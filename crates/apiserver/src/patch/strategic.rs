@@ -8,10 +8,10 @@ mod list;
 use super::PatchError;
 use crate::decode::FieldValidation;
 use crate::go_text;
-use crate::schema::{Member, Node, PatchRule, PatchStrategy, Schema};
+use crate::schema::{MemberSchema, PatchRule, PatchStrategy, Schema, SchemaNode};
 use serde_json::{Map, Value};
 
-type Fields = Map<String, Value>;
+type PatchFields = Map<String, Value>;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -21,7 +21,7 @@ const SET_ELEMENT_ORDER: &str = "$setElementOrder/";
 /// A decoded strategic merge patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategicPatch {
-    fields: Fields,
+    fields: PatchFields,
     /// The strict decoding errors; none if field validation is off.
     pub objections: Vec<String>,
 }
@@ -38,7 +38,7 @@ impl StrategicPatch {
         Ok(Self { fields, objections })
     }
 
-    pub fn new(fields: Fields) -> Self {
+    pub fn new(fields: PatchFields) -> Self {
         Self {
             fields,
             objections: Vec::new(),
@@ -50,11 +50,11 @@ impl StrategicPatch {
         let Value::Object(original) = object else {
             return Err(malformed("invalid JSON document"));
         };
-        let merger = Merger { schema };
+        let merger = StrategicMerger { schema };
         *original = merger.map(
             std::mem::take(original),
             self.fields.clone(),
-            Shape::Node(schema.root()),
+            PatchShape::Node(schema.root()),
         )?;
         Ok(())
     }
@@ -62,25 +62,30 @@ impl StrategicPatch {
 
 /// The schema of the value that is being merged.
 #[derive(Clone, Copy)]
-enum Shape<'s> {
-    Node(&'s Node),
+enum PatchShape<'s> {
+    Node(&'s SchemaNode),
     /// Free-form data: objects merge, lists are replaced.
     Schemaless,
 }
 
-struct Merger<'s> {
+struct StrategicMerger<'s> {
     schema: &'s Schema,
 }
 
-impl<'s> Merger<'s> {
-    fn map(&self, mut original: Fields, mut patch: Fields, shape: Shape<'s>) -> Result<Fields, PatchError> {
+impl<'s> StrategicMerger<'s> {
+    fn map(
+        &self,
+        mut original: PatchFields,
+        mut patch: PatchFields,
+        shape: PatchShape<'s>,
+    ) -> Result<PatchFields, PatchError> {
         if let Some(directive) = patch.get(DIRECTIVE) {
             return match directive.as_str() {
                 Some("replace") => {
                     patch.remove(DIRECTIVE);
                     Ok(patch)
                 }
-                Some("delete") => Ok(Fields::new()),
+                Some("delete") => Ok(PatchFields::new()),
                 _ => Err(unknown_directive(directive, &patch)),
             };
         }
@@ -94,10 +99,10 @@ impl<'s> Merger<'s> {
 
     fn member(
         &self,
-        original: &mut Fields,
+        original: &mut PatchFields,
         key: &str,
         value: Value,
-        shape: Shape<'s>,
+        shape: PatchShape<'s>,
     ) -> Result<(), PatchError> {
         let deleted_from = match key.strip_prefix(DELETE_FROM_PRIMITIVES) {
             Some("") => return Err(malformed("invalid patch format of primitive list")),
@@ -141,30 +146,33 @@ impl<'s> Merger<'s> {
     }
 
     /// Returns the schema of a member, and how a patch merges it.
-    fn lookup(&self, shape: Shape<'s>, name: &str) -> (Shape<'s>, PatchRule) {
-        let Shape::Node(node) = shape else {
-            return (Shape::Schemaless, PatchRule::default());
+    fn lookup(&self, shape: PatchShape<'s>, name: &str) -> (PatchShape<'s>, PatchRule) {
+        let PatchShape::Node(node) = shape else {
+            return (PatchShape::Schemaless, PatchRule::default());
         };
         let rule = node
             .property(name)
             .map(|property| property.patch.clone())
             .unwrap_or_default();
         match self.schema.member(node, name) {
-            Member::Known(child) => (Shape::Node(child), rule),
-            Member::Schemaless | Member::Unknown => (Shape::Schemaless, rule),
+            MemberSchema::Known(child) => (PatchShape::Node(child), rule),
+            MemberSchema::Schemaless | MemberSchema::Unknown => (PatchShape::Schemaless, rule),
         }
     }
 
-    fn items(&self, list: Shape<'s>) -> Shape<'s> {
+    fn items(&self, list: PatchShape<'s>) -> PatchShape<'s> {
         match list {
-            Shape::Node(node) => self.schema.items(node).map_or(Shape::Schemaless, Shape::Node),
-            Shape::Schemaless => Shape::Schemaless,
+            PatchShape::Node(node) => self
+                .schema
+                .items(node)
+                .map_or(PatchShape::Schemaless, PatchShape::Node),
+            PatchShape::Schemaless => PatchShape::Schemaless,
         }
     }
 }
 
 /// Removes every member of the original that the patch does not list in `$retainKeys`.
-fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), PatchError> {
+fn retain_keys(original: &mut PatchFields, patch: &mut PatchFields) -> Result<(), PatchError> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
     };
@@ -205,7 +213,7 @@ fn is_parallel_directive(key: &str) -> bool {
     key == RETAIN_KEYS || key.starts_with(DELETE_FROM_PRIMITIVES) || key.starts_with(SET_ELEMENT_ORDER)
 }
 
-fn unknown_directive(directive: &Value, patch: &Fields) -> PatchError {
+fn unknown_directive(directive: &Value, patch: &PatchFields) -> PatchError {
     let shown = go_text::plain(&Value::Object(patch.clone()));
     PatchError::Contradictory(format!(
         "unknown patch type: {} in map: {shown}",

@@ -2,38 +2,38 @@
 
 use serde_json::Value;
 
-use super::{Registry, Target, WriteContext, strategy};
-use crate::apply::{self, ApplyError, FieldManager};
-use crate::catalog::{Definition, Source};
+use super::{ObjectRegistry, ObjectTarget, WriteContext, strategy};
+use crate::apply::{self, FieldManager, FieldManagerError};
+use crate::catalog::{DefinitionSource, ResourceDefinition};
 use crate::clock::rfc3339;
 use crate::error::ApiError;
-use crate::meta::Object;
+use crate::meta::JsonObject;
 use crate::schema::Schema;
 
 /// Whether managed fields must still be updated for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    Due,
+pub enum ManagedFieldsUpdate {
+    Pending,
     /// An apply has already updated them.
     Done,
 }
 
-impl Registry {
+impl ObjectRegistry {
     /// Updates managed fields after a write that was not an apply.
     pub(super) fn record_managers(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        old: Option<&mut Object>,
-        new: &mut Object,
+        old: Option<&mut JsonObject>,
+        new: &mut JsonObject,
     ) {
-        if context.record == Record::Done {
+        if context.managed_fields == ManagedFieldsUpdate::Done {
             return;
         }
         let definition = &target.definition;
         let now = rfc3339(self.clock.now());
         self.with_manager(target, |manager| {
-            let update = |live: Option<&mut Value>, new: &mut Object| {
+            let update = |live: Option<&mut Value>, new: &mut JsonObject| {
                 as_requested(definition, new, |new| {
                     manager.update(live, new, &context.field_manager, &now);
                     if target.subresource == "scale" {
@@ -56,11 +56,11 @@ impl Registry {
     }
 
     /// Returns the object that results from applying a configuration.
-    pub(super) fn applied(
+    pub(super) fn applied_object(
         &self,
-        target: &Target,
+        target: &ObjectTarget,
         context: &WriteContext,
-        old: Option<&Object>,
+        old: Option<&JsonObject>,
         config: &Value,
         force: bool,
     ) -> Result<Value, ApiError> {
@@ -70,25 +70,27 @@ impl Registry {
             manager.apply(live.as_ref(), config, &context.field_manager, force, &now)
         });
         applied.map_err(|error| match &error {
-            ApplyError::Conflicts(conflicts) => {
+            FieldManagerError::Conflicts(conflicts) => {
                 let causes: Vec<_> = conflicts
                     .iter()
                     .map(|conflict| (conflict.field(), conflict.message()))
                     .collect();
                 ApiError::apply_conflict(error.to_string(), &causes)
             }
-            ApplyError::Malformed(why) => ApiError::bad_request(why.clone()),
-            ApplyError::Unmergeable(why) => ApiError::unclassified(why.clone()),
+            FieldManagerError::Malformed(why) => ApiError::bad_request(why.clone()),
+            FieldManagerError::Unmergeable(why) => ApiError::unclassified(why.clone()),
         })
     }
 
-    fn with_manager<T>(&self, target: &Target, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
+    fn with_manager<T>(&self, target: &ObjectTarget, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
         let definition = &target.definition;
         let schema = schema(definition);
         let api_version = definition.api_version();
         let reset = match &definition.source {
-            Source::BuiltIn(kind) => apply::reset_fields(kind, &target.subresource),
-            Source::Custom(_) => apply::custom_reset_fields(definition.has_status(), &target.subresource),
+            DefinitionSource::BuiltIn(kind) => apply::reset_fields(kind, &target.subresource),
+            DefinitionSource::Custom(_) => {
+                apply::custom_reset_fields(definition.has_status(), &target.subresource)
+            }
         };
         work(&FieldManager {
             schema: &schema,
@@ -99,7 +101,7 @@ impl Registry {
         })
     }
 
-    fn served_versions(&self, definition: &Definition) -> Vec<String> {
+    fn served_versions(&self, definition: &ResourceDefinition) -> Vec<String> {
         let catalog = self.catalog();
         let same = catalog
             .definitions()
@@ -126,7 +128,7 @@ fn forget_times(object: &mut Value) {
 }
 
 /// Transforms an object in the version of the request, in place.
-fn as_requested(definition: &Definition, object: &mut Object, work: impl FnOnce(&mut Value)) {
+fn as_requested(definition: &ResourceDefinition, object: &mut JsonObject, work: impl FnOnce(&mut Value)) {
     strategy::from_storage(definition, object);
     let mut value = Value::Object(std::mem::take(object));
     work(&mut value);
@@ -137,16 +139,16 @@ fn as_requested(definition: &Definition, object: &mut Object, work: impl FnOnce(
 }
 
 /// Returns the object in the version of the request, which is that of its managed fields.
-fn shown(target: &Target, object: &Object) -> Value {
+fn shown(target: &ObjectTarget, object: &JsonObject) -> Value {
     let mut object = object.clone();
     strategy::from_storage(&target.definition, &mut object);
     Value::Object(object)
 }
 
-fn schema(definition: &Definition) -> Schema {
+fn schema(definition: &ResourceDefinition) -> Schema {
     match &definition.source {
-        Source::Custom(version) => version.schema.schema().clone(),
-        Source::BuiltIn(_) => definition
+        DefinitionSource::Custom(version) => version.schema.schema().clone(),
+        DefinitionSource::BuiltIn(_) => definition
             .type_schema()
             .unwrap_or_else(|| crate::schema::compile(&Value::Null)),
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::go_text;
-use crate::schema::{Member, Node, Schema};
+use crate::schema::{MemberSchema, Schema, SchemaNode};
 
 /// Drops fields that the type does not have, and returns their paths.
 pub(super) fn conform(object: &mut Value, schema: &Schema) -> Vec<String> {
@@ -12,7 +12,7 @@ pub(super) fn conform(object: &mut Value, schema: &Schema) -> Vec<String> {
     dropped
 }
 
-fn visit(value: &mut Value, schema: &Schema, node: &Node, path: &str, dropped: &mut Vec<String>) {
+fn visit(value: &mut Value, schema: &Schema, node: &SchemaNode, path: &str, dropped: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, member| {
@@ -25,13 +25,13 @@ fn visit(value: &mut Value, schema: &Schema, node: &Node, path: &str, dropped: &
                     return true;
                 }
                 match schema.member(node, name) {
-                    Member::Known(_) if member.is_null() => false,
-                    Member::Known(child) => {
+                    MemberSchema::Known(_) if member.is_null() => false,
+                    MemberSchema::Known(child) => {
                         visit(member, schema, child, &at, dropped);
                         true
                     }
-                    Member::Schemaless => true,
-                    Member::Unknown => {
+                    MemberSchema::Schemaless => true,
+                    MemberSchema::Unknown => {
                         dropped.push(format!("unknown field {}", go_text::quote(&at)));
                         false
                     }

@@ -3,7 +3,7 @@
 //! Members of objects are correlated by name, items of a keyed list by their key. Items of other lists have no
 //! identity.
 
-use super::model::{ListType, Node};
+use super::model::{ListType, SchemaNode};
 use serde_json::{Map, Value};
 
 /// Returns the old value of a member.
@@ -12,7 +12,7 @@ pub fn old_member<'o>(old: Option<&'o Value>, name: &str) -> Option<&'o Value> {
 }
 
 /// Returns the old value of a list item.
-pub fn old_item<'o>(old: Option<&'o Value>, list: &Node, item: &Value) -> Option<&'o Value> {
+pub fn old_item<'o>(old: Option<&'o Value>, list: &SchemaNode, item: &Value) -> Option<&'o Value> {
     let ListType::Map(keys) = &list.list_type else {
         return None;
     };

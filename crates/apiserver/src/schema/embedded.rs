@@ -1,6 +1,6 @@
 //! Embedded resources: their type and metadata follow the rules of every resource.
 
-use super::model::{Additional, Node, Schema};
+use super::model::{AdditionalMembers, Schema, SchemaNode};
 use crate::decode;
 use crate::field_error::FieldError;
 use crate::kinds;
@@ -110,7 +110,7 @@ fn type_name_error(name: &str, text: &str, field: String) -> Option<FieldError> 
 
 fn visit(
     schema: &Schema,
-    node: &Node,
+    node: &SchemaNode,
     value: &Value,
     path: &str,
     found: &mut impl FnMut(&Map<String, Value>, &str),
@@ -128,7 +128,7 @@ fn visit(
                         format!("{path}.{name}")
                     };
                     visit(schema, schema.node(property.node), member, &path, found);
-                } else if let Additional::Schema(id) = node.additional {
+                } else if let AdditionalMembers::Schema(id) = node.additional {
                     visit(schema, schema.node(id), member, &format!("{path}[{name}]"), found);
                 }
             }

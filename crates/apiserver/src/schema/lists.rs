@@ -1,7 +1,7 @@
 //! Uniqueness of items in sets and keyed lists.
 
 use super::correlate::key_of;
-use super::model::{Additional, ListType, Node, Schema};
+use super::model::{AdditionalMembers, ListType, Schema, SchemaNode};
 use crate::field_error::FieldError;
 use crate::go_text;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ pub fn validate_lists(schema: &Schema, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn walk(schema: &Schema, node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn walk(schema: &Schema, node: &SchemaNode, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match value {
         Value::Array(items) => {
             match &node.list_type {
@@ -37,7 +37,7 @@ fn walk(schema: &Schema, node: &Node, value: &Value, path: &str, errors: &mut Ve
                         format!("{path}.{name}")
                     };
                     walk(schema, schema.node(property.node), member, &path, errors);
-                } else if let Additional::Schema(id) = node.additional {
+                } else if let AdditionalMembers::Schema(id) = node.additional {
                     walk(
                         schema,
                         schema.node(id),

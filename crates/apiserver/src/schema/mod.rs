@@ -23,13 +23,13 @@ mod rules;
 mod structural;
 mod validate;
 
-pub use checks::{Bound, Checks};
+pub use checks::{NumericBound, ValueChecks};
 pub use compile::compile;
 pub use custom::CustomSchema;
 pub use definition::validate_definition;
 pub use model::{
-    Additional, JsonType, ListType, MapType, Member, Node, NodeId, NodeTable, PatchRule, PatchStrategy,
-    Property, Schema,
+    AdditionalMembers, JsonType, ListType, MapType, MemberSchema, NodeId, NodeTable, PatchRule,
+    PatchStrategy, Schema, SchemaNode, SchemaProperty,
 };
-pub use pattern::Pattern;
-pub use rules::Rules;
+pub use pattern::GoPattern;
+pub use rules::CelRules;

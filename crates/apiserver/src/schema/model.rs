@@ -3,8 +3,8 @@
 //! All kinds have this form. A CRD's structural schema is a tree; the built-in kinds are one graph with a root per
 //! kind. It is immutable and shared by all requests.
 
-use super::checks::Checks;
-use super::rules::Rules;
+use super::checks::ValueChecks;
+use super::rules::CelRules;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -15,33 +15,33 @@ pub struct NodeId(u32);
 /// A compiled schema: cheap to clone, immutable.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    nodes: Arc<[Node]>,
+    nodes: Arc<[SchemaNode]>,
     root: NodeId,
 }
 
 /// The schema of a value.
 #[derive(Clone, Debug, Default)]
-pub struct Node {
+pub struct SchemaNode {
     pub json_type: JsonType,
     pub nullable: bool,
     /// Sorted by name.
-    pub properties: Vec<Property>,
-    pub additional: Additional,
+    pub properties: Vec<SchemaProperty>,
+    pub additional: AdditionalMembers,
     pub items: Option<NodeId>,
     pub list_type: ListType,
     pub map_type: MapType,
     pub preserve_unknown: bool,
     pub embedded_resource: bool,
     pub default: Option<Value>,
-    pub checks: Option<Box<Checks>>,
-    pub rules: Option<Box<Rules>>,
+    pub checks: Option<Box<ValueChecks>>,
+    pub rules: Option<Box<CelRules>>,
     /// The Go type behind a built-in definition, which decoding errors name.
     pub type_name: Option<Box<str>>,
 }
 
 /// A named member of an object, and how a strategic merge patch treats it.
 #[derive(Clone, Debug)]
-pub struct Property {
+pub struct SchemaProperty {
     pub name: Box<str>,
     pub node: NodeId,
     pub patch: PatchRule,
@@ -79,7 +79,7 @@ impl JsonType {
 
 /// The rule for members of an object that are not among its properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Additional {
+pub enum AdditionalMembers {
     /// They are unknown fields.
     #[default]
     Unknown,
@@ -124,7 +124,7 @@ pub enum PatchStrategy {
 }
 
 impl Schema {
-    pub fn new(nodes: Vec<Node>, root: NodeId) -> Self {
+    pub fn new(nodes: Vec<SchemaNode>, root: NodeId) -> Self {
         Self {
             nodes: nodes.into(),
             root,
@@ -145,43 +145,43 @@ impl Schema {
         self.nodes.iter().any(|node| node.rules.is_some())
     }
 
-    pub fn root(&self) -> &Node {
+    pub fn root(&self) -> &SchemaNode {
         self.node(self.root)
     }
 
-    pub fn node(&self, id: NodeId) -> &Node {
+    pub fn node(&self, id: NodeId) -> &SchemaNode {
         &self.nodes[id.0 as usize]
     }
 
     /// Returns the node of a member of an object, if the schema has one.
-    pub fn member<'s>(&'s self, node: &'s Node, name: &str) -> Member<'s> {
+    pub fn member<'s>(&'s self, node: &'s SchemaNode, name: &str) -> MemberSchema<'s> {
         if let Some(property) = node.property(name) {
-            return Member::Known(self.node(property.node));
+            return MemberSchema::Known(self.node(property.node));
         }
         match node.additional {
-            Additional::Schema(id) => Member::Known(self.node(id)),
-            Additional::Schemaless => Member::Schemaless,
-            Additional::Unknown if node.preserve_unknown => Member::Schemaless,
-            Additional::Unknown => Member::Unknown,
+            AdditionalMembers::Schema(id) => MemberSchema::Known(self.node(id)),
+            AdditionalMembers::Schemaless => MemberSchema::Schemaless,
+            AdditionalMembers::Unknown if node.preserve_unknown => MemberSchema::Schemaless,
+            AdditionalMembers::Unknown => MemberSchema::Unknown,
         }
     }
 
-    pub fn items<'s>(&'s self, node: &'s Node) -> Option<&'s Node> {
+    pub fn items<'s>(&'s self, node: &'s SchemaNode) -> Option<&'s SchemaNode> {
         node.items.map(|id| self.node(id))
     }
 }
 
 /// The schema of one member of an object.
 #[derive(Clone, Copy, Debug)]
-pub enum Member<'s> {
-    Known(&'s Node),
+pub enum MemberSchema<'s> {
+    Known(&'s SchemaNode),
     /// Allowed, without a schema.
     Schemaless,
     Unknown,
 }
 
-impl Node {
-    pub fn property(&self, name: &str) -> Option<&Property> {
+impl SchemaNode {
+    pub fn property(&self, name: &str) -> Option<&SchemaProperty> {
         let at = self
             .properties
             .binary_search_by(|property| property.name.as_ref().cmp(name))
@@ -190,7 +190,7 @@ impl Node {
     }
 
     /// Sorts members by name, for binary search.
-    pub fn set_properties(&mut self, mut properties: Vec<Property>) {
+    pub fn set_properties(&mut self, mut properties: Vec<SchemaProperty>) {
         properties.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.properties = properties;
     }
@@ -199,11 +199,11 @@ impl Node {
 /// Builds a table of nodes; indexes stay valid while it grows.
 #[derive(Debug, Default)]
 pub struct NodeTable {
-    nodes: Vec<Node>,
+    nodes: Vec<SchemaNode>,
 }
 
 impl NodeTable {
-    pub fn push(&mut self, node: Node) -> NodeId {
+    pub fn push(&mut self, node: SchemaNode) -> NodeId {
         // A schema with four billion nodes does not fit into a request.
         let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         self.nodes.push(node);
@@ -211,13 +211,13 @@ impl NodeTable {
     }
 
     /// Sets a node that was reserved for a definition that refers to itself.
-    pub fn fill(&mut self, id: NodeId, node: Node) {
+    pub fn fill(&mut self, id: NodeId, node: SchemaNode) {
         if let Some(place) = self.nodes.get_mut(id.0 as usize) {
             *place = node;
         }
     }
 
-    pub fn get(&self, id: NodeId) -> Option<&Node> {
+    pub fn get(&self, id: NodeId) -> Option<&SchemaNode> {
         self.nodes.get(id.0 as usize)
     }
 

@@ -7,12 +7,12 @@ use regex::Regex;
 
 /// A compiled pattern and the text it was compiled from.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct GoPattern {
     source: Box<str>,
     regex: Regex,
 }
 
-impl Pattern {
+impl GoPattern {
     /// Compiles a pattern; the error is one line.
     pub fn compile(source: &str) -> Result<Self, String> {
         let regex = Regex::new(&translate(source)).map_err(|error| {
@@ -163,7 +163,7 @@ mod tests {
             (r"^sha256:[a-f0-9]{64}$", &[], &["sha256:x"]),
         ];
         for (source, matching, other) in cases {
-            let pattern = Pattern::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+            let pattern = GoPattern::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
             for text in *matching {
                 assert!(pattern.is_match(text), "{source} should match {text}");
             }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_broken_pattern_is_refused_with_a_reason_in_one_line() {
-        let error = Pattern::compile("[").expect_err("broken");
+        let error = GoPattern::compile("[").expect_err("broken");
         assert!(
             error.starts_with("error parsing regexp: ") && !error.contains('\n'),
             "{error}"

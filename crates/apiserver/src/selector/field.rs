@@ -2,7 +2,7 @@
 //!
 //! A selector is parsed for one kind and rejects unsupported fields, so that matching cannot fail.
 
-use crate::kinds::{BuiltIn, Scope, SelectableField, UnsupportedLabel};
+use crate::kinds::{BuiltIn, KindScope, SelectableField, UnsupportedLabel};
 use serde_json::Value;
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum SelectableFields<'a> {
     BuiltIn(&'static BuiltIn),
     /// A custom resource: its name, its namespace, and the `selectableFields` of its version.
     Custom {
-        scope: Scope,
+        scope: KindScope,
         json_paths: &'a [String],
     },
 }
@@ -29,11 +29,11 @@ pub struct FieldTerm {
     pub label: String,
     pub operator: FieldOperator,
     pub value: String,
-    source: Source,
+    source: SelectedField,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum SelectedField {
     Known(SelectableField),
     /// A dotted path without its leading dot.
     Path(String),
@@ -115,28 +115,28 @@ impl FieldSelector {
 impl FieldTerm {
     fn text(&self, object: &Value) -> String {
         match &self.source {
-            Source::Known(field) => field.text(object),
-            Source::Path(path) => crate::kinds::text_at(object, path).unwrap_or_default(),
+            SelectedField::Known(field) => field.text(object),
+            SelectedField::Path(path) => crate::kinds::text_at(object, path).unwrap_or_default(),
         }
     }
 }
 
 impl SelectableFields<'_> {
-    fn source(self, label: &str) -> Result<Source, FieldSelectorError> {
+    fn source(self, label: &str) -> Result<SelectedField, FieldSelectorError> {
         let found = match self {
             Self::BuiltIn(kind) => kind
                 .selectable
                 .iter()
                 .find(|field| field.label == label)
                 .copied()
-                .map(Source::Known),
+                .map(SelectedField::Known),
             Self::Custom { scope, json_paths } => {
                 let own = label == "metadata.name"
-                    || (scope == Scope::Namespaced && label == "metadata.namespace")
+                    || (scope == KindScope::Namespaced && label == "metadata.namespace")
                     || json_paths
                         .iter()
                         .any(|path| path.strip_prefix('.').unwrap_or(path) == label);
-                own.then(|| Source::Path(label.to_owned()))
+                own.then(|| SelectedField::Path(label.to_owned()))
             }
         };
         found.ok_or_else(|| {
@@ -266,11 +266,11 @@ mod tests {
     fn custom_resources_offer_their_name_and_declared_fields() {
         let paths = vec![".spec.color".to_owned(), ".spec.size".to_owned()];
         let namespaced = SelectableFields::Custom {
-            scope: Scope::Namespaced,
+            scope: KindScope::Namespaced,
             json_paths: &paths,
         };
         let cluster = SelectableFields::Custom {
-            scope: Scope::Cluster,
+            scope: KindScope::Cluster,
             json_paths: &paths,
         };
         let object = json!({"metadata": {"name": "a"}, "spec": {"color": "red", "size": 3}});

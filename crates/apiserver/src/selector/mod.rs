@@ -7,4 +7,4 @@ mod label;
 mod label_parser;
 
 pub use field::{FieldOperator, FieldSelector, FieldSelectorError, FieldTerm, SelectableFields};
-pub use label::{LabelSelector, LabelSelectorError, Operator, Requirement};
+pub use label::{LabelOperator, LabelRequirement, LabelSelector, LabelSelectorError};

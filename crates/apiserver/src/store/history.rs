@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::object::{Key, Stored};
+use super::object::{ObjectKey, StoredObject};
 
 /// The bounds of the history, per resource.
 #[derive(Clone, Copy, Debug)]
@@ -33,49 +33,49 @@ impl Default for Retention {
 
 /// One change of one object.
 #[derive(Debug)]
-pub struct Event {
+pub struct StoreEvent {
     pub revision: u64,
-    pub change: Change,
-    pub previous: Option<Arc<Stored>>,
+    pub change: EventChange,
+    pub previous: Option<Arc<StoredObject>>,
     at: Instant,
-    frames: Frames,
+    frames: WatchFrames,
 }
 
 /// The result of the change.
 #[derive(Debug)]
-pub enum Change {
-    Put(Arc<Stored>),
+pub enum EventChange {
+    Put(Arc<StoredObject>),
     /// The object as it last was, under the revision of its removal.
-    Removed(Arc<Stored>),
+    Removed(Arc<StoredObject>),
 }
 
 /// Watch frames shared by all watchers of the stored form.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub(crate) struct WatchFrames {
     pub natural: OnceLock<Bytes>,
     pub entered: OnceLock<Bytes>,
     pub left: OnceLock<Bytes>,
 }
 
-impl Event {
-    pub(super) fn new(revision: u64, change: Change, previous: Option<Arc<Stored>>) -> Self {
+impl StoreEvent {
+    pub(super) fn new(revision: u64, change: EventChange, previous: Option<Arc<StoredObject>>) -> Self {
         Self {
             revision,
             change,
             previous,
             at: Instant::now(),
-            frames: Frames::default(),
+            frames: WatchFrames::default(),
         }
     }
 
     /// Returns the object after the event, or its last state.
-    pub fn object(&self) -> &Arc<Stored> {
+    pub fn object(&self) -> &Arc<StoredObject> {
         match &self.change {
-            Change::Put(stored) | Change::Removed(stored) => stored,
+            EventChange::Put(stored) | EventChange::Removed(stored) => stored,
         }
     }
 
-    pub(crate) fn frames(&self) -> &Frames {
+    pub(crate) fn frames(&self) -> &WatchFrames {
         &self.frames
     }
 
@@ -88,14 +88,14 @@ impl Event {
 /// A revision older than what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version: {asked} ({oldest})")]
-pub struct Expired {
+pub struct ExpiredRevision {
     pub asked: u64,
     pub oldest: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct History {
-    events: VecDeque<Arc<Event>>,
+pub(super) struct EventHistory {
+    events: VecDeque<Arc<StoreEvent>>,
     bytes: usize,
     /// Every event after this revision is kept.
     floor: u64,
@@ -103,7 +103,7 @@ pub(super) struct History {
     compacted: u64,
 }
 
-impl History {
+impl EventHistory {
     pub fn starting_at(floor: u64, compacted: u64) -> Self {
         Self {
             events: VecDeque::new(),
@@ -113,7 +113,7 @@ impl History {
         }
     }
 
-    pub fn push(&mut self, event: Arc<Event>, retention: &Retention) {
+    pub fn push(&mut self, event: Arc<StoreEvent>, retention: &Retention) {
         self.bytes += event.weight();
         self.events.push_back(event);
         while self.events.len() > retention.events || self.bytes > retention.bytes && self.events.len() > 1 {
@@ -151,14 +151,17 @@ impl History {
     }
 
     /// Returns up to `limit` events after a revision, oldest first.
-    pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
+    pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<StoreEvent>>, ExpiredRevision> {
         check(revision, self.floor)?;
         let start = self.events.partition_point(|event| event.revision <= revision);
         Ok(self.events.iter().skip(start).take(limit).cloned().collect())
     }
 
     /// Returns the differences from now to a past revision: the old object of each changed path.
-    pub fn undo(&self, revision: u64) -> Result<HashMap<Key, Option<Arc<Stored>>>, Expired> {
+    pub fn undo(
+        &self,
+        revision: u64,
+    ) -> Result<HashMap<ObjectKey, Option<Arc<StoredObject>>>, ExpiredRevision> {
         check(revision, self.floor.max(self.compacted))?;
         let mut then = HashMap::new();
         for event in self
@@ -173,9 +176,9 @@ impl History {
     }
 }
 
-fn check(asked: u64, oldest: u64) -> Result<(), Expired> {
+fn check(asked: u64, oldest: u64) -> Result<(), ExpiredRevision> {
     if asked < oldest {
-        return Err(Expired { asked, oldest });
+        return Err(ExpiredRevision { asked, oldest });
     }
     Ok(())
 }

@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-pub use history::{Change, Event, Expired, Retention};
-pub use object::{Head, Key, OwnerReference, Stored, write_type_meta};
-pub use state::{Events, Page};
-pub use writer::{Expect, Write};
+pub use history::{EventChange, ExpiredRevision, Retention, StoreEvent};
+pub use object::{ObjectKey, ObjectMetaView, OwnerReference, StoredObject, write_type_meta};
+pub use state::{EventBatch, ObjectPage};
+pub use writer::{Precondition, StoreWrite};
 
-use disk::Disk;
-use state::State;
-use writer::Writer;
+use disk::StoreFile;
+use state::StoreState;
+use writer::StoreWriter;
 
 /// Longer than any flush of a working disk.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
@@ -87,23 +87,23 @@ impl StoreError {
 
 /// The store: cheap to share behind an `Arc`.
 #[derive(Debug)]
-pub struct Store {
-    state: Arc<RwLock<State>>,
-    writer: Arc<Writer>,
+pub struct ObjectStore {
+    state: Arc<RwLock<StoreState>>,
+    writer: Arc<StoreWriter>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Store {
+impl ObjectStore {
     /// Opens the file, or creates it.
     pub fn open(path: &Path, retention: Retention) -> Result<Self, StoreError> {
-        let disk = Disk::open(path)?;
+        let disk = StoreFile::open(path)?;
         let loaded = disk.load()?;
-        let state = Arc::new(RwLock::new(State::load(
+        let state = Arc::new(RwLock::new(StoreState::load(
             loaded.revision,
             loaded.objects,
             retention,
         )));
-        let (writer, thread) = Writer::start(disk, Arc::clone(&state))?;
+        let (writer, thread) = StoreWriter::start(disk, Arc::clone(&state))?;
         Ok(Self {
             state,
             writer,
@@ -112,18 +112,23 @@ impl Store {
     }
 
     /// Applies one change and returns once it is durable and visible.
-    pub async fn write(&self, key: Key, expect: Expect, write: Write) -> Result<Arc<Stored>, StoreError> {
+    pub async fn write(
+        &self,
+        key: ObjectKey,
+        expect: Precondition,
+        write: StoreWrite,
+    ) -> Result<Arc<StoredObject>, StoreError> {
         let durable = self.writer.submit(key, expect, write)?;
         durable.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Returns the durable version of an object.
-    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
         self.state.read().get(key)
     }
 
     /// Returns the newest accepted version of an object, which may not be durable yet.
-    pub fn latest(&self, key: &Key) -> Option<Arc<Stored>> {
+    pub fn latest(&self, key: &ObjectKey) -> Option<Arc<StoredObject>> {
         self.writer.latest(key)
     }
 
@@ -132,21 +137,21 @@ impl Store {
         self.state.read().revision
     }
 
-    pub fn by_uid(&self, uid: &str) -> Option<Arc<Stored>> {
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<StoredObject>> {
         self.state.read().by_uid(uid)
     }
 
     /// Returns the objects with this uid among their owners.
-    pub fn dependents(&self, uid: &str) -> Vec<Arc<Stored>> {
+    pub fn dependents(&self, uid: &str) -> Vec<Arc<StoredObject>> {
         self.state.read().dependents(uid)
     }
 
     /// Takes the objects whose relations changed since the last call.
-    pub fn take_suspects(&self) -> BTreeSet<Key> {
-        self.state.write().take_suspects()
+    pub fn take_gc_candidates(&self) -> BTreeSet<ObjectKey> {
+        self.state.write().take_gc_candidates()
     }
 
-    pub fn suspect_again(&self, key: Key) {
+    pub fn suspect_again(&self, key: ObjectKey) {
         self.state.write().suspect_again(key);
     }
 
@@ -160,14 +165,14 @@ impl Store {
     }
 
     /// Returns all objects of a resource; an empty namespace means all namespaces.
-    pub fn list(&self, resource: &str, namespace: &str) -> Page {
+    pub fn list(&self, resource: &str, namespace: &str) -> ObjectPage {
         self.state.read().list(resource, namespace)
     }
 
     /// Returns at most one object, as a list.
-    pub fn get_page(&self, key: &Key) -> Page {
+    pub fn get_page(&self, key: &ObjectKey) -> ObjectPage {
         let state = self.state.read();
-        Page {
+        ObjectPage {
             revision: state.revision,
             objects: state.get(key).into_iter().collect(),
         }
@@ -180,11 +185,16 @@ impl Store {
         namespace: &str,
         revision: u64,
         from: Option<&str>,
-    ) -> Result<Page, Expired> {
+    ) -> Result<ObjectPage, ExpiredRevision> {
         self.state.read().list_at(resource, namespace, revision, from)
     }
 
-    pub fn events_after(&self, resource: &str, revision: u64, limit: usize) -> Result<Events, Expired> {
+    pub fn events_after(
+        &self,
+        resource: &str,
+        revision: u64,
+        limit: usize,
+    ) -> Result<EventBatch, ExpiredRevision> {
         self.state.read().events_after(resource, revision, limit)
     }
 
@@ -237,7 +247,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for ObjectStore {
     fn drop(&mut self) {
         self.close();
     }

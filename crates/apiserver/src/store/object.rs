@@ -1,7 +1,7 @@
 //! One immutable version of one object, held as the bytes that clients receive.
 //!
 //! Objects stay serialized: a list is a concatenation, and a watch event is shared by all watchers. The metadata that
-//! the server needs without parsing (labels, owners, finalizers) is extracted once, into [`Head`].
+//! the server needs without parsing (labels, owners, finalizers) is extracted once, into [`ObjectMetaView`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,12 +14,12 @@ use super::StoreError;
 /// The key of an object: the stored resource (`nodes`, `widgets.example.io`) and the
 /// path below it (`name`, or `namespace/name`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct ObjectKey {
     pub resource: Arc<str>,
     pub path: Arc<str>,
 }
 
-impl Key {
+impl ObjectKey {
     /// An empty namespace means a cluster-scoped object.
     pub fn new(resource: &Arc<str>, namespace: &str, name: &str) -> Self {
         let path = if namespace.is_empty() {
@@ -62,7 +62,7 @@ pub struct OwnerReference {
 /// The part of `metadata` that the server reads without parsing the object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Head {
+pub struct ObjectMetaView {
     pub uid: String,
     #[serde(deserialize_with = "null_as_default")]
     pub labels: Map<String, Value>,
@@ -85,16 +85,16 @@ where
 struct Wrapped {
     kind: String,
     #[serde(default)]
-    metadata: Head,
+    metadata: ObjectMetaView,
 }
 
 /// One version of one object.
 #[derive(Debug)]
-pub struct Stored {
-    pub key: Key,
+pub struct StoredObject {
+    pub key: ObjectKey,
     pub revision: u64,
     pub kind: String,
-    pub head: Head,
+    pub metadata: ObjectMetaView,
     json: Bytes,
     /// The offset of the first field after `kind` and `apiVersion`.
     body_at: usize,
@@ -102,9 +102,9 @@ pub struct Stored {
     field_texts: OnceLock<Vec<String>>,
 }
 
-impl Stored {
+impl StoredObject {
     /// Serializes an object with its revision.
-    pub fn encode(key: Key, revision: u64, mut object: Map<String, Value>) -> Result<Self, StoreError> {
+    pub fn encode(key: ObjectKey, revision: u64, mut object: Map<String, Value>) -> Result<Self, StoreError> {
         let metadata = object
             .entry("metadata")
             .or_insert_with(|| Value::Object(Map::new()));
@@ -114,7 +114,7 @@ impl Stored {
             });
         };
         metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
-        let head = Head::deserialize(&*metadata).map_err(|source| StoreError::Encode {
+        let head = ObjectMetaView::deserialize(&*metadata).map_err(|source| StoreError::Encode {
             path: key.registry_path(),
             source,
         })?;
@@ -132,7 +132,7 @@ impl Stored {
             key,
             revision,
             kind,
-            head,
+            metadata: head,
             json: Bytes::from(json),
             body_at,
             metadata_only: OnceLock::new(),
@@ -140,8 +140,8 @@ impl Stored {
         })
     }
 
-    /// Decodes the output of [`Stored::encode`].
-    pub fn decode(key: Key, revision: u64, json: Bytes) -> Result<Self, StoreError> {
+    /// Decodes the output of [`StoredObject::encode`].
+    pub fn decode(key: ObjectKey, revision: u64, json: Bytes) -> Result<Self, StoreError> {
         let wrapped: Wrapped = serde_json::from_slice(&json).map_err(|source| StoreError::Encode {
             path: key.registry_path(),
             source,
@@ -153,7 +153,7 @@ impl Stored {
             key,
             revision,
             kind: wrapped.kind,
-            head: wrapped.metadata,
+            metadata: wrapped.metadata,
             json,
             body_at,
             metadata_only: OnceLock::new(),
@@ -171,7 +171,7 @@ impl Stored {
         &self.json[self.body_at..]
     }
 
-    /// Returns everything before [`Stored::body`]: the opening brace, `kind` and `apiVersion`.
+    /// Returns everything before [`StoredObject::body`]: the opening brace, `kind` and `apiVersion`.
     pub fn type_meta(&self) -> &[u8] {
         &self.json[..self.body_at]
     }
@@ -238,7 +238,7 @@ fn take_string(object: &mut Map<String, Value>, field: &str) -> String {
     }
 }
 
-/// Returns the offset after `{"kind":"...","apiVersion":"...",` in the output of [`Stored::encode`].
+/// Returns the offset after `{"kind":"...","apiVersion":"...",` in the output of [`StoredObject::encode`].
 fn find_body(json: &[u8]) -> Option<usize> {
     let marker = b"\",\"apiVersion\":\"";
     let start = json.windows(marker.len()).position(|window| window == marker)? + marker.len();
@@ -251,9 +251,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn encode(object: &Value, revision: u64) -> Stored {
-        let key = Key::new(&Arc::from("configmaps"), "default", "a");
-        Stored::encode(key, revision, object.as_object().cloned().unwrap()).unwrap()
+    fn encode(object: &Value, revision: u64) -> StoredObject {
+        let key = ObjectKey::new(&Arc::from("configmaps"), "default", "a");
+        StoredObject::encode(key, revision, object.as_object().cloned().unwrap()).unwrap()
     }
 
     #[test]
@@ -261,10 +261,10 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "\"apiVersion\":\""},
             "metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}, "finalizers": null}});
         let stored = encode(&object, 42);
-        let again = Stored::decode(stored.key.clone(), 42, stored.json().clone()).unwrap();
+        let again = StoredObject::decode(stored.key.clone(), 42, stored.json().clone()).unwrap();
         assert_eq!(again.body(), stored.body());
         assert_eq!(again.kind, "ConfigMap");
-        assert_eq!(again.head.labels["x"], "y");
+        assert_eq!(again.metadata.labels["x"], "y");
         let value = Value::Object(again.value().unwrap());
         assert_eq!(value["metadata"]["resourceVersion"], "42");
         assert_eq!(value["data"], object["data"]);
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn keys_name_their_namespace() {
         let resource = Arc::from("pods");
-        assert_eq!(Key::new(&resource, "ns", "p").namespace(), "ns");
-        assert_eq!(Key::new(&resource, "ns", "p").name(), "p");
-        assert_eq!(Key::new(&resource, "", "n").namespace(), "");
-        assert_eq!(Key::new(&resource, "", "n").name(), "n");
+        assert_eq!(ObjectKey::new(&resource, "ns", "p").namespace(), "ns");
+        assert_eq!(ObjectKey::new(&resource, "ns", "p").name(), "p");
+        assert_eq!(ObjectKey::new(&resource, "", "n").namespace(), "");
+        assert_eq!(ObjectKey::new(&resource, "", "n").name(), "n");
     }
 }

@@ -1,6 +1,6 @@
 //! Server-side tables, as `kubectl get` prints them.
 //!
-//! A [`Printer`] has the columns of a kind and turns an object in its stored form into a row. The caller supplies the
+//! A [`TablePrinter`] has the columns of a kind and turns an object in its stored form into a row. The caller supplies the
 //! time, and adds list metadata and objects.
 
 mod age;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 /// One column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct TableColumn {
     pub name: String,
     /// The JSON type of its cells, or `date`.
     pub kind: String,
@@ -31,7 +31,7 @@ pub struct Column {
 
 /// The cells of one object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct TableRow {
     pub cells: Vec<Value>,
     /// Marks objects that have completed, such as pods, which clients may hide.
     pub conditions: Vec<Value>,
@@ -39,24 +39,24 @@ pub struct Row {
 
 /// The columns of one kind.
 #[derive(Clone, Debug)]
-pub struct Printer {
-    columns: Vec<Column>,
-    cells: Cells,
+pub struct TablePrinter {
+    columns: Vec<TableColumn>,
+    cells: CellSource,
 }
 
 #[derive(Clone, Debug)]
-enum Cells {
-    BuiltIn(built_in::Cells),
+enum CellSource {
+    BuiltIn(built_in::RowFunction),
     Custom(Vec<CustomColumn>),
 }
 
-impl Printer {
+impl TablePrinter {
     /// Returns the printer of a built-in kind.
     pub fn built_in(kind: &BuiltIn) -> Self {
         let (columns, cells) = built_in::layout(kind);
         Self {
             columns,
-            cells: Cells::BuiltIn(cells),
+            cells: CellSource::BuiltIn(cells),
         }
     }
 
@@ -68,11 +68,11 @@ impl Printer {
         let (columns, cells) = custom::layout(additional);
         Self {
             columns,
-            cells: Cells::Custom(cells),
+            cells: CellSource::Custom(cells),
         }
     }
 
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[TableColumn] {
         &self.columns
     }
 
@@ -93,15 +93,15 @@ impl Printer {
     }
 
     /// Returns the row of one object at a time.
-    pub fn row(&self, object: &Value, now: Timestamp) -> Row {
+    pub fn row(&self, object: &Value, now: Timestamp) -> TableRow {
         match &self.cells {
-            Cells::BuiltIn(cells) => cells(object, now),
-            Cells::Custom(columns) => custom::row(columns, object, now),
+            CellSource::BuiltIn(cells) => cells(object, now),
+            CellSource::Custom(columns) => custom::row(columns, object, now),
         }
     }
 }
 
-impl Row {
+impl TableRow {
     fn of(cells: Vec<Value>) -> Self {
         Self {
             cells,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use mco_apiserver::{ApiService, Identity, Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions, ApiService, Identity};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -14,19 +14,19 @@ use tower::ServiceExt as _;
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Cluster {
-    pub server: Server,
+    pub server: ApiServer,
     // Dropped last: the server writes into it.
     _directory: tempfile::TempDir,
 }
 
 impl Cluster {
     pub async fn start() -> Self {
-        Self::with(Options::default()).await
+        Self::with(ApiServerOptions::default()).await
     }
 
-    pub async fn with(options: Options) -> Self {
+    pub async fn with(options: ApiServerOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let server = Server::open(directory.path(), options).await.unwrap();
+        let server = ApiServer::open(directory.path(), options).await.unwrap();
         Self {
             server,
             _directory: directory,

@@ -14,7 +14,7 @@ use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use mco_apiserver::auth::{AuthorizationDecision, Authorizer, Identity, RequestAttributes};
-use mco_apiserver::{Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions};
 use mco_daemon::agent::{self, AgentError, Options as AgentOptions};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::install;
@@ -37,7 +37,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub type Annotations = BTreeMap<String, String>;
 
 pub struct World {
-    server: Server,
+    server: ApiServer,
     _data: tempfile::TempDir,
     pub root: tempfile::TempDir,
     pub services: Arc<SimulatedServices>,
@@ -69,11 +69,11 @@ impl World {
     /// A cluster that knows its definitions, one config, a pool and a Node without annotations.
     pub async fn new(first: &NodeConfig) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = ApiServerOptions {
             authorizers: vec![Arc::new(MachineConfigAccess)],
-            ..Options::default()
+            ..ApiServerOptions::default()
         };
-        let server = Server::open(data.path(), options).await.unwrap();
+        let server = ApiServer::open(data.path(), options).await.unwrap();
         let root = tempfile::tempdir().unwrap();
         support::lay_out(root.path());
         let world = Self {

@@ -1,18 +1,21 @@
 //! Merging of keyed lists, and their order.
 
-use super::{DIRECTIVE, Fields, Merger, SET_ELEMENT_ORDER, Shape, as_new, malformed, unknown_directive};
+use super::{
+    DIRECTIVE, PatchFields, PatchShape, SET_ELEMENT_ORDER, StrategicMerger, as_new, malformed,
+    unknown_directive,
+};
 use crate::go_text;
 use crate::patch::PatchError;
 use crate::schema::{PatchRule, PatchStrategy};
 use serde_json::Value;
 
-impl<'s> Merger<'s> {
+impl<'s> StrategicMerger<'s> {
     /// Handles every `$setElementOrder/<list>` of a patch together with its list, and removes both from the patch.
     pub(super) fn ordered_lists(
         &self,
-        original: &mut Fields,
-        patch: &mut Fields,
-        shape: Shape<'s>,
+        original: &mut PatchFields,
+        patch: &mut PatchFields,
+        shape: PatchShape<'s>,
     ) -> Result<(), PatchError> {
         let directives: Vec<String> = patch
             .keys()
@@ -55,7 +58,7 @@ impl<'s> Merger<'s> {
         &self,
         original: Vec<Value>,
         patch: Vec<Value>,
-        list: Shape<'s>,
+        list: PatchShape<'s>,
         rule: &PatchRule,
     ) -> Result<Vec<Value>, PatchError> {
         if original.is_empty() && patch.is_empty() {

@@ -28,9 +28,9 @@ pub(super) const fn budget_type() -> Type {
 
 /// The remaining units. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<AtomicU64>);
+pub struct CelBudget(Arc<AtomicU64>);
 
-impl Budget {
+impl CelBudget {
     pub fn for_one_object() -> Self {
         Self(Arc::new(AtomicU64::new(UNITS_PER_OBJECT)))
     }
@@ -106,7 +106,7 @@ fn shallow_cost(value: &dyn Val) -> u64 {
     1 + u64::try_from(items).unwrap_or(u64::MAX - 1)
 }
 
-impl Val for Budget {
+impl Val for CelBudget {
     fn get_type(&self) -> &Type {
         <Self as Val>::cel_type()
     }
@@ -127,4 +127,4 @@ impl Val for Budget {
     }
 }
 
-impl StaticVal for Budget {}
+impl StaticVal for CelBudget {}

@@ -24,17 +24,17 @@ pub(super) const SETS: [(&str, &str); 3] = [
 
 /// Instruments an expression with these variables.
 pub(super) fn instrument(expression: &mut Expression, variables: &[&str]) {
-    let mut scope = Scope {
+    let mut scope = InstrumentScope {
         variables: variables.iter().map(|name| (*name).to_owned()).collect(),
     };
     scope.visit(expression);
 }
 
-struct Scope {
+struct InstrumentScope {
     variables: BTreeSet<String>,
 }
 
-impl Scope {
+impl InstrumentScope {
     fn visit(&mut self, expression: &mut Expression) {
         match &mut expression.expr {
             Expr::Call(call) => {

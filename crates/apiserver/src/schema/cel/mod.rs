@@ -12,7 +12,7 @@ mod parse;
 mod program;
 mod value;
 
-pub(super) use budget::Budget;
+pub(super) use budget::CelBudget;
 pub(super) use check::undefined_reference;
-pub(super) use program::{Evaluation, Program, with_room};
-pub(super) use value::Place;
+pub(super) use program::{CelProgram, RuleInput, with_room};
+pub(super) use value::CelPosition;

@@ -1,6 +1,6 @@
 //! One compiled expression and its evaluation.
 
-use super::budget::Budget;
+use super::budget::CelBudget;
 use super::environment::environment;
 use super::instrument::{self, BUDGET};
 use super::parse::{children, parse};
@@ -16,22 +16,22 @@ const VARIABLES: [&str; 2] = ["self", "oldSelf"];
 
 /// A compiled expression.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct CelProgram {
     plain: Expression,
     metered: Expression,
 }
 
 /// The values that a rule is evaluated on.
 #[derive(Debug)]
-pub struct Evaluation<'a, 'v> {
+pub struct RuleInput<'a, 'v> {
     pub this: &'a (dyn Val + 'v),
     pub old: Option<&'a (dyn Val + 'v)>,
     /// Whether the rule sees the old value as an optional, present or not.
     pub optional_old: bool,
-    pub budget: &'a Budget,
+    pub budget: &'a CelBudget,
 }
 
-impl Program {
+impl CelProgram {
     /// Compiles an expression; the error is that of a CEL compiler.
     pub fn compile(source: &str) -> Result<Self, String> {
         let plain = parse(source)?;
@@ -51,14 +51,14 @@ impl Program {
     }
 
     /// Evaluates a rule to a boolean.
-    pub fn holds(&self, on: &Evaluation<'_, '_>) -> Result<bool, String> {
+    pub fn holds(&self, on: &RuleInput<'_, '_>) -> Result<bool, String> {
         self.evaluate(on, |value| {
             value.downcast_ref::<CelBool>().map(|flag| *flag.inner())
         })
     }
 
     /// Evaluates an expression to a string.
-    pub fn text(&self, on: &Evaluation<'_, '_>) -> Result<String, String> {
+    pub fn text(&self, on: &RuleInput<'_, '_>) -> Result<String, String> {
         self.evaluate(on, |value| {
             value
                 .downcast_ref::<CelString<'_>>()
@@ -66,11 +66,7 @@ impl Program {
         })
     }
 
-    fn evaluate<T>(
-        &self,
-        on: &Evaluation<'_, '_>,
-        read: impl Fn(&dyn Val) -> Option<T>,
-    ) -> Result<T, String> {
+    fn evaluate<T>(&self, on: &RuleInput<'_, '_>, read: impl Fn(&dyn Val) -> Option<T>) -> Result<T, String> {
         let env = environment().map_err(ToString::to_string)?;
         let mut context = Context::with_env(Arc::clone(env));
         context.add_variable_as_val(BUDGET, Box::new(on.budget.clone()));

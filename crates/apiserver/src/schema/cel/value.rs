@@ -4,7 +4,7 @@
 //! escaped. Sets and keyed lists have no order.
 
 use super::environment::environment;
-use crate::schema::model::{Additional, JsonType, ListType, Node, Schema};
+use crate::schema::model::{AdditionalMembers, JsonType, ListType, Schema, SchemaNode};
 use base64::Engine as _;
 use cel::ExecutionError;
 use cel::common::traits::{self, Adder, Container, Indexer, Iterable, Sizer};
@@ -17,9 +17,9 @@ use std::collections::{HashMap, HashSet};
 
 /// A position in a schema, or one without a schema.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'s> {
+pub struct CelPosition<'s> {
     pub schema: &'s Schema,
-    pub node: Option<&'s Node>,
+    pub node: Option<&'s SchemaNode>,
 }
 
 /// Reserved words of CEL.
@@ -48,7 +48,7 @@ const RESERVED: [&str; 22] = [
     "__",
 ];
 
-impl Place<'_> {
+impl CelPosition<'_> {
     /// Returns the value at this position as a CEL value.
     pub fn value<'v>(self, value: &'v Value) -> Box<dyn Val + 'v> {
         match value {
@@ -57,7 +57,7 @@ impl Place<'_> {
             Value::Number(number) => self.number(number),
             Value::String(text) => self.string(text),
             Value::Array(items) => {
-                let place = Place {
+                let place = CelPosition {
                     node: self.node.and_then(|node| self.schema.items(node)),
                     ..self
                 };
@@ -87,20 +87,20 @@ impl Place<'_> {
         };
         match (node.property(name), node.additional) {
             (Some(property), _) => {
-                let place = Place {
+                let place = CelPosition {
                     node: Some(self.schema.node(property.node)),
                     ..self
                 };
                 (escape(name).unwrap_or_else(|| name.to_owned()), place)
             }
-            (None, Additional::Schema(id)) => (
+            (None, AdditionalMembers::Schema(id)) => (
                 name.to_owned(),
-                Place {
+                CelPosition {
                     node: Some(self.schema.node(id)),
                     ..self
                 },
             ),
-            (None, _) => (name.to_owned(), Place { node: None, ..self }),
+            (None, _) => (name.to_owned(), CelPosition { node: None, ..self }),
         }
     }
 
@@ -186,9 +186,9 @@ fn identity(value: &dyn Val) -> String {
     format!("[{}]", items.join(","))
 }
 
-struct Items<'b, 'v>(std::slice::Iter<'b, Box<dyn Val + 'v>>);
+struct UnorderedItems<'b, 'v>(std::slice::Iter<'b, Box<dyn Val + 'v>>);
 
-impl<'b, 'v: 'w, 'w> traits::Iterator<'b, 'w> for Items<'b, 'v> {
+impl<'b, 'v: 'w, 'w> traits::Iterator<'b, 'w> for UnorderedItems<'b, 'v> {
     fn next(&mut self) -> Option<&'b (dyn Val + 'w)> {
         let item = self.0.next()?;
         Some(item.as_ref())
@@ -209,7 +209,7 @@ impl Iterable for UnorderedList<'_> {
     where
         Self: 'w,
     {
-        Box::new(Items(self.items.iter()))
+        Box::new(UnorderedItems(self.items.iter()))
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use mco_apiserver::auth::{Authorizer as _, RequestAttributes};
-use mco_apiserver::{ApiService, Identity, Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions, ApiService, Identity};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -17,7 +17,7 @@ const NODES: &str = "/api/v1/nodes";
 const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
 
 struct Cluster {
-    server: Server,
+    server: ApiServer,
     // Dropped last: the server writes into it.
     _directory: tempfile::TempDir,
 }
@@ -25,13 +25,13 @@ struct Cluster {
 impl Cluster {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = ApiServerOptions {
             admission: vec![Arc::new(NodePolicy)],
             authorizers: vec![Arc::new(NodePolicy)],
             extra_routes: joining::routes(directory.path()).unwrap(),
-            ..Options::default()
+            ..ApiServerOptions::default()
         };
-        let server = Server::open(directory.path(), options).await.unwrap();
+        let server = ApiServer::open(directory.path(), options).await.unwrap();
         Self {
             server,
             _directory: directory,

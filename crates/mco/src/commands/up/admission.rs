@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mco_apiserver::admission::{Admission, AdmissionRequest, Operation, Rejection};
-use mco_apiserver::meta::Object;
+use mco_apiserver::admission::{Admission, AdmissionOperation, AdmissionRequest, Rejection};
+use mco_apiserver::meta::JsonObject;
 use mco_core::pipeline::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP};
 use mco_operator::admission::InUse;
 use serde_json::Value;
@@ -21,7 +21,7 @@ impl Guard {
 }
 
 impl Admission for Guard {
-    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection> {
+    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection> {
         let definition = request.definition;
         let ours = matches!(
             definition.group.as_str(),
@@ -30,13 +30,13 @@ impl Admission for Guard {
         if !ours || !request.subresource.is_empty() {
             return Ok(None);
         }
-        let value = |object: &Object| Value::Object(object.clone());
+        let value = |object: &JsonObject| Value::Object(object.clone());
         let (object, old) = (request.object.map(value), request.old.map(value));
         let reviewed = self.in_use.review(&core::Request {
             operation: match request.operation {
-                Operation::Create => core::Operation::Create,
-                Operation::Update => core::Operation::Update,
-                Operation::Delete => core::Operation::Delete,
+                AdmissionOperation::Create => core::Operation::Create,
+                AdmissionOperation::Update => core::Operation::Update,
+                AdmissionOperation::Delete => core::Operation::Delete,
             },
             group: &definition.group,
             kind: &definition.kind,

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use kube::Client;
 use mco_apiserver::admission::Admission;
 use mco_apiserver::store::StoreError;
-use mco_apiserver::{Identity, Options, Server, ServerError};
+use mco_apiserver::{ApiServer, ApiServerOptions, Identity, ServerError};
 use mco_operator::admission::InUse;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -26,7 +26,7 @@ const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
 #[derive(Clone)]
 pub struct ControlPlane {
-    server: Arc<Server>,
+    server: Arc<ApiServer>,
     in_use: Arc<InUse>,
     listener: Arc<Mutex<Option<TcpListener>>>,
     url: String,
@@ -42,15 +42,15 @@ impl ControlPlane {
         if !arguments.bare {
             admission.push(Arc::new(Guard::new(Arc::clone(&in_use))));
         }
-        let options = Options {
+        let options = ApiServerOptions {
             admission,
             authorizers: vec![Arc::new(NodePolicy)],
             extra_routes: joining::routes(directory.path())
                 .map_err(|error| unusable(directory, error.into()))?,
             hosts: addresses::names(arguments.listen, &arguments.advertise),
-            ..Options::default()
+            ..ApiServerOptions::default()
         };
-        let server = Server::open(directory.path(), options)
+        let server = ApiServer::open(directory.path(), options)
             .await
             .map_err(|error| unusable(directory, error))?;
         let url = format!("https://{}", reachable(address));

@@ -12,9 +12,9 @@ use http::{Method, StatusCode};
 use jiff::SignedDuration;
 use mco_apiserver::Identity;
 use mco_apiserver::auth::TokenStoreError;
-use mco_apiserver::error::{ApiError, Subject};
+use mco_apiserver::error::{ApiError, ErrorSubject};
 use mco_apiserver::http::{ExtraRoute, RouteAccess, RouteContext, RouteFuture, RouteRequest, RouteResponse};
-use mco_apiserver::meta::Object;
+use mco_apiserver::meta::JsonObject;
 use mco_apiserver::registry::WriteContext;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -198,7 +198,7 @@ impl JoinTokensRoute {
 
     fn revoke(&self, id: &str) -> Result<RouteResponse, ApiError> {
         if !self.tokens.revoke(id).map_err(ApiError::internal)? {
-            return Err(ApiError::not_found(Subject {
+            return Err(ApiError::not_found(ErrorSubject {
                 group: "",
                 resource: JOIN_TOKENS,
                 name: id,
@@ -211,7 +211,7 @@ impl JoinTokensRoute {
     }
 }
 
-fn node_object(name: &str, grant: &JoinGrant) -> Object {
+fn node_object(name: &str, grant: &JoinGrant) -> JsonObject {
     let mut labels = json!(grant.labels);
     labels["kubernetes.io/hostname"] = Value::from(name);
     labels["kubernetes.io/os"] = Value::from("linux");
@@ -224,7 +224,7 @@ fn is_credential(text: &str) -> bool {
 }
 
 fn name_taken(name: &str) -> ApiError {
-    let subject = Subject {
+    let subject = ErrorSubject {
         group: "",
         resource: "nodes",
         name,

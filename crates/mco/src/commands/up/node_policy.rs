@@ -6,7 +6,7 @@
 use mco_apiserver::Identity;
 use mco_apiserver::admission::{Admission, AdmissionRequest, Rejection};
 use mco_apiserver::auth::{AuthorizationDecision, Authorizer, RequestAttributes};
-use mco_apiserver::meta::Object;
+use mco_apiserver::meta::JsonObject;
 use mco_core::pipeline::admission::{OPERATOR_GROUP, OWN_GROUP};
 
 const RENDERED_PREFIX: &str = "rendered-";
@@ -49,7 +49,7 @@ fn is_allowed(node: &str, wanted: &RequestAttributes) -> bool {
 }
 
 impl Admission for NodePolicy {
-    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<Object>, Rejection> {
+    fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection> {
         let definition = request.definition;
         let is_machine_config_node =
             definition.group == OWN_GROUP && definition.plural == "machineconfignodes";

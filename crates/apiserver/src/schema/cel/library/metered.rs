@@ -1,6 +1,6 @@
 //! Metered replacements of operations that are expensive or amplify their input; each charges the budget first.
 
-use super::super::budget::{Budget, budget_type};
+use super::super::budget::{CelBudget, budget_type};
 use super::super::instrument::{ADD, EQUALS, JOIN, MATCHES, REPLACE, SPEND, SPEND_ON_ALL};
 use super::{failed, regex};
 use cel::common::types::{
@@ -37,7 +37,7 @@ pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
 
 fn spend<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let value = args.pop().ok_or_else(|| failed(SPEND, "nothing to look at"))?;
-    Budget::of(&args)?.spend_on(value.as_ref())?;
+    CelBudget::of(&args)?.spend_on(value.as_ref())?;
     Ok(value)
 }
 
@@ -45,7 +45,7 @@ fn spend_on_all<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>,
     let value = args
         .pop()
         .ok_or_else(|| failed(SPEND_ON_ALL, "nothing to look at"))?;
-    Budget::of(&args)?.spend_on_all(value.as_ref())?;
+    CelBudget::of(&args)?.spend_on_all(value.as_ref())?;
     Ok(value)
 }
 
@@ -53,7 +53,7 @@ fn equals<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Execution
     let [budget, left, right] = args.as_slice() else {
         return Err(failed(EQUALS, "two operands are needed"));
     };
-    let budget = Budget::of(std::slice::from_ref(budget))?;
+    let budget = CelBudget::of(std::slice::from_ref(budget))?;
     budget.spend_on_all(left.as_ref())?;
     budget.spend_on_all(right.as_ref())?;
     Ok(CowVal::owned(CelBool::from(same(left.as_ref(), right.as_ref()))))
@@ -82,7 +82,7 @@ fn add<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionErr
     let [budget, left, right] = args.as_slice() else {
         return Err(failed(ADD, "two operands are needed"));
     };
-    let budget = Budget::of(std::slice::from_ref(budget))?;
+    let budget = CelBudget::of(std::slice::from_ref(budget))?;
     budget.spend_on(left.as_ref())?;
     budget.spend_on(right.as_ref())?;
     let adder = left.as_adder().ok_or_else(|| {
@@ -99,7 +99,7 @@ fn add<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionErr
 
 fn matches<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let (text, pattern) = (text(&args, 1, "matches")?, text(&args, 2, "matches")?);
-    Budget::of(&args)?.spend_on(args[1].as_ref())?;
+    CelBudget::of(&args)?.spend_on(args[1].as_ref())?;
     let pattern = regex::cached(pattern).map_err(|error| failed("matches", error))?;
     Ok(CowVal::owned(CelBool::from(pattern.is_match(text))))
 }
@@ -117,7 +117,7 @@ fn replace<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Executio
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let occurrences = text.matches(from).count().min(limit);
     spend_bytes(
-        Budget::of(&args)?,
+        CelBudget::of(&args)?,
         text.len().saturating_add(occurrences.saturating_mul(to.len())),
     )?;
     Ok(CowVal::owned(CelString::from(text.replacen(from, to, limit))))
@@ -129,7 +129,7 @@ fn join<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
     } else {
         ""
     };
-    let budget = Budget::of(&args)?;
+    let budget = CelBudget::of(&args)?;
     let list = args.get(1).and_then(|list| list.as_iterable());
     let mut items = list.ok_or_else(|| failed("join", "no such overload"))?.iter();
     let mut joined = String::new();
@@ -148,7 +148,7 @@ fn join<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionEr
     Ok(CowVal::owned(CelString::from(joined)))
 }
 
-fn spend_bytes(budget: &Budget, bytes: usize) -> Result<(), ExecutionError> {
+fn spend_bytes(budget: &CelBudget, bytes: usize) -> Result<(), ExecutionError> {
     budget.spend(1 + u64::try_from(bytes / 10).unwrap_or(u64::MAX - 1))
 }
 

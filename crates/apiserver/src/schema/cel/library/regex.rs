@@ -1,7 +1,7 @@
 //! `find` and `findAll`, and the cache of patterns for all rules.
 
 use super::{failed, texts};
-use crate::schema::pattern::Pattern;
+use crate::schema::pattern::GoPattern;
 use cel::common::types::{CelInt, CelList, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
 use parking_lot::Mutex;
@@ -20,12 +20,12 @@ pub(crate) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 /// Returns a compiled pattern from the cache.
-pub(super) fn cached(source: &str) -> Result<Arc<Pattern>, String> {
-    static CACHE: LazyLock<Mutex<HashMap<String, Arc<Pattern>>>> = LazyLock::new(Mutex::default);
+pub(super) fn cached(source: &str) -> Result<Arc<GoPattern>, String> {
+    static CACHE: LazyLock<Mutex<HashMap<String, Arc<GoPattern>>>> = LazyLock::new(Mutex::default);
     if let Some(pattern) = CACHE.lock().get(source) {
         return Ok(Arc::clone(pattern));
     }
-    let pattern = Arc::new(Pattern::compile(source)?);
+    let pattern = Arc::new(GoPattern::compile(source)?);
     let mut cache = CACHE.lock();
     if cache.len() >= MAX_CACHED {
         cache.clear();
