@@ -26,7 +26,7 @@ const MOST_CALLERS: usize = 10_000;
 #[derive(Debug)]
 pub struct RequestLimits {
     pub body_bytes: usize,
-    pub body_patience: Duration,
+    pub body_timeout: Duration,
     in_flight: Arc<Semaphore>,
     budgets: Mutex<HashMap<String, CallerBudget>>,
 }
@@ -41,7 +41,7 @@ impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             body_bytes: BODY_BYTES,
-            body_patience: BODY_PATIENCE,
+            body_timeout: BODY_PATIENCE,
             in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
             budgets: Mutex::new(HashMap::new()),
         }

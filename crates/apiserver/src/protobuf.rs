@@ -16,17 +16,17 @@ const DEEPEST: usize = 100;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
-    #[error("the body does not start as Kubernetes' protobuf does")]
+    #[error("the body is not Kubernetes protobuf")]
     NotKubernetes,
     #[error("the body ends in the middle of a value")]
     Truncated,
-    #[error("no kind {kind:?} of {api_version:?} is known in protobuf")]
+    #[error("kind {kind:?} of {api_version:?} is not supported in protobuf")]
     UnknownKind { api_version: String, kind: String },
-    #[error("field {number} of {message} is not encoded as its type demands")]
+    #[error("field {number} of {message} has the wrong wire type")]
     WrongType { message: String, number: u32 },
-    #[error("a text is not UTF-8")]
+    #[error("a string is not UTF-8")]
     NotText,
-    #[error("the body nests too deep")]
+    #[error("the body is nested too deeply")]
     TooDeep,
 }
 

@@ -40,7 +40,7 @@ pub enum ServerError {
     Tokens(#[from] TokenStoreError),
     #[error(transparent)]
     Pki(#[from] PkiError),
-    #[error("preparing the first objects: {0}")]
+    #[error("creating the bootstrap objects: {0}")]
     Bootstrap(#[source] ApiError),
     #[error("writing {path}: {source}")]
     Write {

@@ -29,7 +29,7 @@ pub enum WatchStart {
     /// What follows a revision.
     After(u64),
     /// An error: the watch sends it and ends.
-    Refused(ApiError),
+    Rejected(ApiError),
 }
 
 /// The parameters of a watch.
@@ -39,7 +39,7 @@ pub struct WatchSpec {
     pub selection: ObjectSelection,
     pub presenter: Presenter,
     pub bookmarks: Option<Duration>,
-    pub lasts: Duration,
+    pub timeout: Duration,
 }
 
 #[derive(Debug)]
@@ -60,9 +60,9 @@ pub struct ObjectWatch {
 
 /// The reason why a waiting watch continues.
 enum WakeReason {
-    News,
+    Changed,
     BookmarkDue,
-    TimeIsUp,
+    TimedOut,
     Stopped,
 }
 
@@ -98,7 +98,7 @@ impl ObjectWatch {
             WatchStart::Everything { page, announce_end } => {
                 (page.objects.into(), announce_end, page.revision)
             }
-            WatchStart::Refused(error) => {
+            WatchStart::Rejected(error) => {
                 ready.push_back(error_frame(&error));
                 ended = true;
                 (VecDeque::new(), false, 0)
@@ -113,7 +113,7 @@ impl ObjectWatch {
             ready,
             tip,
             stop,
-            deadline: now + spec.lasts,
+            deadline: now + spec.timeout,
             next_bookmark: spec.bookmarks.map(|every| now + every),
             ended,
             table_started: false,
@@ -159,7 +159,7 @@ impl ObjectWatch {
         self.tip.mark_unchanged();
         let news = self.store.events_after(&resource, self.read_to, BATCH)?;
         for event in &news.events {
-            if let Some(frame) = self.tell(event)? {
+            if let Some(frame) = self.send_event(event)? {
                 self.ready.push_back(frame);
             }
         }
@@ -170,15 +170,15 @@ impl ObjectWatch {
     async fn wait(&mut self) {
         let bookmark_at = self.next_bookmark.unwrap_or(self.deadline);
         let woken = tokio::select! {
-            changed = self.tip.changed() => if changed.is_ok() { WakeReason::News } else { WakeReason::Stopped },
+            changed = self.tip.changed() => if changed.is_ok() { WakeReason::Changed } else { WakeReason::Stopped },
             _ = self.stop.wait_for(|stop| *stop) => WakeReason::Stopped,
-            () = tokio::time::sleep_until(self.deadline) => WakeReason::TimeIsUp,
+            () = tokio::time::sleep_until(self.deadline) => WakeReason::TimedOut,
             () = tokio::time::sleep_until(bookmark_at) => WakeReason::BookmarkDue,
         };
         match woken {
-            WakeReason::News => {}
+            WakeReason::Changed => {}
             WakeReason::Stopped => self.ended = true,
-            WakeReason::TimeIsUp => {
+            WakeReason::TimedOut => {
                 self.push_bookmark();
                 self.ended = true;
             }
@@ -201,13 +201,13 @@ impl ObjectWatch {
     }
 
     /// Returns the event as this watch sends it, if the selection matches before or after the change.
-    fn tell(&mut self, event: &StoreEvent) -> Result<Option<Bytes>, ApiError> {
+    fn send_event(&mut self, event: &StoreEvent) -> Result<Option<Bytes>, ApiError> {
         let selection = &self.spec.selection;
         let before = event
             .previous
             .as_ref()
             .is_some_and(|previous| selection.selects(previous));
-        let (told, stored) = match &event.change {
+        let (event_type, stored) = match &event.change {
             EventChange::Put(stored) => match (before, selection.selects(stored)) {
                 (false, false) => return Ok(None),
                 (false, true) => (WatchEventType::Added, stored),
@@ -218,15 +218,17 @@ impl ObjectWatch {
             EventChange::Removed(last) => (WatchEventType::Deleted, last),
         };
         if !self.spec.presenter.is_stored_form(stored) {
-            return self.frame(told, stored).map(Some);
+            return self.frame(event_type, stored).map(Some);
         }
-        let natural = told != WatchEventType::Added || event.previous.is_none();
+        let natural = event_type != WatchEventType::Added || event.previous.is_none();
         let slot = if natural {
             &event.frames().natural
         } else {
             &event.frames().entered
         };
-        Ok(Some(slot.get_or_init(|| frame(told, stored.json())).clone()))
+        Ok(Some(
+            slot.get_or_init(|| frame(event_type, stored.json())).clone(),
+        ))
     }
 
     /// The object still exists but is no longer selected: it is sent as deleted, at the revision of the change.
@@ -252,12 +254,12 @@ impl ObjectWatch {
             .clone())
     }
 
-    fn frame(&mut self, told: WatchEventType, stored: &StoredObject) -> Result<Bytes, ApiError> {
+    fn frame(&mut self, event_type: WatchEventType, stored: &StoredObject) -> Result<Bytes, ApiError> {
         let mut object = self.spec.presenter.object(stored)?;
         if matches!(self.spec.presenter.form, Representation::Table(_)) {
             object = self.without_repeated_columns(&object)?;
         }
-        Ok(frame(told, &object))
+        Ok(frame(event_type, &object))
     }
 
     /// Only the first table of a watch contains the column definitions.
@@ -297,10 +299,10 @@ impl ObjectWatch {
     }
 }
 
-fn frame(told: WatchEventType, object: &[u8]) -> Bytes {
+fn frame(event_type: WatchEventType, object: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(object.len() + 40);
     bytes.extend_from_slice(b"{\"type\":\"");
-    bytes.extend_from_slice(told.name().as_bytes());
+    bytes.extend_from_slice(event_type.name().as_bytes());
     bytes.extend_from_slice(b"\",\"object\":");
     bytes.extend_from_slice(object);
     bytes.extend_from_slice(b"}\n");

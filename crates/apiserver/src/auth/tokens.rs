@@ -33,7 +33,7 @@ pub enum TokenStoreError {
         #[source]
         source: std::io::Error,
     },
-    #[error("no randomness: {0}")]
+    #[error("no random numbers: {0}")]
     Random(#[source] getrandom::Error),
 }
 

@@ -48,8 +48,8 @@ pub struct CustomDefinition {
 
 impl CustomDefinition {
     /// Parses a stored CRD; `None` if it lacks what serving needs, or if its names were not accepted. Versions that
-    /// `known` has already compiled are reused.
-    pub fn read(crd: &Value, known: &Catalog) -> Option<Self> {
+    /// `compiled` has already compiled are reused.
+    pub fn read(crd: &Value, compiled: &Catalog) -> Option<Self> {
         let spec = crd.get("spec")?;
         let names = crd.pointer("/status/acceptedNames").unwrap_or(&spec["names"]);
         let group = text(spec, "group")?;
@@ -60,8 +60,14 @@ impl CustomDefinition {
             .iter()
             .filter_map(|version| {
                 let name = text(version, "name")?;
-                let known = known.resource(&group, &name, &plural);
-                read_version(version, spec, &group, &kind, known.map(|known| &known.source))
+                let compiled = compiled.resource(&group, &name, &plural);
+                read_version(
+                    version,
+                    spec,
+                    &group,
+                    &kind,
+                    compiled.map(|compiled| &compiled.source),
+                )
             })
             .map(Arc::new)
             .collect();
@@ -97,7 +103,7 @@ fn read_version(
     spec: &Value,
     group: &str,
     kind: &str,
-    known: Option<&DefinitionSource>,
+    compiled: Option<&DefinitionSource>,
 ) -> Option<CustomVersion> {
     let name = text(version, "name")?;
     let open_api_schema = version
@@ -123,12 +129,12 @@ fn read_version(
             })
         });
     let preserves_unknown = spec["preserveUnknownFields"] == true;
-    let schema = match known {
-        Some(DefinitionSource::Custom(known))
-            if known.open_api_schema == open_api_schema
-                && known.schema.preserves_unknown() == preserves_unknown =>
+    let schema = match compiled {
+        Some(DefinitionSource::Custom(compiled))
+            if compiled.open_api_schema == open_api_schema
+                && compiled.schema.preserves_unknown() == preserves_unknown =>
         {
-            known.schema.clone()
+            compiled.schema.clone()
         }
         _ => CustomSchema::new(&open_api_schema, preserves_unknown),
     };

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::{ReconcileResult, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::clock::rfc3339;
 use crate::crd::set_condition;
 use crate::error::ApiError;
@@ -25,21 +25,21 @@ const DELETION_GRACE: i64 = 120;
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("disruption-controller");
     let store = &registry.store;
-    let mut news = [
+    let mut changes = [
         store.subscribe(&Arc::from(BUDGETS)),
         store.subscribe(&Arc::from("pods")),
     ];
-    let mut pass = ReconcileResult::Again;
-    while woken(&mut news, pass, &mut stopped).await {
+    let mut result = ReconcileResult::Retry;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
         tokio::time::sleep(SETTLE).await;
-        for channel in &mut news {
+        for channel in &mut changes {
             channel.mark_unchanged();
         }
-        pass = ReconcileResult::Done;
+        result = ReconcileResult::Done;
         for budget in store.list(BUDGETS, "").objects {
             if let Err(error) = refresh(&registry, &context, &budget).await {
-                tracing::debug!(%error, path = budget.key.registry_path(), "the budget will be counted again");
-                pass = ReconcileResult::Again;
+                tracing::debug!(%error, path = budget.key.registry_path(), "will retry disruption budget");
+                result = ReconcileResult::Retry;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{ReconcileResult, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::error::ApiError;
 use crate::meta::{self, JsonObject};
 use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, ObjectRegistry, PropagationPolicy, WriteContext};
@@ -13,15 +13,15 @@ use crate::store::{ObjectKey, OwnerReference, StoredObject};
 
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("garbage-collector");
-    let mut news = [registry.store.tip()];
-    let mut pass = ReconcileResult::Again;
-    while woken(&mut news, pass, &mut stopped).await {
-        pass = ReconcileResult::Done;
+    let mut changes = [registry.store.tip()];
+    let mut result = ReconcileResult::Retry;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
+        result = ReconcileResult::Done;
         for key in registry.store.take_gc_candidates() {
             if let Err(error) = look_at(&registry, &context, &key).await {
-                tracing::debug!(%error, path = key.registry_path(), "garbage collection will come back");
-                registry.store.suspect_again(key);
-                pass = ReconcileResult::Again;
+                tracing::debug!(%error, path = key.registry_path(), "will retry garbage collection");
+                registry.store.add_gc_candidate_again(key);
+                result = ReconcileResult::Retry;
             }
         }
     }

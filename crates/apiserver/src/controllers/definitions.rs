@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{ReconcileResult, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::catalog::storage_name;
 use crate::crd::{CLEANUP_FINALIZER, RESOURCE};
 use crate::error::ApiError;
@@ -14,10 +14,10 @@ use crate::store::StoredObject;
 
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("crd-finalizer");
-    let mut news = [registry.store.subscribe(&Arc::from(RESOURCE))];
-    let mut pass = ReconcileResult::Again;
-    while woken(&mut news, pass, &mut stopped).await {
-        pass = ReconcileResult::Done;
+    let mut changes = [registry.store.subscribe(&Arc::from(RESOURCE))];
+    let mut result = ReconcileResult::Retry;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
+        result = ReconcileResult::Done;
         for crd in registry.store.list(RESOURCE, "").objects {
             let held = crd
                 .metadata
@@ -29,10 +29,10 @@ pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Recei
             }
             match remove_objects(&registry, &context, &crd).await {
                 Ok(ReconcileResult::Done) => {}
-                Ok(ReconcileResult::Again) => pass = ReconcileResult::Again,
+                Ok(ReconcileResult::Retry) => result = ReconcileResult::Retry,
                 Err(error) => {
-                    tracing::debug!(%error, crd = crd.key.name(), "the definition's objects are not gone yet");
-                    pass = ReconcileResult::Again;
+                    tracing::debug!(%error, crd = crd.key.name(), "will retry deletion of custom resources");
+                    result = ReconcileResult::Retry;
                 }
             }
         }
@@ -67,7 +67,7 @@ async fn remove_objects(
         left += usize::from(registry.store.get(&stored.key).is_some());
     }
     if left > 0 {
-        return Ok(ReconcileResult::Again);
+        return Ok(ReconcileResult::Retry);
     }
     let Some(target) = target(registry, &crd.key, "") else {
         return Ok(ReconcileResult::Done);

@@ -45,19 +45,19 @@ pub(crate) fn start(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReconcileResult {
     Done,
-    Again,
+    Retry,
 }
 
 /// Waits for a change on any of the channels, for the retry of an incomplete reconcile, or for the stop (`false`).
-async fn woken(
-    news: &mut [watch::Receiver<u64>],
-    pass: ReconcileResult,
+async fn wait_for_change(
+    changes: &mut [watch::Receiver<u64>],
+    result: ReconcileResult,
     stopped: &mut watch::Receiver<bool>,
 ) -> bool {
-    let changed = futures::future::select_all(news.iter_mut().map(|channel| Box::pin(channel.changed())));
+    let changed = futures::future::select_all(changes.iter_mut().map(|channel| Box::pin(channel.changed())));
     let retry = async {
-        match pass {
-            ReconcileResult::Again => tokio::time::sleep(RETRY).await,
+        match result {
+            ReconcileResult::Retry => tokio::time::sleep(RETRY).await,
             ReconcileResult::Done => std::future::pending().await,
         }
     };

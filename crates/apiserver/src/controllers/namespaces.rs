@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{ReconcileResult, target, woken};
+use super::{ReconcileResult, target, wait_for_change};
 use crate::clock::rfc3339;
 use crate::crd::set_condition;
 use crate::error::ApiError;
@@ -19,11 +19,11 @@ const UNHELD_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Receiver<bool>) {
     let context = WriteContext::internal("namespace-controller");
-    let mut news = [registry.store.subscribe(&Arc::from("namespaces"))];
-    let mut pass = ReconcileResult::Again;
+    let mut changes = [registry.store.subscribe(&Arc::from("namespaces"))];
+    let mut result = ReconcileResult::Retry;
     let mut unheld: BTreeMap<String, Instant> = BTreeMap::new();
-    while woken(&mut news, pass, &mut stopped).await {
-        pass = ReconcileResult::Done;
+    while wait_for_change(&mut changes, result, &mut stopped).await {
+        result = ReconcileResult::Done;
         for namespace in registry.store.list("namespaces", "").objects {
             if namespace.metadata.deletion_timestamp.is_none() {
                 continue;
@@ -34,17 +34,17 @@ pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Recei
                     .entry(namespace.metadata.uid.clone())
                     .or_insert_with(Instant::now);
                 if since.elapsed() < UNHELD_GRACE {
-                    pass = ReconcileResult::Again;
+                    result = ReconcileResult::Retry;
                     continue;
                 }
             }
             unheld.remove(&namespace.metadata.uid);
             match empty(&registry, &context, &namespace).await {
                 Ok(ReconcileResult::Done) => {}
-                Ok(ReconcileResult::Again) => pass = ReconcileResult::Again,
+                Ok(ReconcileResult::Retry) => result = ReconcileResult::Retry,
                 Err(error) => {
-                    tracing::debug!(%error, namespace = namespace.key.name(), "namespace controller will come back");
-                    pass = ReconcileResult::Again;
+                    tracing::debug!(%error, namespace = namespace.key.name(), "will retry namespace deletion");
+                    result = ReconcileResult::Retry;
                 }
             }
         }
@@ -95,7 +95,7 @@ async fn empty(
     }
     if left > 0 {
         report(registry, context, namespace, &remaining).await?;
-        return Ok(ReconcileResult::Again);
+        return Ok(ReconcileResult::Retry);
     }
     finalize(registry, context, namespace).await?;
     Ok(ReconcileResult::Done)

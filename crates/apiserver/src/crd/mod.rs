@@ -21,7 +21,7 @@ pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.
 
 /// Rebuilds the catalog from the stored definitions.
 pub(crate) fn reload(registry: &ObjectRegistry) {
-    registry.replace_catalog(|store, known| {
+    registry.replace_catalog(|store, compiled| {
         let mut definitions = Vec::new();
         for stored in store.list(RESOURCE, "").objects {
             let Ok(crd) = stored.value() else {
@@ -29,7 +29,7 @@ pub(crate) fn reload(registry: &ObjectRegistry) {
             };
             let crd = Value::Object(crd);
             if status::is_established(&crd)
-                && let Some(definition) = CustomDefinition::read(&crd, known)
+                && let Some(definition) = CustomDefinition::read(&crd, compiled)
             {
                 definitions.push(definition);
             }

@@ -12,7 +12,7 @@ pub(crate) fn prepare(old: Option<&JsonObject>, crd: &mut JsonObject) {
         .and_then(|old| old.get("status"))
         .cloned()
         .unwrap_or_else(|| json!({}));
-    remember_stored_version(crd, &mut status);
+    add_stored_version(crd, &mut status);
     crd.insert("status".to_owned(), status);
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn establish(store: &ObjectStore, crd: &mut JsonObject, now: &str) {
         .map(|spec| spec["names"].clone())
         .unwrap_or_default();
     let established = is_established(&Value::Object(crd.clone()));
-    let (accepted, conflict) = judge_names(store, crd, &names);
+    let (accepted, conflict) = accept_names(store, crd, &names);
     status["acceptedNames"] = accepted;
     match conflict {
         None => {
@@ -106,7 +106,7 @@ pub(crate) fn default_names(crd: &mut JsonObject) {
 }
 
 /// Returns the names that no other definition of the group has, and the last conflict.
-fn judge_names(
+fn accept_names(
     store: &ObjectStore,
     crd: &JsonObject,
     names: &Value,
@@ -167,7 +167,7 @@ fn judge_names(
     (accepted, conflict)
 }
 
-fn remember_stored_version(crd: &JsonObject, status: &mut Value) {
+fn add_stored_version(crd: &JsonObject, status: &mut Value) {
     let versions = crd.get("spec").and_then(|spec| spec["versions"].as_array());
     let storage = versions
         .into_iter()

@@ -40,7 +40,7 @@ impl FieldValidation {
 pub struct DecodedBody {
     pub value: Value,
     /// Such as `unknown field "spec.x"` or `duplicate field "spec.y"`.
-    pub objections: Vec<String>,
+    pub strict_errors: Vec<String>,
 }
 
 /// The body is not JSON.
@@ -54,8 +54,8 @@ pub fn decode(body: &[u8], schema: Option<&Schema>) -> Result<DecodedBody, NotJs
 }
 
 /// Joins strict decoding errors into the message of a rejected request.
-pub fn strict_message(objections: &[String]) -> String {
-    format!("strict decoding error: {}", objections.join(", "))
+pub fn strict_message(strict_errors: &[String]) -> String {
+    format!("strict decoding error: {}", strict_errors.join(", "))
 }
 
 #[cfg(test)]

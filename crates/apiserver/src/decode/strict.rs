@@ -15,7 +15,7 @@ pub(super) fn decode(body: &[u8], schema: Option<&Schema>) -> Result<DecodedBody
     let mut reader = StrictReader {
         schema,
         path: String::new(),
-        objections: Vec::new(),
+        strict_errors: Vec::new(),
     };
     let place = schema.map_or(NextSchema::Unchecked, |schema| NextSchema::Node(schema.root()));
     let value = ValueSeed {
@@ -26,14 +26,14 @@ pub(super) fn decode(body: &[u8], schema: Option<&Schema>) -> Result<DecodedBody
     deserializer.end()?;
     Ok(DecodedBody {
         value,
-        objections: reader.objections,
+        strict_errors: reader.strict_errors,
     })
 }
 
 struct StrictReader<'s> {
     schema: Option<&'s Schema>,
     path: String,
-    objections: Vec<String>,
+    strict_errors: Vec<String>,
 }
 
 /// The schema of the value that comes next.
@@ -45,7 +45,7 @@ enum NextSchema<'s> {
 
 impl<'s> StrictReader<'s> {
     fn object(&mut self, problem: &str, key: &str) {
-        if self.objections.len() >= MAX_OBJECTIONS {
+        if self.strict_errors.len() >= MAX_OBJECTIONS {
             return;
         }
         let path = if self.path.is_empty() {
@@ -54,8 +54,8 @@ impl<'s> StrictReader<'s> {
             format!("{}.{key}", self.path)
         };
         let text = format!("{problem} {}", go_text::quote(&path));
-        if !self.objections.contains(&text) {
-            self.objections.push(text);
+        if !self.strict_errors.contains(&text) {
+            self.strict_errors.push(text);
         }
     }
 

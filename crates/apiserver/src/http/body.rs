@@ -86,12 +86,12 @@ impl Body for ApiBody {
 const DRAINED: usize = 8;
 
 /// Reads a whole request body, within a size and a time.
-pub(super) async fn read<B>(body: B, limit: usize, patience: Duration) -> Result<Bytes, ApiError>
+pub(super) async fn read<B>(body: B, limit: usize, timeout: Duration) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match tokio::time::timeout(patience, collect(body, limit)).await {
+    match tokio::time::timeout(timeout, collect(body, limit)).await {
         Err(_) => Err(ApiError::timeout("the request's body did not arrive in time")),
         Ok(outcome) => outcome,
     }

@@ -120,9 +120,9 @@ fn aggregated_group(catalog: &Catalog, group: &str, versions: &[&str]) -> Value 
 fn aggregated_resource(definition: &ResourceDefinition) -> Value {
     // Built-in groups leave out what their position in the document implies.
     let kind = |group: &str, version: &str, kind: &str| {
-        let said = !definition.is_custom()
+        let implied = !definition.is_custom()
             && (group, version) == (definition.group.as_str(), definition.version.as_str());
-        let (group, version) = if said { ("", "") } else { (group, version) };
+        let (group, version) = if implied { ("", "") } else { (group, version) };
         json!({"group": group, "version": version, "kind": kind})
     };
     let mut resource = json!({

@@ -72,14 +72,14 @@ impl ResourceRequest<'_> {
                 force: self.call.query.flag("force"),
             },
         };
-        let objections = match &patch {
-            ObjectPatch::Json(patch) => patch.objections.as_slice(),
-            ObjectPatch::Merge(patch) => patch.objections.as_slice(),
-            ObjectPatch::Strategic(patch) => patch.objections.as_slice(),
+        let strict_errors = match &patch {
+            ObjectPatch::Json(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Merge(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Strategic(patch) => patch.strict_errors.as_slice(),
             ObjectPatch::Apply { .. } => &[],
         };
-        if validation == FieldValidation::Strict && !objections.is_empty() {
-            return Err(ApiError::bad_request(decode::strict_message(objections)));
+        if validation == FieldValidation::Strict && !strict_errors.is_empty() {
+            return Err(ApiError::bad_request(decode::strict_message(strict_errors)));
         }
         self.check_patch_options(&patch)?;
         if let ObjectPatch::Apply { object, .. } = &patch {
@@ -148,8 +148,8 @@ impl ResourceRequest<'_> {
         if !decoded.value.is_object() {
             return Err(unrecognized(&not_an_object(&decoded.value)));
         }
-        if context.field_validation == FieldValidation::Strict && !decoded.objections.is_empty() {
-            return Err(strict(definition, &decoded.objections));
+        if context.field_validation == FieldValidation::Strict && !decoded.strict_errors.is_empty() {
+            return Err(strict(definition, &decoded.strict_errors));
         }
         if let Some(schema) = &schema
             && let Some(problem) = decode::type_error(&decoded.value, schema)
@@ -159,12 +159,12 @@ impl ResourceRequest<'_> {
                 definition.kind, definition.version, definition.kind
             )));
         }
-        let objections = match context.field_validation {
+        let strict_errors = match context.field_validation {
             FieldValidation::Ignore => Vec::new(),
-            FieldValidation::Warn | FieldValidation::Strict => decoded.objections,
+            FieldValidation::Warn | FieldValidation::Strict => decoded.strict_errors,
         };
         match decoded.value {
-            Value::Object(object) => Ok((object, objections)),
+            Value::Object(object) => Ok((object, strict_errors)),
             _ => Err(ApiError::bad_request("the body is not an object")),
         }
     }
@@ -183,13 +183,13 @@ fn check_applied(object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn strict(definition: &ResourceDefinition, objections: &[String]) -> ApiError {
+fn strict(definition: &ResourceDefinition, strict_errors: &[String]) -> ApiError {
     ApiError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: {}",
         definition.kind,
         definition.version,
         definition.kind,
-        decode::strict_message(objections)
+        decode::strict_message(strict_errors)
     ))
 }
 

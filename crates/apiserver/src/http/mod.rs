@@ -132,13 +132,13 @@ impl Api {
             if let Some(route) = extra_routes::open(&self, &path) {
                 let anonymous = Identity::new(ANONYMOUS, &[]);
                 let _permit = self.limits.admit(&anonymous, false).await?;
-                let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
+                let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
                 return extra_routes::serve(&self, route, &head.method, &[], &head.headers, &body).await;
             }
             let identity = self.identify(&head.headers, connection)?;
             let query = QueryParameters::parse(head.uri.query().unwrap_or_default());
             let _permit = self.limits.admit(&identity, query.is_watch()).await?;
-            let body = body::read(body, self.limits.body_bytes, self.limits.body_patience).await?;
+            let body = body::read(body, self.limits.body_bytes, self.limits.body_timeout).await?;
             let call = ApiCall {
                 method: head.method,
                 path,

@@ -259,7 +259,7 @@ impl ResourceRequest<'_> {
             selection,
             presenter,
             bookmarks: options.bookmarks.then_some(self.api.bookmark_interval),
-            lasts: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
+            timeout: options.timeout.unwrap_or_else(|| WATCH_LASTS + self.spread()),
         };
         let watch = ObjectWatch::new(Arc::clone(&registry.store), spec, start, self.api.stop.clone());
         let open = self.api.metrics.watch_opened();
@@ -274,7 +274,7 @@ impl ResourceRequest<'_> {
     fn start_after(&self, revision: u64) -> WatchStart {
         let forgotten = revision < self.api.registry.store.compacted();
         if forgotten && &*self.target.definition.storage == "events" {
-            return WatchStart::Refused(ApiError::expired(
+            return WatchStart::Rejected(ApiError::expired(
                 "The resourceVersion for the provided watch is too old.",
             ));
         }
@@ -289,18 +289,18 @@ impl ResourceRequest<'_> {
     async fn create(&self) -> Result<Response<ApiBody>, ApiError> {
         let (presenter, encoding) = self.presenter(false)?;
         let context = self.context("CreateOptions")?;
-        let (object, objections) = self.object(&context)?;
+        let (object, strict_errors) = self.object(&context)?;
         let mut written = self.api.registry.create(&self.target, &context, object).await?;
-        written.warnings.splice(0..0, objections);
+        written.warnings.splice(0..0, strict_errors);
         self.written(&presenter, encoding, StatusCode::CREATED, &written)
     }
 
     async fn update(&self) -> Result<Response<ApiBody>, ApiError> {
         let (presenter, encoding) = self.presenter(false)?;
         let context = self.context("UpdateOptions")?;
-        let (object, objections) = self.object(&context)?;
+        let (object, strict_errors) = self.object(&context)?;
         let mut updated = self.api.registry.update(&self.target, &context, object).await?;
-        updated.written.warnings.splice(0..0, objections);
+        updated.written.warnings.splice(0..0, strict_errors);
         let code = if updated.created {
             StatusCode::CREATED
         } else {

@@ -147,7 +147,7 @@ const EVENT_FIELDS: &[SelectableField] = &[
 /// Every kind served without a CRD.
 pub const BUILT_IN: &[BuiltIn] = &[
     // core
-    kind("", "Binding", "bindings", "io.k8s.api.core.v1.Binding").answered_at_once(),
+    kind("", "Binding", "bindings", "io.k8s.api.core.v1.Binding").not_stored(),
     kind("", "ConfigMap", "configmaps", "io.k8s.api.core.v1.ConfigMap").short(&["cm"]),
     kind("", "Endpoints", "endpoints", "io.k8s.api.core.v1.Endpoints").short(&["ep"]),
     kind("", "Event", "events", "io.k8s.api.core.v1.Event")
@@ -288,7 +288,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authentication.v1.SelfSubjectReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authentication.k8s.io",
         "TokenReview",
@@ -296,7 +296,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authentication.v1.TokenReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     // authorization.k8s.io
     kind(
         "authorization.k8s.io",
@@ -304,7 +304,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "localsubjectaccessreviews",
         "io.k8s.api.authorization.v1.LocalSubjectAccessReview",
     )
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authorization.k8s.io",
         "SelfSubjectAccessReview",
@@ -312,7 +312,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authorization.k8s.io",
         "SelfSubjectRulesReview",
@@ -320,7 +320,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     kind(
         "authorization.k8s.io",
         "SubjectAccessReview",
@@ -328,7 +328,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
         "io.k8s.api.authorization.v1.SubjectAccessReview",
     )
     .cluster()
-    .answered_at_once(),
+    .not_stored(),
     // batch
     kind("batch", "Job", "jobs", "io.k8s.api.batch.v1.Job")
         .in_all()
@@ -482,7 +482,7 @@ impl BuiltIn {
         self
     }
 
-    const fn answered_at_once(mut self) -> Self {
+    const fn not_stored(mut self) -> Self {
         self.storage = KindStorage::Virtual;
         self.verbs = CREATE_ONLY;
         self

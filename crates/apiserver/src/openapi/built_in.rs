@@ -225,7 +225,7 @@ fn quantity(schema: &Value, flavour: OpenApiFlavour) -> Value {
 
 fn list_meta() -> Value {
     json!({
-        "description": "What is known about a list besides its items.",
+        "description": "Standard list metadata.",
         "type": "object",
         "properties": {
             "continue": {"type": "string", "description": "Where the next page begins; empty on the last."},

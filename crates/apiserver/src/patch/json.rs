@@ -19,7 +19,7 @@ const MAX_COPIED: usize = 3 << 20;
 pub struct JsonPatch {
     operations: Vec<PatchOperation>,
     /// The strict decoding errors; none if field validation is off.
-    pub objections: Vec<String>,
+    pub strict_errors: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -51,9 +51,14 @@ impl JsonPatch {
                 entries.len()
             )));
         }
-        let mut objections: Vec<String> = Vec::new();
+        let mut strict_errors: Vec<String> = Vec::new();
         if strict {
-            objections.extend(decoded.objections.iter().map(|text| format!("json patch {text}")));
+            strict_errors.extend(
+                decoded
+                    .strict_errors
+                    .iter()
+                    .map(|text| format!("json patch {text}")),
+            );
         }
         let mut operations = Vec::with_capacity(entries.len());
         for (index, entry) in entries.into_iter().enumerate() {
@@ -66,13 +71,13 @@ impl JsonPatch {
                 return Err(wrong_type(prefix, &entry, wanted));
             };
             if strict {
-                objections.extend(unknown_members(index, &fields));
+                strict_errors.extend(unknown_members(index, &fields));
             }
             operations.push(PatchOperation::read(fields));
         }
         Ok(Self {
             operations,
-            objections,
+            strict_errors,
         })
     }
 

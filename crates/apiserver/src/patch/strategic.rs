@@ -23,25 +23,28 @@ const SET_ELEMENT_ORDER: &str = "$setElementOrder/";
 pub struct StrategicPatch {
     fields: PatchFields,
     /// The strict decoding errors; none if field validation is off.
-    pub objections: Vec<String>,
+    pub strict_errors: Vec<String>,
 }
 
 impl StrategicPatch {
     /// Decodes the body of a request.
     pub fn decode(body: &[u8], validation: FieldValidation) -> Result<Self, PatchError> {
-        let (fields, objections) = super::merge::decode_object(body).map_err(PatchError::Malformed)?;
-        let objections = if validation == FieldValidation::Ignore {
+        let (fields, strict_errors) = super::merge::decode_object(body).map_err(PatchError::Malformed)?;
+        let strict_errors = if validation == FieldValidation::Ignore {
             Vec::new()
         } else {
-            objections
+            strict_errors
         };
-        Ok(Self { fields, objections })
+        Ok(Self {
+            fields,
+            strict_errors,
+        })
     }
 
     pub fn new(fields: PatchFields) -> Self {
         Self {
             fields,
-            objections: Vec::new(),
+            strict_errors: Vec::new(),
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn uid() -> Result<String, ApiError> {
 }
 
 fn fill(bytes: &mut [u8]) -> Result<(), ApiError> {
-    getrandom::fill(bytes).map_err(|error| ApiError::internal(format!("no randomness: {error}")))
+    getrandom::fill(bytes).map_err(|error| ApiError::internal(format!("no random numbers: {error}")))
 }
 
 #[cfg(test)]

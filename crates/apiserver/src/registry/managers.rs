@@ -37,7 +37,7 @@ impl ObjectRegistry {
                 as_requested(definition, new, |new| {
                     manager.update(live, new, &context.field_manager, &now);
                     if target.subresource == "scale" {
-                        forget_times(new);
+                        remove_times(new);
                     }
                 });
             };
@@ -112,7 +112,7 @@ impl ObjectRegistry {
 }
 
 /// Kubernetes records no time for writes of the scale subresource.
-fn forget_times(object: &mut Value) {
+fn remove_times(object: &mut Value) {
     let entries = object
         .pointer_mut("/metadata/managedFields")
         .and_then(Value::as_array_mut);

@@ -55,10 +55,10 @@ impl ObjectRegistry {
             _ => IfMissing::NotFound,
         };
         // The warnings of the last attempt; earlier ones were made on outdated versions.
-        let noted = Mutex::new(Vec::new());
+        let attempt_warnings = Mutex::new(Vec::new());
         let change = |old: Option<&JsonObject>| {
             let (object, warnings) = self.patched_object(target, context, patch, old)?;
-            *noted.lock() = warnings;
+            *attempt_warnings.lock() = warnings;
             Ok(object)
         };
         let context = WriteContext {
@@ -72,14 +72,20 @@ impl ObjectRegistry {
         let mut updated = self
             .write_with_retry(target, &context, if_missing, &change)
             .await?;
-        updated.written.warnings.splice(0..0, noted.into_inner());
-        let objections = match patch {
-            ObjectPatch::Json(patch) => patch.objections.as_slice(),
-            ObjectPatch::Merge(patch) => patch.objections.as_slice(),
-            ObjectPatch::Strategic(patch) => patch.objections.as_slice(),
+        updated
+            .written
+            .warnings
+            .splice(0..0, attempt_warnings.into_inner());
+        let strict_errors = match patch {
+            ObjectPatch::Json(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Merge(patch) => patch.strict_errors.as_slice(),
+            ObjectPatch::Strategic(patch) => patch.strict_errors.as_slice(),
             ObjectPatch::Apply { .. } => &[],
         };
-        updated.written.warnings.splice(0..0, objections.iter().cloned());
+        updated
+            .written
+            .warnings
+            .splice(0..0, strict_errors.iter().cloned());
         Ok(updated)
     }
 

@@ -53,7 +53,7 @@ impl ObjectRegistry {
             }
         };
         let read = budget.value()?;
-        if !is_ready(object) && unready_pod_may_go(&read) {
+        if !is_ready(object) && allows_unready_pod_eviction(&read) {
             return Ok(());
         }
         let catalog = self.catalog();
@@ -171,7 +171,7 @@ fn number(budget: &JsonObject, field: &str) -> i64 {
     value.and_then(Value::as_i64).unwrap_or(0)
 }
 
-fn unready_pod_may_go(budget: &JsonObject) -> bool {
+fn allows_unready_pod_eviction(budget: &JsonObject) -> bool {
     let policy = budget
         .get("spec")
         .and_then(|spec| spec.get("unhealthyPodEvictionPolicy"))

@@ -23,7 +23,7 @@ pub(super) fn normalise(
 ) -> Result<(JsonObject, Vec<String>), ApiError> {
     let definition = &target.definition;
     let mut value = Value::Object(object);
-    let objections = match &definition.source {
+    let strict_errors = match &definition.source {
         // Unknown fields of the body were reported when it was decoded; what is left comes from elsewhere.
         DefinitionSource::BuiltIn(_) => {
             if let Some(schema) = definition.storage_schema() {
@@ -36,26 +36,26 @@ pub(super) fn normalise(
             .normalise(&mut value)
             .map_err(ApiError::bad_request)?,
     };
-    let objections = judge(definition, context, objections)?;
-    into_object(value).map(|object| (object, objections))
+    let strict_errors = accept(definition, context, strict_errors)?;
+    into_object(value).map(|object| (object, strict_errors))
 }
 
 /// Rejects, returns as warnings or ignores strict decoding errors, by field validation.
-pub(super) fn judge(
+pub(super) fn accept(
     definition: &ResourceDefinition,
     context: &WriteContext,
-    objections: Vec<String>,
+    strict_errors: Vec<String>,
 ) -> Result<Vec<String>, ApiError> {
     match context.field_validation {
-        FieldValidation::Strict if !objections.is_empty() => Err(ApiError::bad_request(format!(
+        FieldValidation::Strict if !strict_errors.is_empty() => Err(ApiError::bad_request(format!(
             "{} in version {:?} cannot be handled as a {}: {}",
             definition.kind,
             definition.version,
             definition.kind,
-            decode::strict_message(&objections)
+            decode::strict_message(&strict_errors)
         ))),
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict | FieldValidation::Warn => Ok(objections),
+        FieldValidation::Strict | FieldValidation::Warn => Ok(strict_errors),
     }
 }
 

@@ -62,7 +62,7 @@ impl StoreFile {
                 Some(LAYOUT_VERSION) => {}
                 Some(other) => {
                     return Err(redb::Error::Corrupted(format!(
-                        "layout {other} was written by another version of this program (this one knows {LAYOUT_VERSION})"
+                        "layout {other} was written by another version of this program, which supports layout {LAYOUT_VERSION}"
                     )));
                 }
             }

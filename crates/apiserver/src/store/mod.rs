@@ -29,7 +29,7 @@ use state::StoreState;
 use writer::StoreWriter;
 
 /// Longer than any flush of a working disk.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why the store rejected a write or failed.
 #[derive(Debug, thiserror::Error)]
@@ -151,8 +151,8 @@ impl ObjectStore {
         self.state.write().take_gc_candidates()
     }
 
-    pub fn suspect_again(&self, key: ObjectKey) {
-        self.state.write().suspect_again(key);
+    pub fn add_gc_candidate_again(&self, key: ObjectKey) {
+        self.state.write().add_gc_candidate_again(key);
     }
 
     /// Returns the resources that have at least one object.
@@ -209,7 +209,7 @@ impl ObjectStore {
     pub async fn settled(&self) {
         let accepted = self.writer.accepted();
         // A write that failed never becomes visible; the wait has a limit for that case.
-        let _ = tokio::time::timeout(SETTLE_PATIENCE, self.reached(accepted)).await;
+        let _ = tokio::time::timeout(SETTLE_TIMEOUT, self.reached(accepted)).await;
     }
 
     /// Returns a channel that changes with every revision.

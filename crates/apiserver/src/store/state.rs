@@ -70,7 +70,7 @@ impl StoreState {
         for stored in objects {
             let stored = Arc::new(stored);
             state.index(&stored);
-            state.suspect(&stored);
+            state.add_gc_candidate(&stored);
             let resource = state.resource(&stored.key.resource);
             resource.objects.insert(Arc::clone(&stored.key.path), stored);
         }
@@ -99,10 +99,10 @@ impl StoreState {
             let retention = self.retention;
             let removed = matches!(event.change, EventChange::Removed(_));
             if removed {
-                self.suspect_relatives(&stored);
+                self.add_related_gc_candidates(&stored);
             } else {
                 self.index(&stored);
-                self.suspect(&stored);
+                self.add_gc_candidate(&stored);
             }
             self.revision = event.revision;
             touched.insert(Arc::clone(&stored.key.resource), event.revision);
@@ -274,11 +274,11 @@ impl StoreState {
         std::mem::take(&mut self.gc_candidates)
     }
 
-    pub fn suspect_again(&mut self, key: ObjectKey) {
+    pub fn add_gc_candidate_again(&mut self, key: ObjectKey) {
         self.gc_candidates.insert(key);
     }
 
-    fn suspect(&mut self, stored: &StoredObject) {
+    fn add_gc_candidate(&mut self, stored: &StoredObject) {
         let head = &stored.metadata;
         let leaving = head.deletion_timestamp.is_some() && !head.finalizers.is_empty();
         if leaving || !head.owner_references.is_empty() {
@@ -287,7 +287,7 @@ impl StoreState {
     }
 
     /// Adds candidates after a removal: dependents of the object, and owners that waited for it.
-    fn suspect_relatives(&mut self, gone: &StoredObject) {
+    fn add_related_gc_candidates(&mut self, gone: &StoredObject) {
         if let Some(dependents) = self.dependents.get(&gone.metadata.uid) {
             self.gc_candidates.extend(dependents.iter().cloned());
         }

@@ -193,7 +193,7 @@ impl StoreWriter {
 
     /// Fails all accepted writes after a failed flush: they are based on state that was never stored.
     fn fail(&self, batch: Vec<Accepted>, error: &StoreError) {
-        tracing::error!(%error, writes = batch.len(), "the store could not be written");
+        tracing::error!(%error, writes = batch.len(), "writing to the store failed");
         let later = {
             let mut inbox = self.inbox.lock();
             inbox.pending.clear();

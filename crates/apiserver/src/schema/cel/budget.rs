@@ -10,7 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Enough for thousands of list items compared with each other, and spent in about a second.
+/// Enough for thousands of list items compared with each other, and used up in about a second.
 const UNITS_PER_OBJECT: u64 = 1_000_000;
 
 /// Reading a byte of text costs less than visiting an item.
@@ -40,7 +40,7 @@ impl CelBudget {
     }
 
     /// Charges units, or fails and exhausts the budget.
-    pub fn spend(&self, units: u64) -> Result<(), ExecutionError> {
+    pub fn charge(&self, units: u64) -> Result<(), ExecutionError> {
         let left = self.0.load(Ordering::Relaxed);
         if units >= left {
             self.0.store(0, Ordering::Relaxed);
@@ -53,17 +53,17 @@ impl CelBudget {
     }
 
     /// Charges the cost of reading a value once.
-    pub fn spend_on(&self, value: &dyn Val) -> Result<(), ExecutionError> {
-        self.spend(shallow_cost(value))
+    pub fn charge_value(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.charge(shallow_cost(value))
     }
 
     /// Charges the cost of reading a value and everything inside it.
-    pub fn spend_on_all(&self, value: &dyn Val) -> Result<(), ExecutionError> {
-        self.spend_deep(value, 0)
+    pub fn charge_all(&self, value: &dyn Val) -> Result<(), ExecutionError> {
+        self.charge_deep(value, 0)
     }
 
-    fn spend_deep(&self, value: &dyn Val, depth: usize) -> Result<(), ExecutionError> {
-        self.spend_on(value)?;
+    fn charge_deep(&self, value: &dyn Val, depth: usize) -> Result<(), ExecutionError> {
+        self.charge_value(value)?;
         if depth == MAX_DEPTH {
             return Ok(());
         }
@@ -71,12 +71,12 @@ impl CelBudget {
             return map
                 .inner()
                 .values()
-                .try_for_each(|inner| self.spend_deep(inner.as_ref(), depth + 1));
+                .try_for_each(|inner| self.charge_deep(inner.as_ref(), depth + 1));
         }
         if let Some(iterable) = value.as_iterable() {
             let mut items = iterable.iter();
             while let Some(item) = items.next() {
-                self.spend_deep(item, depth + 1)?;
+                self.charge_deep(item, depth + 1)?;
             }
         }
         Ok(())

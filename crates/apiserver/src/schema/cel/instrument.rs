@@ -9,13 +9,13 @@ use cel::parser::Expression;
 use std::collections::BTreeSet;
 
 pub(super) const BUDGET: &str = "@budget";
-pub(super) const SPEND: &str = "@spend";
+pub(super) const CHARGE: &str = "@charge";
 pub(super) const EQUALS: &str = "@equals";
 pub(super) const ADD: &str = "@add";
 pub(super) const MATCHES: &str = "@matches";
 pub(super) const REPLACE: &str = "@replace";
 pub(super) const JOIN: &str = "@join";
-pub(super) const SPEND_ON_ALL: &str = "@spendOnAll";
+pub(super) const CHARGE_ALL: &str = "@chargeAll";
 pub(super) const SETS: [(&str, &str); 3] = [
     ("contains", "@sets.contains"),
     ("equivalent", "@sets.equivalent"),
@@ -48,7 +48,7 @@ impl InstrumentScope {
             }
             Expr::Comprehension(comprehension) => {
                 self.visit(&mut comprehension.iter_range);
-                wrap_in(SPEND_ON_ALL, &mut comprehension.iter_range);
+                wrap_in(CHARGE_ALL, &mut comprehension.iter_range);
                 self.visit(&mut comprehension.accu_init);
                 let mut inner = Self {
                     variables: self.variables.clone(),
@@ -63,7 +63,7 @@ impl InstrumentScope {
             Expr::Select(select) => self.visit(&mut select.operand),
             Expr::List(list) => list.elements.iter_mut().for_each(|element| {
                 self.visit(element);
-                wrap_in(SPEND_ON_ALL, element);
+                wrap_in(CHARGE_ALL, element);
             }),
             Expr::Map(map) => map
                 .entries
@@ -82,11 +82,11 @@ impl InstrumentScope {
             EntryExpr::MapEntry(entry) => {
                 self.visit(&mut entry.key);
                 self.visit(&mut entry.value);
-                wrap_in(SPEND_ON_ALL, &mut entry.value);
+                wrap_in(CHARGE_ALL, &mut entry.value);
             }
             EntryExpr::StructField(field) => {
                 self.visit(&mut field.value);
-                wrap_in(SPEND_ON_ALL, &mut field.value);
+                wrap_in(CHARGE_ALL, &mut field.value);
             }
         }
     }
@@ -178,7 +178,7 @@ fn is_addition_to(call: &CallExpr, accumulator: &str) -> bool {
 
 /// Charges for reading a value, unless it is a constant.
 fn wrap(expression: &mut Expression) {
-    wrap_in(SPEND, expression);
+    wrap_in(CHARGE, expression);
 }
 
 fn wrap_in(function: &str, expression: &mut Expression) {

@@ -39,7 +39,7 @@ fn decide<'b, 'v>(
 ) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let (left, right) = (items(args, 1)?, items(args, 2)?);
     let comparisons = left.len().saturating_mul(right.len());
-    CelBudget::of(args)?.spend(u64::try_from(comparisons).unwrap_or(u64::MAX))?;
+    CelBudget::of(args)?.charge(u64::try_from(comparisons).unwrap_or(u64::MAX))?;
     Ok(CowVal::owned(CelBool::from(decide(&left, &right))))
 }
 

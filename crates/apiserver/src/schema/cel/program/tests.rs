@@ -178,7 +178,7 @@ proptest::proptest! {
 
 #[test]
 fn names_of_the_instrumentation_cannot_be_written() {
-    assert!(CelProgram::compile("@spend(@budget, 1) == 1").is_err());
+    assert!(CelProgram::compile("@charge(@budget, 1) == 1").is_err());
 }
 
 #[test]
