@@ -1,4 +1,4 @@
-//! Events about the node, for `kubectl describe node` and alerts. They are told, never waited for.
+//! Events about the node, for `kubectl describe node` and alerts. They are written in the background and never awaited.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -8,7 +8,7 @@ use mco_api::vocabulary::names;
 use tokio::sync::mpsc;
 
 const COMPONENT: &str = "machineconfigdaemon";
-/// An API server that does not answer must not make us collect events for ever.
+/// The queue is bounded, because an API server that does not respond must not let events pile up.
 const WAITING: usize = 25;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +25,12 @@ struct Told {
     at: Timestamp,
 }
 
-/// Hands events to a task of its own.
+/// Enqueues events for a background task that writes them.
 #[derive(Debug, Clone)]
 pub(super) struct Events(mpsc::Sender<Told>);
 
 impl Events {
-    /// The task ends when the last handle is dropped.
+    /// Starts the background task, which ends when the last handle is dropped.
     pub fn start(client: kube::Client, node: String) -> Self {
         let (sender, told) = mpsc::channel(WAITING);
         tokio::spawn(publish(client, node, told));
@@ -53,7 +53,7 @@ impl Events {
             at: Timestamp::now(),
         };
         if self.0.try_send(told).is_err() {
-            tracing::debug!(reason, "too many events are waiting; this one is dropped");
+            tracing::debug!(reason, "the event queue is full; dropping this event");
         }
     }
 }
@@ -65,9 +65,9 @@ async fn publish(client: kube::Client, node: String, mut told: mpsc::Receiver<To
         match events.create(&PostParams::default(), &event(&node, one)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_forbidden() => {
-                tracing::warn!("events may not be written: {}", status.message);
+                tracing::warn!("not authorized to write events: {}", status.message);
             }
-            Err(error) => tracing::debug!(reason, %error, "the event was not written"),
+            Err(error) => tracing::debug!(reason, %error, "could not write the event"),
         }
     }
 }
@@ -84,9 +84,10 @@ fn event(node: &str, told: Told) -> Event {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
             name: Some(node.to_owned()),
-            // Nodes have none, but an event must live where what it is about does, and people look where we live.
+            // An event must be in the namespace of its involved object. Nodes have none, so both use ours, where users
+            // expect it.
             namespace: Some(names::NAMESPACE.to_owned()),
-            // What kubelets write: `kubectl describe node` looks for it.
+            // `kubectl describe node` searches for the name as the UID, because that is what the kubelet writes.
             uid: Some(node.to_owned()),
             ..ObjectReference::default()
         },

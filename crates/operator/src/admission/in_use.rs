@@ -1,4 +1,4 @@
-//! Which rendered configs are in use, followed through watches so that the answer is there when it is needed.
+//! Cache of the rendered configs that are in use, fed by watches, so that admission needs no request.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// The users of every rendered config. Shared between who follows the cluster and who asks.
+/// The users of every rendered config. Shared between the watches and the webhook.
 #[derive(Debug, Default)]
 pub struct InUse {
     nodes: RwLock<Configs>,
@@ -25,17 +25,17 @@ pub struct InUse {
     builds: RwLock<Configs>,
 }
 
-/// The configs that each object uses; `known` once all of them were seen.
+/// The configs that each object uses; `known` once the first list is complete.
 #[derive(Debug, Default)]
 struct Configs {
     by_user: HashMap<String, BTreeSet<String>>,
-    /// What the list in progress has shown so far.
+    /// The list that is being received.
     listed: HashMap<String, BTreeSet<String>>,
     known: bool,
 }
 
 impl InUse {
-    /// Who uses this config.
+    /// Returns the users of this config.
     pub fn of(&self, config: &str) -> Answer {
         let (nodes, pools, builds) = (read(&self.nodes), read(&self.pools), read(&self.builds));
         if !(nodes.known && pools.known && builds.known) {
@@ -48,12 +48,12 @@ impl InUse {
         })
     }
 
-    /// Whether a write may happen; see [`mco_core::pipeline::admission::review`].
+    /// Reviews a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &Request<'_>) -> Result<Vec<Problem>, String> {
         review(request, |config| self.of(config))
     }
 
-    /// Keeps up with the cluster until `stop`.
+    /// Runs the watches until `stop`.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
         let pools: Api<MachineConfigPool> = Api::all(client.clone());
@@ -100,7 +100,7 @@ where
             Ok(watcher::Event::Delete(object)) => {
                 write(configs).by_user.remove(&name(&object));
             }
-            Err(error) => debug!("a watch was interrupted and goes on: {error}"),
+            Err(error) => debug!("a watch was interrupted and is retried: {error}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The objects that decide which images a node keeps, as they are now.
+//! Watch caches of the objects that decide which images a node pins.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::facts::NodeFacts;
 
 type Events<K> = Pin<Box<dyn Stream<Item = Result<Event<K>, watcher::Error>> + Send>>;
 
-/// Copies of the sets, and of the pools while there are sets.
+/// Caches of the sets and, while there are sets, of the pools.
 pub(super) struct Sources {
     client: kube::Client,
     set_events: Events<PinnedImageSet>,
@@ -34,7 +34,7 @@ impl Sources {
         }
     }
 
-    /// Waits for news and takes note of it. Nothing is lost if the wait is given up and begun anew.
+    /// Waits for a watch event and applies it. Cancel-safe: no event is lost if the future is dropped.
     pub async fn news(&mut self) {
         let pool_events = &mut self.pool_events;
         let next_pool = async {
@@ -61,7 +61,7 @@ impl Sources {
         }
     }
 
-    /// What the node shall keep; none as long as that is not known.
+    /// Returns the image sets the node should pin; `None` until the caches are complete.
     pub fn wanted(&self, facts: &NodeFacts) -> Option<Vec<ImageSet>> {
         if !self.sets.complete {
             return None;
@@ -76,7 +76,7 @@ impl Sources {
     }
 }
 
-/// A pool without all that is long and not needed here.
+/// Returns the pool without the long fields that are not needed here, to keep the cache small.
 fn essence(pool: &MachineConfigPool) -> MachineConfigPool {
     let mut essence = MachineConfigPool::default();
     essence.metadata.name.clone_from(&pool.metadata.name);
@@ -100,10 +100,10 @@ where
     Box::pin(watch(Api::all(client), watcher::Config::default()).default_backoff())
 }
 
-/// Copies of all objects of one kind, by name.
+/// A cache of all objects of one kind, by name.
 struct Copies<T> {
     known: BTreeMap<String, T>,
-    /// Objects of a list that is not complete yet.
+    /// Objects of an initial list that is not complete yet.
     arriving: BTreeMap<String, T>,
     complete: bool,
     interrupted: bool,
@@ -144,7 +144,7 @@ impl<T> Copies<T> {
             Some(Ok(Event::Delete(object))) => {
                 self.known.remove(&name(&object));
             }
-            // Bridged by the watch itself, and told once.
+            // The watch reconnects by itself, so only the first error is logged.
             Some(Err(error)) if !self.interrupted => {
                 self.interrupted = true;
                 tracing::warn!(kind = %K::kind(&()), %error, "a watch was interrupted");

@@ -1,4 +1,4 @@
-//! The objects that a status is made of, kept up to date.
+//! The objects behind a status, kept up to date by watches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::View;
 use serde::de::DeserializeOwned;
 
-/// Changes come in groups; a person cannot read faster anyway.
+/// Debounce of changes, which come in bursts.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// What a watch tells.
+/// A watch event.
 enum Change {
     Pool(Box<Event<MachineConfigPool>>),
     Node(Box<Event<Node>>),
@@ -26,13 +26,13 @@ enum Change {
     Lost(String),
 }
 
-/// Pools, nodes and their progress, as they are now.
+/// The current pools, nodes and their progress.
 pub struct Live {
     changes: BoxStream<'static, Change>,
     pools: Mirror<MachineConfigPool>,
     nodes: Mirror<Node>,
     progress: Mirror<MachineConfigNode>,
-    /// Why the state may be old.
+    /// The watch error because of which the state may be stale.
     pub lost: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Live {
         }
     }
 
-    /// Waits for the next group of changes, or until `longest` is over.
+    /// Waits for the next burst of changes, or for `longest`.
     pub async fn changed(&mut self, longest: Duration) {
         let Ok(Some(first)) = tokio::time::timeout(longest, self.changes.next()).await else {
             return;
@@ -69,7 +69,7 @@ impl Live {
         }
     }
 
-    /// The state of every pool; none before the first lists have arrived.
+    /// Returns the state of every pool, or `None` before the first lists are complete.
     pub fn overview(&self, now: Timestamp) -> Option<Vec<PoolOverview>> {
         let (pools, nodes) = (self.pools.complete()?, self.nodes.complete()?);
         let view = View::new(pools.values(), nodes.values());
@@ -106,7 +106,7 @@ where
 /// The objects of one kind.
 struct Mirror<K> {
     known: BTreeMap<String, K>,
-    /// A list that is being received.
+    /// The list that is being received.
     incoming: BTreeMap<String, K>,
     is_complete: bool,
 }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(
             mirror.complete().unwrap().len(),
             1,
-            "the old list counts until the new one is there"
+            "the old list is used until the new one is complete"
         );
     }
 }
