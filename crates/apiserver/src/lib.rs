@@ -1,4 +1,6 @@
 //! The embedded control plane: a revisioned store with Kubernetes REST semantics, for one machine.
+//!
+//! The README of this crate states its scope and its limits.
 
 pub mod admission;
 pub mod apply;

@@ -12,16 +12,16 @@ use crate::error::ApiError;
 
 /// Kubernetes' own limit for request bodies.
 const BODY_BYTES: usize = 3 << 20;
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Requests in flight. Watches do not count: they mostly wait.
 const IN_FLIGHT: usize = 400;
 /// How long a request waits for a free slot before it is answered with 429.
-const TURN_PATIENCE: Duration = Duration::from_secs(10);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A caller's rate: enough for a controller at full speed, too little for a runaway loop to starve other callers.
 const RATE_PER_SECOND: f64 = 1000.0;
 const BURST: f64 = 5000.0;
 /// The number of callers after which idle ones are evicted.
-const MOST_CALLERS: usize = 10_000;
+const MAX_CALLERS: usize = 10_000;
 
 #[derive(Debug)]
 pub struct RequestLimits {
@@ -41,7 +41,7 @@ impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             body_bytes: BODY_BYTES,
-            body_timeout: BODY_PATIENCE,
+            body_timeout: BODY_TIMEOUT,
             in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
             budgets: Mutex::new(HashMap::new()),
         }
@@ -62,7 +62,7 @@ impl RequestLimits {
             return Ok(None);
         }
         let turn = Arc::clone(&self.in_flight).acquire_owned();
-        match tokio::time::timeout(TURN_PATIENCE, turn).await {
+        match tokio::time::timeout(SLOT_TIMEOUT, turn).await {
             Ok(Ok(permit)) => Ok(Some(permit)),
             Ok(Err(_)) | Err(_) => Err(busy()),
         }
@@ -70,7 +70,7 @@ impl RequestLimits {
 
     fn spend(&self, user: &str, now: Instant) -> bool {
         let mut budgets = self.budgets.lock();
-        if budgets.len() > MOST_CALLERS {
+        if budgets.len() > MAX_CALLERS {
             budgets.retain(|_, budget| now.duration_since(budget.at).as_secs_f64() * RATE_PER_SECOND < BURST);
         }
         let budget = budgets

@@ -18,7 +18,7 @@ use crate::store::StoredObject;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
 /// Debounce: changes within this time are handled together.
-const SETTLE: Duration = Duration::from_millis(20);
+const DEBOUNCE: Duration = Duration::from_millis(20);
 /// A pod whose eviction was granted but that still exists after this time counts as not evicted.
 const DELETION_GRACE: i64 = 120;
 
@@ -31,7 +31,7 @@ pub(super) async fn run(registry: Arc<ObjectRegistry>, mut stopped: watch::Recei
     ];
     let mut result = ReconcileResult::Retry;
     while wait_for_change(&mut changes, result, &mut stopped).await {
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(DEBOUNCE).await;
         for channel in &mut changes {
             channel.mark_unchanged();
         }

@@ -11,7 +11,7 @@ use crate::present::IncludeObject;
 use crate::registry::{DeleteOptions, ListOptions, PropagationPolicy, RevisionMatch};
 
 /// The upper limit of `timeoutSeconds`, which must not overflow a clock.
-const LONGEST_WATCH: Duration = Duration::from_hours(7 * 24);
+const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
 
 /// The parameters of one request, decoded.
 #[derive(Clone, Debug, Default)]
@@ -229,7 +229,7 @@ impl QueryParameters {
             .parse::<u64>()
             .ok()
             .filter(|seconds| *seconds > 0)
-            .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WATCH));
+            .map(|seconds| Duration::from_secs(seconds).min(MAX_WATCH));
         Ok(WatchOptions {
             revision,
             send_initial_events: self.optional_flag("sendInitialEvents"),
@@ -305,7 +305,7 @@ mod tests {
             query.watch_options().unwrap().timeout
         };
         assert_eq!(timeout("30"), Some(Duration::from_secs(30)));
-        assert_eq!(timeout("9223372036854775807"), Some(LONGEST_WATCH));
+        assert_eq!(timeout("9223372036854775807"), Some(MAX_WATCH));
         assert_eq!(timeout("0"), None);
     }
 

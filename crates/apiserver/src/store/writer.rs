@@ -18,7 +18,7 @@ use super::object::{ObjectKey, StoredObject};
 use super::state::StoreState;
 
 /// The maximum number of accepted writes that are not durable. More means that the disk has stopped.
-const MOST_PENDING: usize = 16_384;
+const MAX_PENDING: usize = 16_384;
 
 /// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl StoreWriter {
         if inbox.closed {
             return Err(StoreError::Closed);
         }
-        if inbox.batch.len() >= MOST_PENDING {
+        if inbox.batch.len() >= MAX_PENDING {
             return Err(StoreError::Overloaded);
         }
         let current = self.newest(&inbox, &key);

@@ -1,4 +1,4 @@
-//! Refuses bad objects when they are written, inside the embedded API server.
+//! Admission of machine config objects, inside the embedded API server.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use mco_core::pipeline::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, 
 use mco_operator::admission::InUse;
 use serde_json::Value;
 
-/// Asks the same function as the webhook of a real cluster does.
+/// Validates objects with the same function as the webhook of a real cluster.
 #[derive(Debug)]
-pub struct Guard {
+pub struct MachineConfigAdmission {
     in_use: Arc<InUse>,
 }
 
-impl Guard {
+impl MachineConfigAdmission {
     pub fn new(in_use: Arc<InUse>) -> Self {
         Self { in_use }
     }
 }
 
-impl Admission for Guard {
+impl Admission for MachineConfigAdmission {
     fn review(&self, request: &AdmissionRequest<'_>) -> Result<Option<JsonObject>, Rejection> {
         let definition = request.definition;
         let ours = matches!(
@@ -45,7 +45,7 @@ impl Admission for Guard {
             old: old.as_ref(),
         });
         match reviewed {
-            // Warnings have no way to the client here.
+            // Admission plugins cannot return warnings.
             Ok(_) => Ok(None),
             Err(message) => Err(Rejection::new(message)),
         }

@@ -1,7 +1,8 @@
 //! Joining: a machine exchanges a join token and a name for access as a node.
 //!
-//! The machine generates its credential and stores it before it sends it, so that a retry after a lost response, a crash
-//! or a restart changes nothing. The Node is created here, because the token and not the machine determines the pool.
+//! The machine generates its credential and stores it before it sends it, so that a retry after a lost response, a
+//! crash or a restart changes nothing. The Node is created here, because the token and not the machine determines the
+//! pool.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What operator and controllers count, at one address, for those who ask for it.
+//! The metrics of operator and controllers, on one endpoint.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::Components;
 
-/// Ends a text of metrics, so it may come only once.
+/// The end marker of OpenMetrics, which must occur only once.
 const END: &str = "# EOF\n";
 
 pub async fn start(
@@ -19,8 +19,8 @@ pub async fn start(
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)
         .await
-        .with_context(|| format!("cannot tell metrics at {address}; choose another --metrics-listen"))?;
-    let site = move || {
+        .with_context(|| format!("cannot serve metrics on {address}; choose another --metrics-listen"))?;
+    let source = move || {
         let first = operator.encode()?;
         Ok(format!(
             "{}{}",
@@ -28,7 +28,7 @@ pub async fn start(
             controllers.encode()?
         ))
     };
-    let serving = mco_serve_metrics::serve(listener, Door::default(), site, components.stop.clone());
+    let serving = mco_serve_metrics::serve(listener, Door::default(), source, components.stop.clone());
     components.start("the metrics", async move {
         serving.await;
         Ok(())
