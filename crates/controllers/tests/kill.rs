@@ -19,7 +19,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config};
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_controllers::Options;
 use mco_core::rollout::NodeView;
 use mco_simulator::{self as fleet, Behaviour, Blueprint};
@@ -170,7 +170,7 @@ async fn controllers_killed_at_random_keep_every_promise_and_finish() {
         };
         return play(&PathBuf::from(real), &scale).await;
     }
-    let server = Server::open(directory.path(), mco_apiserver::Options::default())
+    let server = ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
         .await
         .unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -7,7 +7,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::{Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions};
 use mco_simulator::{self as fleet, Behaviour, Blueprint};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -74,7 +74,11 @@ impl Scale {
 
 pub async fn play(scale: &Scale) -> Measured {
     let directory = tempfile::tempdir().unwrap();
-    let server = Arc::new(Server::open(directory.path(), Options::default()).await.unwrap());
+    let server = Arc::new(
+        ApiServer::open(directory.path(), ApiServerOptions::default())
+            .await
+            .unwrap(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let kubeconfig = server.write_kubeconfig(&url).unwrap();

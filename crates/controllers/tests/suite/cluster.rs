@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource};
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_controllers::{DrainTiming, Metrics, Options};
 use mco_simulator::{self as fleet, Behaviour, Blueprint, Counting, Counts};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct Cluster {
     pub metrics: Metrics,
     /// What the controllers write.
     pub writes: Counts,
-    server: Server,
+    server: ApiServer,
     controllers: Option<Controllers>,
     fleet: CancellationToken,
     _directory: tempfile::TempDir,
@@ -49,7 +49,7 @@ impl Cluster {
             .with_max_level(tracing::Level::INFO)
             .try_init();
         let directory = tempfile::tempdir().unwrap();
-        let server = Server::open(directory.path(), mco_apiserver::Options::default())
+        let server = ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
             .await
             .unwrap();
         let client = Client::new(server.service(), "default");
