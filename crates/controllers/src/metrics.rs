@@ -1,4 +1,4 @@
-//! What can be seen from outside, under the names that dashboards and alerts already know.
+//! Prometheus metrics, under the names that existing dashboards and alerts use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// The node of series that are there from the beginning; dashboards know to leave it out.
-const NOBODY: &str = "initialize";
+/// The node label of series that exist from the start; existing dashboards filter it out.
+const PLACEHOLDER_NODE: &str = "initialize";
 
 type Seconds = Gauge<f64, AtomicU64>;
 
@@ -45,7 +45,7 @@ struct SubController {
     object: String,
 }
 
-/// The numbers of one controller process. Clones are the same numbers.
+/// The metrics of one controller process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -58,7 +58,7 @@ struct Inner {
     unavailable: Family<Pool, Gauge>,
     paused: Family<Pool, Gauge>,
     state: Family<PoolState, Seconds>,
-    /// The series of each pool in `state`, so that it never has two.
+    /// The current series of each pool in `state`, so that it never has two.
     states: Mutex<std::collections::HashMap<String, PoolState>>,
     drain_error: Family<Node, Gauge>,
     drain_blockers: Family<Node, Gauge>,
@@ -106,13 +106,13 @@ impl Default for Metrics {
 }
 
 impl Inner {
-    /// An alert on a metric that nobody has seen cannot be told from one with a wrong name.
+    /// Creates one series per alert: an alert on a metric without series looks like an alert with a wrong name.
     fn seed(&self) {
-        let nobody = Node {
-            node: NOBODY.to_owned(),
+        let placeholder = Node {
+            node: PLACEHOLDER_NODE.to_owned(),
         };
         for alarm in [&self.drain_error, &self.pool_alert] {
-            alarm.get_or_create(&nobody).set(0);
+            alarm.get_or_create(&placeholder).set(0);
         }
     }
 
@@ -131,7 +131,7 @@ impl Inner {
             ),
             (
                 "mco_unavailable_machine_count",
-                "Machines of the pool that do not take work or are being changed",
+                "Machines of the pool that are unschedulable, not ready or being updated",
                 &self.unavailable,
             ),
             ("mco_pool_paused", "1 while the pool is paused", &self.paused),
@@ -146,7 +146,7 @@ impl Inner {
         }
         registry.register(
             "mco_state",
-            "When the pool was last looked at, with its newest condition that holds",
+            "Time of the last reconcile of the pool, with its newest condition that is true",
             self.state.clone(),
         );
         registry.register("mcc_renders", "Renders of the pool", self.renders.clone());
@@ -192,7 +192,7 @@ impl Inner {
 }
 
 impl Metrics {
-    /// The text that Prometheus scrapes.
+    /// Returns the metrics in the Prometheus text format.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         text::encode(&mut text, &self.0.registry)?;
@@ -241,7 +241,7 @@ impl Metrics {
         self.0.state.get_or_create(&series).set(seconds(now));
     }
 
-    pub(crate) fn forget_pool(&self, name: &str) {
+    pub(crate) fn remove_pool(&self, name: &str) {
         let pool = Pool {
             pool: name.to_owned(),
         };
@@ -273,11 +273,11 @@ impl Metrics {
     }
 
     pub(crate) fn drained(&self, node: &str, took: std::time::Duration) {
-        self.forget_drain(node);
+        self.remove_drain(node);
         self.0.drain_seconds.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn forget_drain(&self, node: &str) {
+    pub(crate) fn remove_drain(&self, node: &str) {
         let node = Node {
             node: node.to_owned(),
         };
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_has_one_state_and_a_pool_that_is_gone_has_none() {
+    fn a_pool_has_one_state_and_a_deleted_pool_has_none() {
         let metrics = Metrics::default();
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut pool = MachineConfigPoolStatus {
@@ -355,12 +355,12 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("Updating"), "{text}");
-        metrics.forget_pool("worker");
+        metrics.remove_pool("worker");
         assert!(!metrics.encode().unwrap().contains("worker"));
     }
 
     #[test]
-    fn the_documentation_lists_what_is_told() {
+    fn the_documentation_lists_every_metric() {
         let metrics = Metrics::default();
         let moment = std::time::Duration::from_secs(1);
         metrics.pool(
@@ -372,12 +372,12 @@ mod tests {
         metrics.rendered("worker", false, moment);
         metrics.acted("template", "ok", "", Timestamp::UNIX_EPOCH);
         metrics.drain("n1", true, 2);
-        let told = mco_testkit::metrics::told(&metrics.encode().unwrap());
-        assert_eq!(told, mco_testkit::metrics::documented("controller"));
+        let served = mco_testkit::metrics::told(&metrics.encode().unwrap());
+        assert_eq!(served, mco_testkit::metrics::documented("controller"));
     }
 
     #[test]
-    fn alerts_are_about_what_is_there() {
+    fn alerts_disappear_with_their_cause() {
         let metrics = Metrics::default();
         metrics.drain("n1", true, 2);
         metrics.pool_alert("n1", true);

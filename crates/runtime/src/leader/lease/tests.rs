@@ -9,25 +9,25 @@ use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
 use super::*;
-use crate::leader::{Election, lead};
+use crate::leader::{LeaderElection, lead};
 
 const LEASE: Duration = Duration::from_secs(6);
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// One lease and nothing else, so that time passes only where somebody waits for it.
+/// An API server with one lease and nothing else, so that the paused clock advances only where a test waits.
 #[derive(Default)]
 struct Cluster {
     lease: Mutex<Option<Lease>>,
     version: AtomicUsize,
-    /// How many of the next writes are refused because somebody else wrote meanwhile.
+    /// How many of the next writes fail with a conflict.
     conflicts: AtomicUsize,
 }
 
-/// What keeps a candidate from being heard or from hearing, as a firewall that drops packets does.
+/// Requests and responses that are lost, as behind a firewall that drops packets.
 #[derive(Default)]
 struct Trouble {
     lost_requests: AtomicUsize,
-    /// Only of those that change something.
+    /// Only responses of writes.
     lost_answers: AtomicUsize,
 }
 
@@ -122,15 +122,18 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_lease_is_free_when_it_has_not_changed_for_its_whole_duration() {
+fn a_lease_expires_when_it_has_not_changed_for_its_whole_duration() {
     let start = Instant::now();
-    let mut seen = Seen::default();
+    let mut observed = ObservedLease::default();
     let mut at = |version: &str, seconds: u64| {
         let now = start + Duration::from_secs(seconds);
-        seen.look("other", version, now + LEASE);
-        seen.counts(now)
+        observed.update("other", version, now + LEASE);
+        observed.is_valid(now)
     };
-    assert!(at("1", 0), "however old it is: its times are another clock's");
+    assert!(
+        at("1", 0),
+        "whatever its timestamps are: they come from another clock"
+    );
     assert!(at("1", 5));
     assert!(at("2", 6), "it was renewed");
     assert!(at("2", 11));
@@ -138,7 +141,7 @@ fn a_lease_is_free_when_it_has_not_changed_for_its_whole_duration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_given_back_is_had_at_once_and_a_held_one_is_not() {
+async fn a_released_lease_is_acquired_at_once_and_a_held_one_is_not() {
     let cluster = Arc::new(Cluster::default());
     let (mut first, _) = cluster.candidate("first");
     let (mut second, _) = cluster.candidate("second");
@@ -152,7 +155,7 @@ async fn a_lease_that_is_given_back_is_had_at_once_and_a_held_one_is_not() {
     assert_eq!(
         held.holder_identity.as_deref(),
         Some("first"),
-        "it was not the second's to give"
+        "only the holder releases it"
     );
     assert_eq!(
         (held.lease_duration_seconds, held.lease_transitions),
@@ -168,7 +171,7 @@ async fn a_lease_that_is_given_back_is_had_at_once_and_a_held_one_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_nobody_answers_stops_before_the_next_one_leads() {
+async fn a_leader_without_a_connection_stops_before_the_next_one_leads() {
     let cluster = Arc::new(Cluster::default());
     let (mut first, trouble) = cluster.candidate("first");
     let (mut second, _) = cluster.candidate("second");
@@ -178,12 +181,12 @@ async fn a_leader_that_nobody_answers_stops_before_the_next_one_leads() {
     in_time(second.acquire()).await;
     let leads = Instant::now();
     let (why, stopped) = in_time(stopped).await.unwrap();
-    assert!(why.contains("nobody answers"), "{why}");
+    assert!(why.contains("request timed out"), "{why}");
     assert!(stopped < leads, "two led for {:?}", stopped - leads);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_leads_nowhere_does_not_cost_the_lease() {
+async fn one_lost_request_does_not_cost_the_lease() {
     let cluster = Arc::new(Cluster::default());
     let (mut first, trouble) = cluster.candidate("first");
     let held = in_time(first.acquire()).await;
@@ -204,7 +207,7 @@ async fn a_leader_that_finds_another_one_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_is_not_had_while_its_holder_counts_on_it() {
+async fn a_deleted_lease_is_not_acquired_before_it_would_have_expired() {
     let cluster = Arc::new(Cluster::default());
     let (mut first, _) = cluster.candidate("first");
     let (mut second, _) = cluster.candidate("second");
@@ -218,11 +221,15 @@ async fn a_deleted_lease_is_not_had_while_its_holder_counts_on_it() {
     tokio::time::advance(LEASE / 2).await;
     assert_eq!(second.attempt().await.unwrap(), Attempt::Held);
     *cluster.lease.lock().await = None;
-    assert_eq!(second.attempt().await.unwrap(), Attempt::Held, "it is his own");
+    assert_eq!(
+        second.attempt().await.unwrap(),
+        Attempt::Held,
+        "the holder recreates its own"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_given_back_although_somebody_writes_it_too() {
+async fn a_lease_is_released_in_spite_of_conflicts() {
     let cluster = Arc::new(Cluster::default());
     let (mut first, _) = cluster.candidate("first");
     in_time(first.acquire()).await;
@@ -232,19 +239,20 @@ async fn a_lease_is_given_back_although_somebody_writes_it_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_stopped_before_he_knows_that_he_leads_gives_the_lease_back() {
+async fn a_candidate_stopped_before_its_acquisition_is_confirmed_releases_the_lease() {
     let cluster = Arc::new(Cluster::default());
     let (client, trouble) = cluster.client();
     trouble.lost_answers.store(1, Ordering::SeqCst);
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     let leading = tokio::spawn(async move {
-        let election = Election {
-            lease_seconds: LEASE.as_secs(),
-            no_leader_election: false,
+        let election = LeaderElection {
+            namespace: "default",
+            lease: "leader",
+            duration: LEASE,
         };
-        let work = async |_| panic!("nobody leads");
-        lead(client, "default", "leader", &election, stopping, work).await
+        let work = async |_| -> Result<(), String> { panic!("it does not lead") };
+        lead(client, election, stopping, work).await
     });
     in_time(async {
         while cluster.lease.lock().await.is_none() {
