@@ -41,13 +41,52 @@ where
         (Self { reader }, events)
     }
 
-    /// Returns all objects, ordered by name; `None` until the first list is complete.
+    /// Returns all objects, in no order; `None` until the first list is complete.
     pub fn listed(&self) -> Option<Vec<Arc<K>>> {
         if !matches!(self.reader.wait_until_ready().now_or_never(), Some(Ok(()))) {
             return None;
         }
-        let mut all = self.reader.state();
-        all.sort_by_cached_key(|object| object.meta().name.clone());
-        Some(all)
+        Some(self.reader.state())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::Node;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn objects_are_listed_only_when_the_first_list_is_complete() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            if request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("watch="))
+            {
+                std::future::pending::<()>().await;
+            }
+            let list = json!({
+                "apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "7"},
+                "items": [{"metadata": {"name": "a", "uid": "1", "managedFields": [{"manager": "m"}]}}],
+            });
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        let api: Api<Node> = Api::all(Client::new(service, "default"));
+        let (nodes, events) = Reflected::watch(api, |node: &mut Node| node.metadata.managed_fields = None);
+        let mut events = std::pin::pin!(events);
+        let mut listed = Vec::new();
+        for _ in 0..3 {
+            listed.push(nodes.listed().map(|nodes| nodes.len()));
+            events.next().await.unwrap().unwrap();
+        }
+        assert_eq!(listed, [None, None, None], "begin, object, end");
+        let nodes = nodes.listed().unwrap();
+        assert_eq!(nodes[0].metadata.name.as_deref(), Some("a"));
+        assert_eq!(nodes[0].metadata.managed_fields, None);
     }
 }

@@ -1,107 +1,55 @@
-//! Events about the node, for `kubectl describe node` and alerts. They are told, never waited for.
+//! Kubernetes events about the node, for `kubectl describe node` and alerts.
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::core::v1::ObjectReference;
 use mco_api::vocabulary::names;
-use tokio::sync::mpsc;
+use mco_runtime::{EventQueue, EventRecorder, EventType, Repeats};
 
 const COMPONENT: &str = "machineconfigdaemon";
-/// An API server that does not answer must not make us collect events for ever.
-const WAITING: usize = 25;
+/// An API server that does not answer must not make the queue grow without limit.
+const CAPACITY: usize = 25;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Normal,
-    Warning,
-}
-
-#[derive(Debug)]
-struct Told {
-    kind: Kind,
-    reason: &'static str,
-    message: String,
-    at: Timestamp,
-}
-
-/// Hands events to a task of its own.
+/// Queues events about one node, which a background task writes.
 #[derive(Debug, Clone)]
-pub(super) struct Events(mpsc::Sender<Told>);
+pub(super) struct Events {
+    recorder: EventRecorder,
+    node: ObjectReference,
+}
 
 impl Events {
-    /// The task ends when the last handle is dropped.
+    /// Starts the task; it ends when the last handle is dropped.
     pub fn start(client: kube::Client, node: String) -> Self {
-        let (sender, told) = mpsc::channel(WAITING);
-        tokio::spawn(publish(client, node, told));
-        Self(sender)
+        let queue = EventQueue {
+            namespace: names::NAMESPACE,
+            capacity: CAPACITY,
+            // Each step of each update counts, even if it is the same again.
+            repeats: Repeats::Write,
+        };
+        let (recorder, writer) = queue.open();
+        tokio::spawn(writer.run(client));
+        let reference = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.clone()),
+            // As the kubelet does: `kubectl describe node` selects events by this uid.
+            uid: Some(node.clone()),
+            ..ObjectReference::default()
+        };
+        Self {
+            recorder: recorder.with_instance(node),
+            node: reference,
+        }
     }
 
     pub fn normal(&self, reason: &'static str, message: impl Into<String>) {
-        self.tell(Kind::Normal, reason, message.into());
+        self.record(EventType::Normal, reason, message.into());
     }
 
     pub fn warning(&self, reason: &'static str, message: impl Into<String>) {
-        self.tell(Kind::Warning, reason, message.into());
+        self.record(EventType::Warning, reason, message.into());
     }
 
-    fn tell(&self, kind: Kind, reason: &'static str, message: String) {
-        let told = Told {
-            kind,
-            reason,
-            message,
-            at: Timestamp::now(),
-        };
-        if self.0.try_send(told).is_err() {
-            tracing::debug!(reason, "too many events are waiting; this one is dropped");
-        }
-    }
-}
-
-async fn publish(client: kube::Client, node: String, mut told: mpsc::Receiver<Told>) {
-    let events: Api<Event> = Api::namespaced(client, names::NAMESPACE);
-    while let Some(one) = told.recv().await {
-        let reason = one.reason;
-        match events.create(&PostParams::default(), &event(&node, one)).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_forbidden() => {
-                tracing::warn!("events may not be written: {}", status.message);
-            }
-            Err(error) => tracing::debug!(reason, %error, "the event was not written"),
-        }
-    }
-}
-
-fn event(node: &str, told: Told) -> Event {
-    let at = Time(told.at);
-    Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{node}.{:x}", told.at.as_nanosecond())),
-            namespace: Some(names::NAMESPACE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node.to_owned()),
-            // Nodes have none, but an event must live where what it is about does, and people look where we live.
-            namespace: Some(names::NAMESPACE.to_owned()),
-            // What kubelets write: `kubectl describe node` looks for it.
-            uid: Some(node.to_owned()),
-            ..ObjectReference::default()
-        },
-        reason: Some(told.reason.to_owned()),
-        message: Some(told.message),
-        type_: Some(format!("{:?}", told.kind)),
-        count: Some(1),
-        first_timestamp: Some(at.clone()),
-        last_timestamp: Some(at),
-        source: Some(EventSource {
-            component: Some(COMPONENT.to_owned()),
-            host: Some(node.to_owned()),
-        }),
-        reporting_component: Some(COMPONENT.to_owned()),
-        reporting_instance: Some(node.to_owned()),
-        ..Event::default()
+    fn record(&self, type_: EventType, reason: &'static str, message: String) {
+        self.recorder
+            .record(COMPONENT, self.node.clone(), type_, reason, message);
     }
 }

@@ -6,7 +6,7 @@ use std::slice;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
@@ -14,6 +14,7 @@ use mco_api::vocabulary::reasons::machine_config_node as reason;
 use mco_core::rollout::node_progress::{self, Phase};
 use serde_json::{Value, json};
 
+use super::cluster::FIELD_MANAGER;
 use super::view::NodeView;
 
 /// The controller that drains writes to the same object; more than a few collisions in a row mean something else.
@@ -175,7 +176,7 @@ impl Progress {
         }));
         let written = self
             .all
-            .patch_status(&self.node, &PatchParams::default(), &patch)
+            .patch_status(&self.node, &FIELD_MANAGER.patch_params(), &patch)
             .await?;
         self.known = Some(written);
         Ok(true)

@@ -1,6 +1,6 @@
 //! The MachineConfiguration: it exists. What it says is the user's; what is in force, we and the controllers tell.
 
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use mco_api::MachineConfiguration;
 use mco_api::machine_configuration::{
     BootImageSkewEnforcementStatus, MACHINE_CONFIGURATION_NAME, MachineConfigurationSpec,
@@ -11,7 +11,7 @@ use mco_core::generators::feature_gates::FeatureGates;
 use serde_json::json;
 use thiserror::Error;
 
-use crate::cluster::{Cluster, ClusterError, failed, written_by_us};
+use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
 use crate::facts::Facts;
 use crate::steps::user_data::Upgrade;
 
@@ -104,10 +104,6 @@ async fn write(
     cluster: &Cluster,
     enforced: Option<&BootImageSkewEnforcementStatus>,
 ) -> Result<(), ClusterError> {
-    let manager = PatchParams {
-        field_manager: written_by_us().field_manager,
-        ..PatchParams::default()
-    };
     // A merge leaves in place what is not named, and a mode must not keep another mode's version.
     let enforced = enforced.map(
         |enforced| json!({"mode": enforced.mode, "manual": enforced.manual, "automatic": enforced.automatic}),
@@ -115,7 +111,7 @@ async fn write(
     let patch = Patch::Merge(json!({"status": {"bootImageSkewEnforcementStatus": enforced}}));
     let api = cluster.all::<MachineConfiguration>();
     let answer = api
-        .patch_status(MACHINE_CONFIGURATION_NAME, &manager, &patch)
+        .patch_status(MACHINE_CONFIGURATION_NAME, &OPERATOR.patch_params(), &patch)
         .await;
     let described = || format!("MachineConfiguration {MACHINE_CONFIGURATION_NAME}");
     answer.map(|_| ()).map_err(failed("updating", described))

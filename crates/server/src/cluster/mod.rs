@@ -3,9 +3,8 @@
 //! Pools, the ControllerConfig and what else decides about a document are watched; of rendered configs only those that are
 //! served are fetched, by name, because all of them together would not fit into a small server. Nothing is ever written.
 
-mod mirror;
-
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +12,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Client, Resource};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use mco_runtime::Store;
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
@@ -26,7 +27,6 @@ use crate::compose::{Origin, Source, Surroundings};
 use crate::http::App;
 use crate::kubeconfig;
 use crate::prepared::{Sources, Trouble};
-use mirror::Mirror;
 
 /// Where the cluster's own image registry lives.
 const REGISTRY_NAMESPACE: &str = "openshift-image-registry";
@@ -84,9 +84,9 @@ impl Cluster {
 
     /// What every pool's documents are made from; `None` until the objects are known.
     async fn sources(&self, view: &View, configs: &mut RenderedConfigs) -> Option<Sources> {
-        let pools = view.pools.all()?;
-        let controller_configs = view.controller_configs.all()?;
-        let authorities = view.kubeconfig_data.all()?;
+        let pools = view.pools.listed()?;
+        let controller_configs = view.controller_configs.listed()?;
+        let authorities = view.kubeconfig_data.listed()?;
         let kubeconfig = self.kubeconfig(&authorities);
         let surroundings = match (controller_configs.first(), kubeconfig) {
             (None, _) => Err(Trouble::NotYet(format!(
@@ -152,13 +152,13 @@ async fn source(
 
 /// The watched objects.
 struct View {
-    pools: Arc<Mirror<MachineConfigPool>>,
-    controller_configs: Arc<Mirror<ControllerConfig>>,
-    kubeconfig_data: Arc<Mirror<ConfigMap>>,
-    os_configs: Arc<Mirror<MachineOSConfig>>,
-    builds: Arc<Mirror<MachineOSBuild>>,
-    registry_services: Arc<Mirror<Service>>,
-    registry_routes: Arc<Mirror<DynamicObject>>,
+    pools: Arc<Store<MachineConfigPool>>,
+    controller_configs: Arc<Store<ControllerConfig>>,
+    kubeconfig_data: Arc<Store<ConfigMap>>,
+    os_configs: Arc<Store<MachineOSConfig>>,
+    builds: Arc<Store<MachineOSBuild>>,
+    registry_services: Arc<Store<Service>>,
+    registry_routes: Arc<Store<DynamicObject>>,
 }
 
 impl View {
@@ -175,28 +175,28 @@ impl View {
         let client = || client.clone();
         let changed = || Arc::clone(changed);
         Self {
-            pools: Mirror::start(Api::all(client()), all(), changed(), watches),
-            controller_configs: Mirror::start(
+            pools: watch(Api::all(client()), all(), changed(), watches),
+            controller_configs: watch(
                 Api::all(client()),
                 one(CONTROLLER_CONFIG_NAME),
                 changed(),
                 watches,
             ),
-            kubeconfig_data: Mirror::start(
+            kubeconfig_data: watch(
                 Api::namespaced(client(), names::NAMESPACE),
                 one(names::config_map::KUBECONFIG_DATA),
                 changed(),
                 watches,
             ),
-            os_configs: Mirror::start(Api::all(client()), all(), changed(), watches),
-            builds: Mirror::start(Api::all(client()), all(), changed(), watches),
-            registry_services: Mirror::start(
+            os_configs: watch(Api::all(client()), all(), changed(), watches),
+            builds: watch(Api::all(client()), all(), changed(), watches),
+            registry_services: watch(
                 Api::namespaced(client(), REGISTRY_NAMESPACE),
                 all(),
                 changed(),
                 watches,
             ),
-            registry_routes: Mirror::start(
+            registry_routes: watch(
                 Api::namespaced_with(client(), REGISTRY_NAMESPACE, &route),
                 all(),
                 changed(),
@@ -207,11 +207,11 @@ impl View {
 
     /// Everything about images; `None` while any of it is unknown, which means no image.
     fn images(&self) -> Option<Images> {
-        let services = self.registry_services.all()?;
-        let routes = self.registry_routes.all()?;
+        let services = self.registry_services.listed()?;
+        let routes = self.registry_routes.listed()?;
         Some(Images {
-            os_configs: self.os_configs.all()?,
-            builds: self.builds.all()?,
+            os_configs: self.os_configs.listed()?,
+            builds: self.builds.listed()?,
             internal_registries: services
                 .iter()
                 .filter_map(service_host)
@@ -219,6 +219,31 @@ impl View {
                 .collect(),
         })
     }
+}
+
+/// Starts a watch that lasts as long as `watches`, and notifies `changed` after each change.
+fn watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    changed: Arc<Notify>,
+    watches: &mut JoinSet<()>,
+) -> Arc<Store<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    // A list may change nothing but that the objects are known, so readiness notifies as well.
+    let ready = Arc::clone(&changed);
+    let store = Arc::new(Store::new(
+        |object: &mut K| object.meta_mut().managed_fields = None,
+        move |_| changed.notify_one(),
+    ));
+    let (followed, listed) = (Arc::clone(&store), Arc::clone(&store));
+    watches.spawn(async move { followed.follow(watcher::watcher(api, config)).await });
+    watches.spawn(async move {
+        listed.wait_until_ready().await;
+        ready.notify_one();
+    });
+    store
 }
 
 struct Images {

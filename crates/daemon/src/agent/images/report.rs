@@ -2,11 +2,13 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::MachineConfigNodeStatus;
 use mco_core::rollout::kept_images::{self, Keeping, SetReport};
 use serde_json::{Value, json};
+
+use crate::agent::FIELD_MANAGER;
 
 /// Others write to the same object, and an update writes often; more collisions in a row mean something else.
 const ATTEMPTS: u32 = 10;
@@ -55,7 +57,10 @@ async fn try_to_tell(
             "metadata": {"resourceVersion": object.metadata.resource_version},
             "status": status,
         }));
-        known = match all.patch_status(node, &PatchParams::default(), &patch).await {
+        known = match all
+            .patch_status(node, &FIELD_MANAGER.patch_params(), &patch)
+            .await
+        {
             // It may have been the first of two writes.
             Ok(written) => Some(written),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {
