@@ -1,4 +1,4 @@
-# The commands people and CI use. `make help` lists them.
+# The commands for developers and CI. `make help` lists them.
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
@@ -11,7 +11,7 @@ run: ## Run the whole system in one process, with local nodes
 	$(CARGO) run --package mco -- up
 
 .PHONY: test
-test: ## Run all tests that need nothing but Rust
+test: ## Run all tests that need only Rust
 	$(CARGO) test --workspace
 
 .PHONY: e2e

@@ -1,4 +1,4 @@
-// What a page must be for everybody. These functions run inside the page and return what is wrong with it.
+// Accessibility checks. These functions run inside the page and return the violations.
 
 /** Landmarks, names, headings and labels. */
 export function structure() {

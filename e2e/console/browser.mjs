@@ -1,5 +1,5 @@
-// The console in a real browser, on a real `mco up`: every page, a rollout watched live, a plan, logins, and whether everybody
-// can use it. Run by e2e/console/run, which starts what this needs.
+// The console in a real browser, on a real `mco up`: every page, a rollout watched live, a plan, logins, and
+// accessibility. Run by e2e/console/run, which starts what this needs.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -36,7 +36,7 @@ const mco = (data, ...args) =>
 const login = (data) => readFileSync(join(data, "console"), "utf8").trim();
 const site = (data) => new URL(login(data)).origin;
 
-/** Writes an object as a person would without kubectl: the API takes server-side apply from anybody with the kubeconfig. */
+/** Writes an object without kubectl: a server-side apply with the credentials of the kubeconfig. */
 async function apply(data, yaml, name) {
   const kubeconfig = readFileSync(join(data, "kubeconfig"), "utf8");
   const field = (key) => kubeconfig.match(new RegExp(`${key}: ["']?([^"'\\s]+)`))[1];
@@ -104,12 +104,12 @@ async function check(browser, data, path, name) {
 
 async function logins(browser) {
   await browser.go(`${site(DATA)}/pools/worker`);
-  assert.equal(await browser.address(), `${site(DATA)}/login`, "nobody gets in without a login");
+  assert.equal(await browser.address(), `${site(DATA)}/login`, "every page requires a login");
   await check(browser, DATA, "/login", "login");
   await browser.type("#token", "not-a-token");
   await browser.click("main button");
-  await browser.until("the refusal is told", async () => /not a token that the cluster accepts/.test(await browser.text("[role=alert]")));
-  // A page with status 403 is noted by the browser; nothing else may be.
+  await browser.until("the rejection is shown", async () => /not a token that the cluster accepts/.test(await browser.text("[role=alert]")));
+  // The browser logs a page with status 403; no other error is allowed.
   for (const complaint of await browser.complaints()) assert.match(complaint, /403/);
   const used = login(DATA);
   await enter(browser, DATA);
@@ -135,8 +135,8 @@ async function keyboard(browser) {
 async function rollout(browser) {
   await browser.go(`${site(DATA)}/pools/worker`);
   await browser.until("the page is live", async () => (await browser.text("#live")) === "Live");
-  // Stays if the page is exchanged in place and goes if it is loaded again. A rollout may be faster than our questions, so the
-  // page itself keeps what it showed.
+  // Survives an update in place, but not a reload. A rollout may be faster than our polling, so the page itself
+  // records what it showed.
   await browser.run(() => {
     window.kept = true;
     window.shown = [];
@@ -206,7 +206,7 @@ async function drift(browser) {
   await browser.go(`${site(DATA)}/nodes/worker-1`);
   await browser.until("the page is live", async () => (await browser.text("#live")) === "Live");
   writeFileSync(file, "edited by hand\n");
-  await browser.until("the node page says what is wrong", async () => (await browser.text("main")).includes("A machine is not what its config says"));
+  await browser.until("the node page says what is wrong", async () => (await browser.text("main")).includes("A node has drifted from its config"));
   const page = await browser.text("main");
   assert.match(page, /content mismatch for file "\/etc\/chrony.conf"/);
   assert.match(page, /put the file back/);
@@ -252,7 +252,7 @@ async function withoutScript(browser) {
   await browser.chromium("Emulation.setScriptExecutionDisabled", { value: false });
 }
 
-/** How long a change takes from the cluster to the eyes, while a thousand nodes move. Told, not judged: machines differ. */
+/** The latency from a change in the cluster to the page, while a thousand nodes change. Only reported: machines differ. */
 async function latency(browser) {
   const times = [];
   for (let round = 0; round < 10; round++) {

@@ -1,4 +1,4 @@
-// As much of WebDriver as the browser tests need, over the HTTP client that Node has built in.
+// The subset of WebDriver that the browser tests need, over Node's built-in HTTP client.
 
 import { writeFile } from "node:fs/promises";
 
@@ -91,7 +91,7 @@ export class Browser {
     for (;;) {
       const found = await check();
       if (found) return found;
-      if (Date.now() > end) throw new Error(`waited in vain until ${what}`);
+      if (Date.now() > end) throw new Error(`timeout while waiting until ${what}`);
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }

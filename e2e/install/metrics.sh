@@ -1,5 +1,5 @@
-# What the suite knows of metrics; sourced by run, which has $work, $NAMESPACE, eventually and fail, and sets $scraper and $outsider:
-# the tokens of somebody who may see metrics and of somebody who may not.
+# Metrics helpers; sourced by run, which has $work, $NAMESPACE, eventually and fail, and sets $scraper and $outsider: the
+# tokens of an authorized and of an unauthorized client.
 # shellcheck shell=bash disable=SC2154
 
 # scrape COMPONENT PORT TOKEN [ARGUMENTS...]   as Prometheus would, with the component's name in the certificate
@@ -10,14 +10,14 @@ scrape() {
         "https://$component.$NAMESPACE.svc:$port/metrics"
 }
 tells() { scrape "$1" "$2" "$scraper" --fail | grep -F "$3"; }
-# guarded COMPONENT PORT METRIC   the metric is there for the scraper alone
+# guarded COMPONENT PORT METRIC   the metric is served to the scraper only
 guarded() {
     local component=$1 port=$2 status
     eventually "metrics of $component" tells "$@"
     while read -r who expected token; do
         status=$(scrape "$component" "$port" "$token" --output /dev/null --write-out '%{http_code}')
         [ "$status" = "$expected" ] || fail "$component answers $status to $who"
-    done < <(printf '%s\n' "nobody 401" "a-stranger 401 nonsense" "an-outsider 403 $outsider" "the-scraper 200 $scraper")
+    done < <(printf '%s\n' "anonymous 401" "a-stranger 401 nonsense" "an-outsider 403 $outsider" "the-scraper 200 $scraper")
     status=$(curl -sS --header "Authorization: Bearer $scraper" --output /dev/null --write-out '%{http_code}' "http://127.0.0.1:$port/metrics")
     [ "$status" = 403 ] || fail "$component answers $status without TLS"
 }

@@ -4,7 +4,7 @@
 
 # The machine is a directory: where its config asks for a boot the daemon ends, and is started again as systemd would do.
 keep_daemon() {
-    # When the suite fails, nothing of it stays behind.
+    # Cleans up when the suite fails.
     trap 'kill -TERM "$daemon"; wait "$daemon"; exit 1' TERM
     while [ ! -e "$work/daemon.stop" ]; do
         "$MCO" daemon start --node-name node-1 --kubeconfig "$work/daemon.kubeconfig" --root "$work/machine" \
@@ -32,7 +32,7 @@ node_says() { kubectl get node node-1 -o jsonpath="{.metadata.annotations.machin
 has_arrived() {
     [ "$(node_says currentConfig)" = "$1" ] && [ "$(node_says desiredConfig)" = "$1" ] && [ "$(node_says state)" = Done ]
 }
-# Pods that no kubelet ends have no time to end in.
+# Without a kubelet, pods have no grace period.
 pod_with_a_budget() {
     kubectl create -f - >/dev/null <<'YAML'
 apiVersion: v1
@@ -63,7 +63,7 @@ update_a_node() {
         "machineconfiguration.openshift.io/desiredConfig=$first" machineconfiguration.openshift.io/state=Done >/dev/null
     kubectl patch node node-1 --subresource status --type merge \
         --patch '{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","message":""}]}}' >/dev/null
-    # This machine was never installed: everything is written.
+    # This machine has no recorded config: everything is written.
     mkdir -p "$work/machine/run"
     touch "$work/machine/run/machine-config-daemon-force"
     pod_with_a_budget

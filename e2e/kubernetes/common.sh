@@ -1,4 +1,4 @@
-# What the scripts in this directory agree on: the release, the cache and how to report.
+# Shared by the scripts in this directory: the release, the cache and reporting.
 # Sourced, never run; the sourcing script sets $here.
 # shellcheck shell=bash
 

@@ -15,7 +15,7 @@ background() {
     echo $! >>"${work:?}/pids"
 }
 
-# end PID: and wait for it. Children of others cannot be waited for, so it is looked for.
+# end PID: kills it and waits. Processes of other parents cannot be waited for, so it polls.
 end() {
     local deadline=$((SECONDS + PATIENCE))
     kill "$1" 2>/dev/null || return 0
@@ -63,7 +63,7 @@ start_operator() {
     echo $! >"$work/real/operator.pid"
 }
 
-# register NODE ROLE...: plays the kubelet.
+# register NODE ROLE...: simulates the kubelet.
 register() {
     local node=$1 labels="kubernetes.io/hostname: $1, kubernetes.io/os: linux" role
     shift
@@ -79,7 +79,7 @@ YAML
 
 all_rendered() { target master | grep -q . && target worker | grep -q .; }
 
-# first_boot NODE POOL: plays Ignition.
+# first_boot NODE POOL: simulates Ignition.
 first_boot() {
     local root=$machines/$1 config
     config=$(target "$2")
@@ -102,7 +102,7 @@ add_worker_real() {
     start_machine "$1" worker
 }
 
-# Who may delete the webhook can write what it would refuse; the operator must not be there to bring it back.
+# Without the webhook an invalid object can be written; the operator must not run, or it would recreate the webhook.
 without_admission_real() {
     end "$(cat "$work/real/operator.pid")"
     kubectl delete validatingwebhookconfiguration machine-config-operator >/dev/null
@@ -126,7 +126,7 @@ start_up() {
 
 ready() { [ -s "$KUBECONFIG" ] && kubectl get --raw /readyz; }
 
-# Who owns the data directory can write what is refused otherwise: the bare API asks nobody.
+# The bare API on the same data directory has no admission, so an invalid object can be written.
 without_admission_embedded() {
     end "$(cat "$work/embedded/up.pid")"
     start_up --bare

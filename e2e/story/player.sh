@@ -1,16 +1,16 @@
-# Plays a story: a text of commands and of what they print. Sourced by "run", which says what the commands mean.
+# Plays a story: a text of commands and their output. Sourced by "run", which defines the commands.
 # shellcheck shell=bash
 #
 #   $ command     is run once, and prints what follows
 #   ~ command     is repeated until it prints what follows
-#   # text        tells what happens
+#   # text        describes what happens
 #
 # What follows ends at an empty line. A command that fails adds the line "exit" with its status. Names, ages and versions
 # that differ from one cluster to the next are replaced by what does not: see normalise.
 
 STORY_PATIENCE=${STORY_PATIENCE:-60}
 
-# play STORY DIR: DIR keeps what is known about names. With STORY_GO_ON set, all that differs is shown, not only the first.
+# play STORY DIR: DIR holds the mapping of names. With STORY_GO_ON set, all differences are shown, not only the first.
 play() {
     local story=$1 dir=$2 line kind='' command='' expected='' number=0 at=0
     differences=0
@@ -66,7 +66,7 @@ run_command() {
 }
 
 # normalise NAMES NEW-NAMES: rendered configs get numbers in the order in which the story meets them, per pool; columns are
-# three spaces apart, whatever else is in them; ages, our version and the way a refusal takes to the user are left out.
+# three spaces apart; ages, our version and the prefixes of an admission error are left out.
 normalise() {
     awk -v names="$1" -v new_names="$2" -v version="$VERSION" '
         BEGIN {

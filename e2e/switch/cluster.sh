@@ -1,4 +1,4 @@
-# A cluster as the Go implementation leaves it: its objects are made once, and given to every Kubernetes that is started.
+# A cluster of the Go implementation: its objects are created once, and copied to every Kubernetes that is started.
 # Sourced by "run".
 # shellcheck shell=bash
 
@@ -43,7 +43,7 @@ plain_definition() {
                 schema: {openAPIV3Schema: {type: "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}'
 }
 
-# The definitions as a release has them: words of its own, and some of them kept by the cluster version operator.
+# The CRDs of a release: with other descriptions, and some of them reconciled by the cluster version operator.
 their_definitions() {
     "$MCO" crds -o json | jq -c '.[]
         | walk(if type == "object" and (.description | type) == "string" then .description = "In other words: " + .description else . end)
@@ -184,7 +184,7 @@ paused() { kubectl get machineconfigpools -o jsonpath='{range .items[?(@.spec.pa
 overrides() { kubectl get clusterversion version -o jsonpath='{.spec.overrides[*].kind}'; }
 finalizers() { kubectl get machineconfigs -o jsonpath='{.items[*].metadata.finalizers[*]}'; }
 
-# is_followed   the template controller has taken the ControllerConfig of our operator
+# is_followed   the template controller has rendered the ControllerConfig of our operator
 is_followed() {
     kubectl get controllerconfig machine-config-controller -o json | jq -e --arg prefix "$PREFIX" '
         .metadata.annotations["\($prefix)/generated-by-version"] == $ENV.VERSION

@@ -43,7 +43,7 @@ differences() {
         }' | LC_ALL=C sort
 }
 
-# allowed WHEN...   the rows of the table in docs/switch.md that say so: pattern of the object, pattern of the field
+# allowed WHEN...   the matching rows of the table in docs/switch.md: pattern of the object, pattern of the field
 allowed() {
     local when
     when=$(IFS='|' && echo "$*")

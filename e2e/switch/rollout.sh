@@ -19,7 +19,7 @@ is_cordoned() { [ "$(kubectl get node "$1" -o jsonpath='{.spec.unschedulable}')"
 # cordon NODE MANAGER   as that client
 cordon() { kubectl patch node "$1" --type merge --field-manager "$2" --patch '{"spec":{"unschedulable":true}}' >/dev/null; }
 
-# play_daemons   every node follows the annotations as a daemon does; how many workers are away at once is written down
+# play_daemons   simulates the daemon of every node; records how many workers are unavailable at once
 play_daemons() {
     local name step config
     while true; do

@@ -1,4 +1,4 @@
-//! ContainerRuntimeConfig: a user's wishes for the container runtime of the pools it selects.
+//! ContainerRuntimeConfig: a user's settings for the container runtime of the pools it selects.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -44,7 +44,7 @@ pub struct ContainerRuntimeConfigSpec {
     pub machine_config_pool_selector: Option<LabelSelector>,
 }
 
-/// Settings of the container runtime. What is absent keeps its default.
+/// Settings of the container runtime. Absent fields keep their default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRuntimeConfiguration {

@@ -1,4 +1,4 @@
-//! KubeletConfig: a user's wishes for the kubelets of the pools it selects.
+//! KubeletConfig: a user's settings for the kubelets of the pools it selects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use schemars::JsonSchema;

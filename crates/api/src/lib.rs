@@ -1,8 +1,7 @@
 //! Kubernetes resource types of the Machine Config Operator and the vocabulary around them.
 //!
-//! One module per kind of ours, [`foreign`] for the kinds of others, [`vocabulary`] for labels, annotations and
-//! conditions, [`crd`] for the CustomResourceDefinitions. There is no client here, and no decision about what an
-//! object means.
+//! One module per kind of ours, [`foreign`] for foreign kinds, [`vocabulary`] for labels, annotations and conditions,
+//! [`crd`] for the CustomResourceDefinitions. There is no client here, and no business logic.
 
 pub mod container_runtime_config;
 pub mod controller_config;

@@ -1,5 +1,5 @@
-//! MachineConfig: one piece of node configuration, written by a user or by a controller.
-//! What it means, and whether it is valid, is not decided here.
+//! MachineConfig: one piece of node configuration, written by a user or by a controller. Validation and interpretation
+//! are not part of this module.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

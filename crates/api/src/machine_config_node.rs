@@ -1,4 +1,4 @@
-//! MachineConfigNode: the readable view of one node's way to its configuration.
+//! MachineConfigNode: the progress of one node's update, for users.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -12,13 +12,13 @@ use crate::vocabulary::conditions::machine_config_node as condition;
 use crate::wire::{is_default, null_is_default};
 
 resource! {
-    /// What one node runs, what it shall run, and which step of the change it is at.
+    /// The current and desired configuration of one node, and the steps of the update between them.
     MachineConfigNode, ClusterResourceScope, "machineconfiguration.openshift.io" / "v1", "machineconfignodes",
     spec: MachineConfigNodeSpec,
     status: MachineConfigNodeStatus
 }
 
-/// Stands for a pool or a configuration that is not known yet.
+/// The placeholder for a pool or a configuration that is not set yet.
 pub const NOT_YET_SET: &str = "not-yet-set";
 
 impl Installable for MachineConfigNode {
@@ -45,12 +45,12 @@ impl Installable for MachineConfigNode {
             .chain(steps)
             .fold(
                 Definition::of::<Self>(
-                    "What one node runs and shall run, and at which step of the way it is.",
+                    "The current and desired configuration of one node, and the steps of the update between them.",
                 ),
                 Definition::column,
             )
             .operator_managed()
-            .spec::<MachineConfigNodeSpec>("What the node shall run.")
+            .spec::<MachineConfigNodeSpec>("What the node should run.")
             .status::<MachineConfigNodeStatus>("What the node runs and does.")
             .rule(rule(
                 "self.metadata.name == self.spec.node.name",
@@ -114,7 +114,7 @@ const STEPS: [(&str, &str, &str); 10] = [
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["configVersion", "node", "pool"]))]
 pub struct MachineConfigNodeSpec {
-    /// The configuration that the node shall reach.
+    /// The configuration that the node should run.
     #[serde(deserialize_with = "null_is_default")]
     pub config_version: DesiredConfigVersion,
 
@@ -138,12 +138,12 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// Names the rendered MachineConfig that a node shall reach.
+/// Names the rendered MachineConfig that a node should run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("required" = ["desired"]))]
 pub struct DesiredConfigVersion {
-    /// The rendered MachineConfig that the node shall reach.
+    /// The rendered MachineConfig that the node should run.
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(length(max = 253), extend("x-kubernetes-validations" = [schema::subdomain_rule()]))]
     pub desired: String,
@@ -190,7 +190,7 @@ pub struct MachineConfigNodeStatus {
     pub pinned_image_sets: Vec<PinnedImageSetStatus>,
 }
 
-/// The rendered MachineConfigs that a node has and is on the way to.
+/// The current and the desired rendered MachineConfig of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("required" = ["desired"]))]
@@ -301,7 +301,7 @@ pub struct PinnedImageSetStatus {
     )]
     pub current_generation: Option<i32>,
 
-    /// The generation of the set that the node shall keep.
+    /// The generation of the set that the node should keep.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         range(min = 1),

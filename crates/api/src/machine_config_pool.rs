@@ -1,4 +1,4 @@
-//! MachineConfigPool: which machines get which MachineConfigs, how fast, and how far that has come.
+//! MachineConfigPool: which machines get which MachineConfigs, the rollout settings, and the rollout status.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
@@ -20,7 +20,8 @@ resource! {
 }
 
 impl MachineConfigPool {
-    /// The rendered MachineConfig that the machines shall reach; empty before the first render.
+    /// Returns the name of the target, the rendered MachineConfig that the machines should run; empty before the first
+    /// render.
     pub fn target_name(&self) -> &str {
         self.spec.configuration.name()
     }
@@ -81,7 +82,7 @@ impl Installable for MachineConfigPool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineConfigPoolSpec {
-    /// The rendered MachineConfig that the machines shall reach. Written by the controller.
+    /// The rendered MachineConfig that the machines should run. Written by the controller.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     pub configuration: MachineConfigPoolConfiguration,
 
@@ -135,7 +136,7 @@ pub struct MachineConfigPoolConfiguration {
 }
 
 impl MachineConfigPoolConfiguration {
-    /// Name of the rendered MachineConfig; empty where there is none yet.
+    /// Returns the name of the rendered MachineConfig; empty before the first render.
     pub fn name(&self) -> &str {
         self.reference.name.as_deref().unwrap_or_default()
     }
@@ -179,7 +180,7 @@ pub struct MachineConfigPoolStatus {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub cert_expirys: Vec<CertificateExpiry>,
 
-    /// What the controllers have to say about the pool, one entry per type.
+    /// The observed conditions of the pool, one entry per type.
     #[serde(deserialize_with = "null_is_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<MachineConfigPoolCondition>,

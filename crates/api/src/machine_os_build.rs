@@ -159,7 +159,7 @@ pub struct MachineOSBuildStatus {
     pub related_objects: Vec<GroupResourceReference>,
 }
 
-/// What builds an image, and where it is found.
+/// The builder of an image, and a reference to its object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend(

@@ -110,7 +110,7 @@ fn null_is_every_architecture<'de, D: Deserializer<'de>>(deserializer: D) -> Res
     Ok(Option::deserialize(deserializer)?.unwrap_or_else(|| EVERY_ARCHITECTURE.to_owned()))
 }
 
-/// What builds an image.
+/// The builder of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["imageBuilderType"]))]
@@ -124,7 +124,7 @@ pub struct MachineOSImageBuilder {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineOSConfigStatus {
-    /// What the controller has to say, one entry per type.
+    /// The observed conditions, one entry per type.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -148,7 +148,7 @@ pub struct MachineOSConfigStatus {
     pub observed_generation: i64,
 }
 
-/// An object that is told by group, resource and name.
+/// A reference to an object by group, resource and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GroupResourceReference {

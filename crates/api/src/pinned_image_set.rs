@@ -1,4 +1,4 @@
-//! PinnedImageSet: images that the machines of some pools pull in advance and keep.
+//! PinnedImageSet: images that the machines of some pools pre-pull and pin.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::schema;
 use crate::wire::null_is_default;
 
 resource! {
-    /// Images that machines pull in advance and keep.
+    /// Images that machines pre-pull and pin.
     PinnedImageSet, ClusterResourceScope, "machineconfiguration.openshift.io" / "v1", "pinnedimagesets",
     spec: PinnedImageSetSpec
 }

@@ -5,8 +5,8 @@
 
 /// Declares the root object of a kind, its `kube::Resource` implementation and its wire form.
 ///
-/// `apiVersion` and `kind` are always written and never checked on reading, as kube's derive does it.
-/// With `unknown fields kept`, fields beside `spec` and `status` survive a round trip in `extra`.
+/// `apiVersion` and `kind` are always written and never checked on reading, as in kube's derive. With `unknown fields
+/// kept`, fields beside `spec` and `status` survive a round trip in `extra`.
 macro_rules! resource {
     (
         $(#[$attribute:meta])*
@@ -22,7 +22,7 @@ macro_rules! resource {
             pub spec: $spec,
             $(pub status: Option<$status>,)?
             $(
-                /// Fields this program does not know, kept as they came.
+                /// Unknown fields, preserved unchanged.
                 pub $extra: ::serde_json::Map<String, ::serde_json::Value>,
             )?
         }

@@ -1,10 +1,10 @@
-//! How fields behave on the wire. Decoding follows the Go implementation our users' objects were written by:
-//! an explicit `null` means the same as an absent field.
+//! Serde helpers for the wire format. Decoding follows the reference: an explicit `null` means the same as an absent
+//! field.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Deserializer};
 
-/// Reads `null` as the type's default. Together with `#[serde(default)]` on the container, a field may be
+/// Deserializes `null` as the type's default. Together with `#[serde(default)]` on the container, a field may be
 /// absent, null or set.
 pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
@@ -14,13 +14,13 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// For `skip_serializing_if`: leaves out what reads back as the same value.
+/// For `skip_serializing_if`: omits values that deserialize to the same value when absent.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Reads a number or a text. A number that no program can count with is read as its digits: the schema allows it, and an
-/// object that cannot be read at all would hide all others of its kind from whoever watches them.
+/// Deserializes a number or a string. A number beyond all integer types is kept as its digits: the schema allows it,
+/// and one unreadable object would break a watch of its whole kind.
 pub(crate) fn int_or_string<'de, D>(deserializer: D) -> Result<Option<IntOrString>, D::Error>
 where
     D: Deserializer<'de>,

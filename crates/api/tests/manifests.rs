@@ -1,5 +1,5 @@
-//! The generated CustomResourceDefinitions in `manifests/crds` are those that the code makes.
-//! `MCO_UPDATE_MANIFESTS=1 cargo test -p mco-api` writes them anew.
+//! The CustomResourceDefinitions in `manifests/crds` are up to date with the code. `MCO_UPDATE_MANIFESTS=1 cargo test
+//! -p mco-api` regenerates them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Objects as they come and go on the wire.
+//! Round trips of objects on the wire.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -35,7 +35,7 @@ fn written<T: Serialize>(object: &T) -> Value {
     serde_json::to_value(object).unwrap()
 }
 
-/// Reads an object into its type, writes it back, and expects the same.
+/// Asserts that an object survives a round trip through its type.
 #[track_caller]
 fn survives<T: DeserializeOwned + Serialize>(object: impl Into<Value>) {
     let object = object.into();
@@ -85,7 +85,7 @@ fn an_ignition_config_is_kept_as_it_came() {
     let config = json!({
         "ignition": {"version": "3.2.0"},
         "storage": {"files": [{"path": "/a", "contents": {"httpHeaders": [{"name": "x", "value": null}]}}]},
-        "nobody": {"knows": [1, 2.5, null]},
+        "unknown": {"field": [1, 2.5, null]},
     });
     let machine_config: MachineConfig = read(json!({"spec": {"config": config}}));
     assert_eq!(written(&machine_config)["spec"]["config"], config);
@@ -216,7 +216,7 @@ fn kinds_name_themselves() {
     );
 }
 
-/// An object of a foreign kind with fields that we know and fields that we do not, at every level.
+/// Returns an object of a foreign kind with known and unknown fields, at every level.
 fn foreign(kind: &str, mut object: Value) -> Value {
     object["apiVersion"] = json!("config.openshift.io/v1");
     object["kind"] = json!(kind);
@@ -317,7 +317,7 @@ fn image_policies_survive_with_fields_that_we_do_not_know() {
     survives::<ImagePolicy>(foreign("ImagePolicy", policy).tap_without("/status/conditions"));
 }
 
-/// Drops a field whose emptiness is not told apart from its absence.
+/// Drops a field for which empty and absent are equal.
 trait TapWithout {
     fn tap_without(self, pointer: &str) -> Self;
 }
@@ -390,7 +390,7 @@ fn decode(kind: &str, object: Value) -> Result<(), serde_json::Error> {
     }
 }
 
-/// One pool like this must not keep a watch from bringing all others.
+/// One pool like this must not break the watch of all pools.
 #[test]
 fn a_limit_beyond_all_counting_can_be_read() {
     let limit = |value: Value| {

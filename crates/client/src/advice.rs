@@ -1,104 +1,124 @@
-//! What a degraded node's or pool's complaint means, and what to do about it.
+//! Advice for the messages of degraded nodes and pools: what a message means, and how to resolve it.
 //!
-//! Complaints are texts that other programs know, so they are recognised by the words that never change. What is not
-//! recognised gets general advice; nothing is guessed. `docs/troubleshooting.md` explains every entry.
+//! Messages are texts that other programs also match, so they are recognised by their stable parts. An unrecognised
+//! message gets general advice, never a guess. `docs/troubleshooting.md` explains every entry.
 
+use mco_core::rollout::messages;
 use serde::Serialize;
 
-/// What a complaint means, and what to do.
+/// The kind of failure that an [`Advice`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdviceTopic {
+    Irreconcilable,
+    DrainTimeout,
+    UncordonTimeout,
+    Drift,
+    ConfigMissing,
+    OtherBootstrapConfig,
+    ServiceFailed,
+    UserMissing,
+    BootedDifferent,
+    OsUpdateFailed,
+    DiskFull,
+    RollbackFailed,
+    DisruptionPoliciesNotReady,
+    CertificatesNotWritten,
+    RenderFailed,
+    ImageBuildFailed,
+    ApiUnreachable,
+    Other,
+}
+
+/// The meaning of a message, and how to resolve it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Advice {
-    /// A few words; the heading of its section in the guide.
+    #[serde(skip)]
+    pub topic: AdviceTopic,
+    /// A short title; the heading of its section in the guide.
     pub title: &'static str,
     pub meaning: &'static str,
-    /// What to do, in the order to try it.
+    /// The steps to try, in order.
     pub steps: &'static [&'static str],
     #[serde(skip)]
     signs: &'static [&'static str],
 }
 
-/// The advice for a complaint: that of the first entry of which the complaint has a sign.
+/// Returns the advice for a message: that of the first matching entry.
 pub fn for_complaint(complaint: &str) -> &'static Advice {
     ALL.iter()
         .find(|advice| advice.signs.iter().any(|sign| complaint.contains(sign)))
         .unwrap_or(&UNKNOWN)
 }
 
-/// Every entry, for documentation.
+/// Returns every entry, for documentation.
 pub fn all() -> impl Iterator<Item = &'static Advice> {
     ALL.iter().chain([&UNKNOWN])
 }
 
-/// Whether a complaint says that the machine is not what its config says.
+/// Whether a message reports config drift.
 pub fn is_drift(complaint: &str) -> bool {
-    for_complaint(complaint) == &ALL[DRIFT]
+    for_complaint(complaint).topic == AdviceTopic::Drift
 }
 
-/// The place of drift in the list.
-const DRIFT: usize = 3;
-
-/// Specific entries before general ones: a complaint may quote another.
+/// Specific entries before general ones: a message may quote another.
 const ALL: [Advice; 17] = [
     Advice {
-        title: "The new config cannot be applied to running machines",
-        meaning: "The change touches something that only an installation can set, such as disks, filesystems or FIPS.",
+        topic: AdviceTopic::Irreconcilable,
+        title: "The new config cannot be applied to running nodes",
+        meaning: "The change touches something that can only be set at installation, such as disks, filesystems \
+                  or FIPS.",
         steps: &[
-            "Take the change out of the MachineConfig that the message names; mco rollout undo shows how. The node follows the \
-             next config at once.",
-            "Or install the machine anew; a first boot takes every part of a config.",
+            "Revert the change in the MachineConfig that the message names; mco rollout undo shows how. The node is \
+             updated to the next config immediately.",
+            "Or reprovision the node; a first boot applies every part of a config.",
         ],
         signs: &["are not reconcilable", "is not reconcilable against"],
     },
     Advice {
+        topic: AdviceTopic::DrainTimeout,
         title: "A drain takes too long",
-        meaning: "For an hour not every pod could be moved away from the node, so it could not be changed.",
+        meaning: "Not every pod could be evicted from the node within an hour, so the node could not be updated.",
         steps: &[
             "See which pod and which PodDisruptionBudget the drain waits for.",
-            "Scale the workload up, repair its unhealthy pods, correct the budget, or delete the pod; the drain goes on by \
-             itself.",
+            "Scale the workload up, repair its unhealthy pods, correct the budget, or delete the pod; the drain is \
+             retried automatically.",
         ],
-        signs: &["failed to drain node"],
+        signs: &[messages::DRAIN_TIMED_OUT],
     },
     Advice {
-        title: "A node cannot be given back",
-        meaning: "The node has its new config, but for ten minutes nobody uncordoned it.",
+        topic: AdviceTopic::UncordonTimeout,
+        title: "A node is not uncordoned",
+        meaning: "The node has its new config, but it was not uncordoned within ten minutes.",
         steps: &[
-            "Check that the controller runs (kubectl get pods -n openshift-machine-config-operator); it uncordons the node as \
-             soon as it does.",
-            "Uncordon the node by hand with kubectl uncordon if it has to take work now.",
+            "Check that the controller is running (kubectl get pods -n openshift-machine-config-operator); it then \
+             uncordons the node.",
+            "Run kubectl uncordon if the node must be schedulable now.",
         ],
-        signs: &["failed to uncordon node"],
+        signs: &[messages::UNCORDON_TIMED_OUT],
     },
     Advice {
-        title: "A machine is not what its config says",
-        meaning: "Somebody or something has changed a file, a unit or a key that a MachineConfig manages. Nothing is \
-                  overwritten, and the node takes no new config until it is clear which side is right.",
+        topic: AdviceTopic::Drift,
+        title: "A node has drifted from its config",
+        meaning: "A file, a unit or a key that a MachineConfig manages was changed on the node. Nothing is \
+                  overwritten, and the node is not updated until the drift is resolved.",
         steps: &[
-            "See what differs with mco drift, put the file back as it was, and the node recovers by itself.",
-            "Or, if the change is wanted, put it into a MachineConfig; it then reaches every node of the pool.",
-            "Or have the config written again by creating /run/machine-config-daemon-force on the node.",
-            "If a program keeps changing it, take the file out of the MachineConfig, or let the pool heal drift with the \
-             annotation machineconfiguration.openshift.io/drift-policy: heal.",
+            "See the differences with mco drift and restore the file; the node then recovers automatically.",
+            "Or, to keep the change, add it to a MachineConfig, which applies it to every node of the pool.",
+            "Or rewrite the config by creating /run/machine-config-daemon-force on the node.",
+            "If a program keeps changing it, remove the file from the MachineConfig, or enable automatic repair with \
+             the annotation machineconfiguration.openshift.io/drift-policy: heal on the pool.",
         ],
-        signs: &[
-            "unexpected on-disk state",
-            "content mismatch for file",
-            "mode mismatch for file",
-            "owner mismatch for file",
-            "target mismatch for link",
-            "could not stat file",
-            "invalid unit masked setting",
-            "is not the configured one",
-            "state validation:",
-        ],
+        signs: messages::DRIFT_SIGNS,
     },
     Advice {
-        title: "The config is not there",
-        meaning: "The rendered config that the node shall have does not exist in the cluster, and the node has no copy.",
+        topic: AdviceTopic::ConfigMissing,
+        title: "The rendered config does not exist",
+        meaning: "The desired rendered config of the node does not exist in the cluster, and the node has no copy.",
         steps: &[
             "If its MachineConfigs are unchanged, the controller renders the same config under the same name again.",
-            "Otherwise change any MachineConfig of the pool, so that a new target is rendered; failed nodes follow it at once.",
+            "Otherwise change any MachineConfig of the pool, so that a new target is rendered; failed nodes are \
+             updated to it immediately.",
         ],
         signs: &[
             "machineconfig.machineconfiguration.openshift.io",
@@ -106,48 +126,57 @@ const ALL: [Advice; 17] = [
         ],
     },
     Advice {
-        title: "The machine was installed with another config",
-        meaning: "The config that the machine got at its first boot is not the one that the cluster renders for its pool.",
+        topic: AdviceTopic::OtherBootstrapConfig,
+        title: "The node was provisioned with another config",
+        meaning: "The config of the node's first boot differs from the one that the cluster renders for its pool.",
         steps: &[
-            "Compare the MachineConfigs that the installer had with those in the cluster; the node keeps the difference in \
+            "Compare the installer's MachineConfigs with those in the cluster; the node stores the difference in \
              /etc/machine-config-daemon/bootstrapconfigdiff.",
-            "Create what is missing in the cluster, or install the machine anew.",
+            "Create the missing objects in the cluster, or reprovision the node.",
         ],
         signs: &["bootstrap generated MC"],
     },
     Advice {
+        topic: AdviceTopic::ServiceFailed,
         title: "A service could not be reloaded or restarted",
-        meaning: "The files are in place, but a service that has to notice them did not do so.",
+        meaning: "The files are written, but a service that uses them could not be reloaded or restarted.",
         steps: &[
-            "Look at the service on the node with systemctl status and journalctl -u.",
-            "Correct a mistake in its configuration in the MachineConfig; the node tries again by itself.",
+            "Inspect the service on the node with systemctl status and journalctl -u.",
+            "Fix its configuration in the MachineConfig; the daemon retries automatically.",
         ],
         signs: &[" after reload ", " after restart ", "systemctl"],
     },
     Advice {
-        title: "A user does not exist on the machine",
-        meaning: "The new config sets SSH keys or a password of a user that the machine does not have. Nothing was changed.",
+        topic: AdviceTopic::UserMissing,
+        title: "A user does not exist on the node",
+        meaning: "The new config sets SSH keys or a password of a user that the node does not have. Nothing was \
+                  changed.",
         steps: &[
-            "Create the user on the node, for example with useradd --create-home core; the daemon tries again by itself.",
-            "Or take the user out of passwd.users of the MachineConfig.",
+            "Create the user on the node, for example with useradd --create-home core; the daemon retries \
+             automatically.",
+            "Or remove the user from passwd.users of the MachineConfig.",
         ],
         signs: &["this machine has no such user"],
     },
     Advice {
-        title: "The machine came back different",
-        meaning: "The machine has booted, but something is not what its new config says.",
+        topic: AdviceTopic::BootedDifferent,
+        title: "The node does not match its config after the reboot",
+        meaning: "The node has rebooted, but its state does not match its new config.",
         steps: &[
-            "The message names the file or the part of the system. Look for what writes it at boot, and take it out of either \
-             that program or the MachineConfig.",
+            "The message names the file or the part of the system. Find out what writes it at boot, and remove it from \
+             either that program or the MachineConfig.",
         ],
         signs: &["the machine has booted, but"],
     },
     Advice {
+        topic: AdviceTopic::OsUpdateFailed,
         title: "The operating system could not be changed",
-        meaning: "The machine's image, kernel or extensions could not be put in place, or were lost at the last boot.",
+        meaning: "The node's image, kernel or extensions could not be staged, or were lost at the last reboot.",
         steps: &[
-            "On the node, rpm-ostree status or bootc status and the journal of the previous boot (journalctl -b -1) say why.",
-            "On a machine without an image backend, take osImageURL, kernelType and extensions out of the MachineConfigs.",
+            "See rpm-ostree status or bootc status on the node, and the journal of the previous boot \
+             (journalctl -b -1).",
+            "On a node without an image backend, remove osImageURL, kernelType and extensions from the \
+             MachineConfigs.",
         ],
         signs: &[
             "cannot be changed on this machine",
@@ -157,56 +186,68 @@ const ALL: [Advice; 17] = [
         ],
     },
     Advice {
+        topic: AdviceTopic::DiskFull,
         title: "The disk is full",
-        meaning: "Nothing could be written. Nothing was half-written either: the old config is still in place.",
-        steps: &["Free some space on the node; the daemon tries again by itself."],
+        meaning: "Nothing could be written. The old config is still complete.",
+        steps: &["Free some space on the node; the daemon retries automatically."],
         signs: &["No space left", "disk full", "ENOSPC"],
     },
     Advice {
-        title: "A change could not be taken back",
-        meaning: "A change failed half-way, and so did undoing it: the disk may be failing, or a tool that changes the \
+        topic: AdviceTopic::RollbackFailed,
+        title: "A rollback failed",
+        meaning: "An update failed, and so did its rollback: the disk may be failing, or a tool that changes the \
                   operating system.",
         steps: &[
-            "Check the disk (df, dmesg) and the tool that the message names. The daemon undoes the rest by itself as soon as \
-             it can, and reports Done only then.",
+            "Check the disk (df, dmesg) and the tool that the message names. The daemon retries the rollback \
+             automatically, and reports Done only when it succeeds.",
         ],
         signs: &["error rolling back", "the journal of the last change"],
     },
     Advice {
+        topic: AdviceTopic::DisruptionPoliciesNotReady,
         title: "The disruption policies are not ready",
-        meaning: "The operator has not yet looked at the MachineConfiguration, so it is not known what a change costs.",
+        meaning: "The operator has not yet reconciled the MachineConfiguration, so the disruption of a change \
+                  is undetermined.",
         steps: &[
-            "Check that the operator runs; the node goes on as soon as MachineConfiguration cluster has a status.",
+            "Check that the operator is running; the update continues once MachineConfiguration cluster has a \
+             status.",
         ],
         signs: &["NodeDisruptionPolicyStatus was not ready"],
     },
     Advice {
+        topic: AdviceTopic::CertificatesNotWritten,
         title: "Certificates could not be written",
-        meaning: "The node could not put the cluster's certificates onto its disk.",
-        steps: &["The message says which file. Check for a full or read-only disk; the daemon keeps trying."],
+        meaning: "The daemon could not write the cluster's certificates to disk.",
+        steps: &[
+            "The message names the file. Check for a full or read-only disk; the daemon retries automatically.",
+        ],
         signs: &["could not sync certificates"],
     },
     Advice {
+        topic: AdviceTopic::RenderFailed,
         title: "A pool cannot be rendered",
-        meaning: "The pool's MachineConfigs do not make a valid config together. Its machines stay as they are.",
+        meaning: "The pool's MachineConfigs do not merge into a valid config. Its nodes keep their current config.",
         steps: &[
-            "The message names the MachineConfig and the place in it. Try your correction with mco plan -f FILE before you \
+            "The message names the MachineConfig and the field. Check your fix with mco plan -f FILE before you \
              apply it.",
-            "Or go back to what the pool had with mco rollout undo.",
+            "Or roll back to the pool's previous config with mco rollout undo.",
         ],
         signs: &["Failed to render configuration for pool"],
     },
     Advice {
+        topic: AdviceTopic::ImageBuildFailed,
         title: "An operating system image could not be built",
         meaning: "The pool has a MachineOSConfig, and the build of its image failed.",
-        steps: &["Look at the MachineOSBuild and its pod's log, and correct or delete the MachineOSConfig."],
+        steps: &["Inspect the MachineOSBuild and its pod's log, and fix or delete the MachineOSConfig."],
         signs: &["Custom OS image build failed"],
     },
     Advice {
-        title: "The cluster does not answer the node",
+        topic: AdviceTopic::ApiUnreachable,
+        title: "The API server is not reachable from the node",
         meaning: "The daemon could not read or write its objects for half a minute.",
         steps: &[
-            "Check the network between the node and the API server, and the node's credentials. The daemon goes on by itself.",
+            "Check the network between the node and the API server, and the node's credentials. The daemon retries \
+             automatically.",
         ],
         signs: &[
             "could not read MachineConfig",
@@ -218,12 +259,13 @@ const ALL: [Advice; 17] = [
 ];
 
 const UNKNOWN: Advice = Advice {
+    topic: AdviceTopic::Other,
     title: "Something else",
-    meaning: "The daemon could not bring the machine to its config and keeps trying; the machine still has its old config.",
+    meaning: "The daemon could not update the node and retries; the node still has its old config.",
     steps: &[
         "Read the message; it names the object or path that is wrong.",
-        "Correct the MachineConfig it names: a node that failed on a bad config follows a new one at once.",
-        "The daemon's log says more: that of the node's machine-config-daemon pod in openshift-machine-config-operator, or \
+        "Fix the MachineConfig it names: a node that failed on a bad config is updated to a new one immediately.",
+        "See the daemon's log: the node's machine-config-daemon pod in openshift-machine-config-operator, or \
          journalctl -u machine-config-daemon on the node.",
     ],
     signs: &[],
@@ -238,15 +280,15 @@ mod tests {
         for (complaint, title) in [
             (
                 "unexpected on-disk state validating against rendered-worker-1: content mismatch for file \"/etc/a\"",
-                "A machine is not what its config says",
+                "A node has drifted from its config",
             ),
             (
                 "content mismatch for file \"/etc/chrony.conf\"",
-                "A machine is not what its config says",
+                "A node has drifted from its config",
             ),
             (
                 "can't reconcile config a with b: configs a, b are not reconcilable: disks changed",
-                "The new config cannot be applied to running machines",
+                "The new config cannot be applied to running nodes",
             ),
             (
                 "failed to drain node: worker-1 after 1 hour. Please see machine-config-controller logs",
@@ -254,15 +296,15 @@ mod tests {
             ),
             (
                 "machineconfig.machineconfiguration.openshift.io \"rendered-worker-1\" not found",
-                "The config is not there",
+                "The rendered config does not exist",
             ),
             (
                 "the machine has booted, but kernel arguments differ",
-                "The machine came back different",
+                "The node does not match its config after the reboot",
             ),
             (
                 "cannot set SSH keys or the password of user \"core\": this machine has no such user. Create it",
-                "A user does not exist on the machine",
+                "A user does not exist on the node",
             ),
             ("write /etc/a: No space left on device", "The disk is full"),
             ("the moon is full", "Something else"),

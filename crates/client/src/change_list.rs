@@ -1,6 +1,6 @@
-//! A difference between two configs as a list of short lines, one for each thing that changes.
+//! A diff between two configs as a list of short lines, one per changed item.
 //!
-//! File contents appear as sizes and hashes only.
+//! File contents appear only as sizes and hashes.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::words::count;
 use mco_core::config::diff::{ConfigDiff, Contents, FileChange, Kind, UnitChange, UserChange};
 
-/// One thing that changes.
+/// One changed item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub kind: Kind,
@@ -17,7 +17,7 @@ pub struct Line {
     pub what: &'static str,
     /// The path, name or field.
     pub name: String,
-    /// What changes about it; may be empty.
+    /// The changes of the item; may be empty.
     pub details: String,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Everything that changes, in the order in which people look for it.
+/// Returns a line per changed item, sorted by kind of item.
 pub fn lines(changes: &ConfigDiff) -> Vec<Line> {
     let mut lines = Vec::new();
     lines.extend(changes.files.iter().map(|file| Line {

@@ -1,4 +1,4 @@
-//! Everything of a running cluster that a forecast is made from, read as whoever the client is.
+//! Reads the inputs of a forecast from a running cluster, with the client's permissions.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,15 @@ use mco_core::config::rules::Rules;
 use mco_core::pipeline::{SOURCE_KINDS, SourceKind};
 use serde_json::Value;
 
-/// Who asks, when the server is asked whether it would accept an object.
+/// The field manager of server-side dry runs.
 const FIELD_MANAGER: &str = "mco-plan";
 
-/// Why something could not be read or changed, as a sentence for the person who asked.
+/// A failed read or write, with a message for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(
-        "cannot {attempt}: this cluster does not know the kind; install it with: mco crds | kubectl apply --server-side -f -"
+        "cannot {attempt}: this cluster does not have the kind; install it with: \
+         mco crds | kubectl apply --server-side -f -"
     )]
     UnknownKind { attempt: String },
     #[error("cannot {attempt}: {message}")]
@@ -74,18 +75,18 @@ impl ReadError {
     }
 }
 
-/// An API error as a sentence that says what was tried, what went wrong and what to do.
+/// Maps an API error to a message that names the attempt, the failure and the remedy.
 pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> Result<T, ReadError> {
     result.map_err(|error| ReadError::new(error, attempt))
 }
 
-/// A cluster as a forecast sees it.
+/// The cluster state that a forecast is based on.
 #[derive(Debug)]
 pub struct Found {
-    /// What configs are made from: MachineConfigs that are not rendered ones, pools, and the kinds that others are
-    /// generated from.
+    /// The sources of rendered configs: MachineConfigs other than rendered ones, pools, and the kinds that configs
+    /// are generated from.
     pub objects: Vec<Manifest>,
-    /// The config that each pool's machines go to now.
+    /// The target of each pool.
     pub current: BTreeMap<String, ParsedConfig>,
     pub nodes: Vec<Node>,
     pub pods: Vec<Pod>,
@@ -93,7 +94,7 @@ pub struct Found {
     pub rules: Rules,
 }
 
-/// Reads everything.
+/// Reads all inputs of a forecast.
 pub async fn read(client: &Client) -> Result<Found, ReadError> {
     let Sources { objects, current } = sources(client).await?;
     Ok(Found {
@@ -106,14 +107,14 @@ pub async fn read(client: &Client) -> Result<Found, ReadError> {
     })
 }
 
-/// What configs are made from, and the ones in force.
+/// The sources of rendered configs, and the targets of the pools.
 #[derive(Debug)]
 pub struct Sources {
     pub objects: Vec<Manifest>,
     pub current: BTreeMap<String, ParsedConfig>,
 }
 
-/// Reads what configs are made from and nothing else, which takes fewer rights.
+/// Reads only the sources of rendered configs, which requires fewer permissions.
 pub async fn sources(client: &Client) -> Result<Sources, ReadError> {
     let pools = list::<MachineConfigPool>(client, "list the pools").await?;
     let configs = list::<MachineConfig>(client, "list the MachineConfigs").await?;
@@ -131,7 +132,7 @@ pub async fn sources(client: &Client) -> Result<Sources, ReadError> {
     Ok(Sources { objects, current })
 }
 
-/// The configs that the pools' machines go to now.
+/// Returns the targets of the pools.
 fn current(
     pools: &[MachineConfigPool],
     configs: &[MachineConfig],
@@ -152,12 +153,12 @@ fn current(
     Ok(current)
 }
 
-/// Whether a MachineConfig is one that a pool was rendered to.
+/// Whether a MachineConfig is a rendered config.
 pub fn is_rendered(config: &MachineConfig) -> bool {
     rendered_configs::pool_of(&config.metadata).is_some()
 }
 
-/// The cluster's rules about changes.
+/// Reads the cluster's policies about changes.
 pub async fn rules(client: &Client) -> Result<Rules, ReadError> {
     let api: Api<MachineConfiguration> = Api::all(client.clone());
     let found = explained(
@@ -215,7 +216,7 @@ fn manifest(kind: &str, object: &impl serde::Serialize) -> Result<Manifest, Read
     })
 }
 
-/// What the server itself would refuse, by asking it without writing anything.
+/// Returns the edits that the API server would reject, by a server-side dry run.
 pub async fn refused_by_server(client: &Client, edits: &[Edit], known: &[Refusal]) -> Vec<Refusal> {
     let mut refused = Vec::new();
     for edit in edits {

@@ -1,4 +1,4 @@
-//! Two configs of one pool side by side: what changes on its machines, what that costs, and what makes it impossible.
+//! Comparison of two configs of one pool: what changes on its nodes, the disruption, and what is irreconcilable.
 
 use serde::Serialize;
 
@@ -17,12 +17,12 @@ pub struct Comparison {
     pub changes: ConfigDiff,
     pub cost: Cost,
     pub level: Level,
-    /// Why a running node could not take this change.
+    /// Why a running node could not apply this change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub obstacles: Vec<Problem>,
 }
 
-/// Compares two sides under a cluster's rules.
+/// Compares two configs under a cluster's policies.
 pub fn compare(old: &ParsedConfig, new: &ParsedConfig, rules: &Rules) -> Comparison {
     let changes = diff::diff(old, new);
     let cost = disruption::cost(&changes, &rules.policy, &registries(old, new));
@@ -43,7 +43,7 @@ pub fn compare(old: &ParsedConfig, new: &ParsedConfig, rules: &Rules) -> Compari
 }
 
 impl Comparison {
-    /// The text files whose contents change, with both texts; what is not there is empty.
+    /// Returns the text files whose contents change, with both texts; a missing file is empty.
     pub fn texts<'c>(
         &'c self,
         old: &'c ParsedConfig,
@@ -60,7 +60,7 @@ impl Comparison {
 }
 
 impl Comparison {
-    /// The units whose text or drop-ins change, with both texts; what is not there is empty.
+    /// Returns the units whose contents or drop-ins change, with both texts; a missing unit is empty.
     pub fn unit_texts<'c>(
         &'c self,
         old: &'c ParsedConfig,

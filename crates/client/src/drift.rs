@@ -1,7 +1,7 @@
-//! Which machines are not what their config says, as far as a cluster knows: which file, what differs, since when, and
-//! who says how it should be.
+//! Config drift of nodes as reported in the cluster: which file, what differs, since when, and which MachineConfig
+//! sets it.
 //!
-//! Only what the nodes themselves report; nobody looks at a disk here.
+//! Only based on the reports of the nodes' daemons; no disk is accessed here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,39 +16,37 @@ use crate::advice;
 use crate::timeline::time_of;
 use mco_core::config::diff::{self, Contents};
 use mco_core::config::parsed_config::ParsedConfig;
+use mco_core::rollout::messages::{DriftCause, DriftHealed, UnexpectedState, quoted};
 use mco_core::rollout::{NodeView, View};
 
-/// The end of what a daemon says when it has put a file back by itself.
-const HEALED: &str = "; put back as the pool's drift policy says";
-
-/// One machine that differs.
+/// One node with config drift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
     pub node: String,
     pub pool: String,
-    /// The rendered config that it was compared with.
+    /// The rendered config that the node was compared with.
     pub config: String,
-    /// The path, or the user, that the first difference is about.
+    /// The path or user of the first difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What differs, without the subject.
+    /// The difference, without the subject.
     pub difference: String,
-    /// How many more differences there are.
+    /// The number of further differences.
     pub more: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What the config says about the file.
+    /// The file as the config defines it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<WantedFile>,
-    /// The MachineConfig that says so; see [`Drift::with_source`].
+    /// The MachineConfig that sets it; see [`Drift::with_source`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
-    /// In the daemon's own words.
+    /// The daemon's original message.
     pub complaint: String,
 }
 
-/// What may be said of a file without showing it.
+/// Metadata of a file that can be shown without revealing its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WantedFile {
@@ -57,7 +55,7 @@ pub struct WantedFile {
     pub mode: String,
 }
 
-/// A file that a daemon has put back by itself.
+/// A file that a daemon restored automatically.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Healed {
@@ -70,13 +68,13 @@ pub struct Healed {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// By pool, in the order of the nodes' turn.
+    /// By pool, in rollout order.
     pub drifted: Vec<Drift>,
-    /// What daemons have put back, as far as events remember; the latest last.
+    /// Files that daemons restored, as far as events are retained; the latest last.
     pub healed: Vec<Healed>,
 }
 
-/// What the nodes report. `configs` are rendered configs by name, for those that are known.
+/// Returns the drift that the nodes report. `configs` are the available rendered configs by name.
 pub fn report(
     view: &View<'_>,
     progress: &[MachineConfigNode],
@@ -149,7 +147,8 @@ fn wanted_file(config: &ParsedConfig, path: &str) -> Option<WantedFile> {
     })
 }
 
-/// Since when a node complains: its own report if it is about this, else the first event that says so.
+/// Returns since when a node reports the drift: from its own report if it is about this drift, else from the first
+/// matching event.
 fn since(
     node: &str,
     complaint: &str,
@@ -180,57 +179,33 @@ struct Told {
     more: usize,
 }
 
-/// Reads a daemon's sentence.
+/// Parses the reason that a daemon reports.
 fn tell(complaint: &str) -> Told {
-    let cause = complaint
-        .strip_prefix("unexpected on-disk state validating against ")
-        .and_then(|rest| rest.split_once(": "))
-        .map_or(complaint, |(_, cause)| cause);
-    let cause = cause.split("; possible root cause: ").next().unwrap_or(cause);
-    let (cause, more) = match cause.rsplit_once(" (and ") {
-        Some((cause, rest)) => (cause, rest.trim_end_matches(" more)").parse().unwrap_or(0)),
-        None => (cause, 0),
+    let (cause, more) = match UnexpectedState::parse(complaint) {
+        Some(state) => (state.cause, state.more),
+        None => (complaint.to_owned(), 0),
     };
-    let subject = quoted(cause);
-    let after = |mark: &str| cause.split_once(mark).map(|(_, rest)| rest);
-    let pair = || {
-        let expected = after("expected: ")?.split("; received: ").next()?;
-        Some((expected, after("received: ")?))
-    };
-    let difference = if cause.starts_with("content mismatch") {
-        "its contents are different".to_owned()
-    } else if cause.starts_with("could not stat") {
-        "it is missing".to_owned()
-    } else {
-        let what = ["mode", "owner", "target"]
-            .into_iter()
-            .find(|what| cause.starts_with(&format!("{what} mismatch")));
-        match (what, pair()) {
-            (Some(what), Some((expected, received))) => {
-                format!("its {what} is {received} instead of {expected}")
-            }
-            _ => cause.to_owned(),
+    let (subject, difference) = match DriftCause::parse(&cause) {
+        Some(DriftCause::Content { path }) => (Some(path), "its contents are different".to_owned()),
+        Some(DriftCause::Missing { path }) => (Some(path), "it is missing".to_owned()),
+        Some(DriftCause::Attribute {
+            attribute,
+            path,
+            expected,
+            received,
+        }) => {
+            let what = attribute.name();
+            (
+                Some(path),
+                format!("its {what} is {received} instead of {expected}"),
+            )
         }
+        None => (quoted(&cause), cause),
     };
     Told {
         subject,
         difference,
         more,
-    }
-}
-
-/// The first text in quotation marks, as it was before it was quoted.
-fn quoted(text: &str) -> Option<String> {
-    let start = text.find('"')?;
-    let mut texts = serde_json::Deserializer::from_str(text.get(start..)?).into_iter::<String>();
-    let end = || {
-        let inner = text.get(start + 1..)?;
-        inner.split('"').next().map(str::to_owned)
-    };
-    match texts.next() {
-        Some(Ok(text)) => Some(text),
-        // Escapes that only Rust and Go write.
-        _ => end(),
     }
 }
 
@@ -242,7 +217,7 @@ fn healed(events: &[Event]) -> Vec<Healed> {
             Some(Healed {
                 node: event.involved_object.name.clone()?,
                 at: time_of(event),
-                what: event.message.as_deref()?.strip_suffix(HEALED)?.to_owned(),
+                what: DriftHealed::parse(event.message.as_deref()?)?.cause,
             })
         })
         .collect();
@@ -351,7 +326,7 @@ mod tests {
             ),
             object(
                 json!({"metadata": {}, "involvedObject": {"kind": "Node", "name": "a"}, "reason": "ConfigDriftDetected",
-                "message": format!("content mismatch for file \"/etc/y\"{HEALED}"), "lastTimestamp": "2026-01-01T00:00:01Z"}),
+                "message": DriftHealed { cause: "content mismatch for file \"/etc/y\"".to_owned(), more: 0 }.to_string(), "lastTimestamp": "2026-01-01T00:00:01Z"}),
             ),
         ];
         let report = report(&View::new(&pools, &nodes), &[], &events, &configs);

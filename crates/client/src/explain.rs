@@ -1,4 +1,4 @@
-//! Where each part of a rendered config comes from, as a value that can be printed.
+//! The provenance of each part of a rendered config, as a printable value.
 
 use mco_ignition::{Item, KernelArgumentList};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use mco_core::config::provenance::{Contribution, SpecField};
 use mco_core::config::render::Rendered;
 use mco_core::generators::generated::Origins;
 
-/// One part of a config and its history.
+/// One part of a config and its provenance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -15,12 +15,12 @@ pub struct Explanation {
     pub section: &'static str,
     /// The path, name or value.
     pub name: String,
-    /// Who supplied what is in the result, the last in merge order first.
+    /// The sources of the fields in the result, the last in merge order first.
     pub from: Vec<Part>,
-    /// Whose parts were replaced, the last in merge order first.
+    /// The sources of overridden fields, the last in merge order first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overridden: Vec<Part>,
-    /// It is not in the result, because this MachineConfig declares the path as something else.
+    /// The MachineConfig that removed the item from the result, by declaring its path as another type of entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removed_by: Option<String>,
 }
@@ -32,12 +32,12 @@ pub struct Part {
     pub machine_config: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
-    /// What a generated MachineConfig was made from; see [`add_origins`].
+    /// The origin of a generated MachineConfig; see [`add_origins`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub made_from: Option<String>,
 }
 
-/// Explains everything in a rendered config.
+/// Returns the provenance of everything in a rendered config.
 pub fn explain(rendered: &Rendered) -> Vec<Explanation> {
     let mut all: Vec<Explanation> = rendered
         .provenance
@@ -49,7 +49,7 @@ pub fn explain(rendered: &Rendered) -> Vec<Explanation> {
     all
 }
 
-/// Goes one step further back: from generated MachineConfigs to the object or template they were made from.
+/// Adds the origins of generated MachineConfigs: the object or template they were generated from.
 pub fn add_origins(explanations: &mut [Explanation], origins: &Origins) {
     for one in explanations {
         let (section, name) = (one.section, one.name.clone());
@@ -66,7 +66,8 @@ pub fn add_origins(explanations: &mut [Explanation], origins: &Origins) {
     }
 }
 
-/// Explains what goes by a name: a path, a unit with its drop-ins, a user with its keys, or a field of the spec.
+/// Returns the provenance of a named item: a path, a unit with its drop-ins, a user with its keys, or a field of the
+/// spec.
 pub fn explain_named(rendered: &Rendered, name: &str) -> Vec<Explanation> {
     let of_unit = format!("{name}/");
     let matches = |one: &Explanation| {
@@ -92,7 +93,7 @@ fn explain_item(rendered: &Rendered, item: &Item) -> Option<Explanation> {
         contributions.into_iter().map(part).collect::<Vec<_>>()
     };
     let mut from = shown(attribution.winners);
-    // A source whose only part was the item's key has said nothing about it.
+    // A source that only supplied the item's key has not contributed to it.
     if from.iter().any(|part| !part.fields.is_empty()) {
         from.retain(|part| !part.fields.is_empty());
     }
@@ -107,7 +108,7 @@ fn explain_item(rendered: &Rendered, item: &Item) -> Option<Explanation> {
     })
 }
 
-/// The key of an item is no information, and compression says how the contents are written, not what they are.
+/// Whether a field is shown. The key of an item is redundant, and compression only affects the encoding of contents.
 fn is_visible(field: &str) -> bool {
     !matches!(field, "" | "path" | "name" | "device" | "contents.compression")
 }
@@ -139,7 +140,7 @@ fn title(item: &Item) -> Option<(&'static str, String)> {
     })
 }
 
-/// Type and comment identify a key to people; the key itself is long and nobody reads it.
+/// Returns type and comment of an SSH key, by which it is recognised; the key itself is too long to show.
 fn shortened_key(key: &str) -> String {
     let mut parts = key.split_whitespace();
     let kind = parts.next().unwrap_or_default();

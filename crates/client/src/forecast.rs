@@ -1,7 +1,7 @@
-//! What a change to a cluster's objects will do, before it is made: the next config of every pool, what it changes on
-//! machines and at what cost, in which order nodes go, and which drains are blocked now.
+//! Forecast of a change to a cluster's objects: the next config of every pool, its changes and disruption on nodes,
+//! the rollout order, and which drains are blocked now.
 //!
-//! The same functions decide as in the controllers; this module only arranges them.
+//! Calls the same pure functions as the controllers; this module only composes them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,12 +18,12 @@ use serde::de::DeserializeOwned;
 use crate::comparison::{self, Comparison};
 use crate::explain::{self, Explanation};
 use mco_core::config::disruption::Drain;
+use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::manifest::{Manifest, ManifestError};
 use mco_core::config::parsed_config::ParsedConfig;
 use mco_core::config::problem::Problem;
 use mco_core::config::render::{Identity, Rendered};
 use mco_core::config::rules::Rules;
-use mco_core::generators::feature_gates::FeatureGates;
 use mco_core::generators::generated::condition::Outcome;
 use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::GenerationError;
@@ -32,15 +32,15 @@ use mco_core::pipeline::bootstrap::{Cluster, Current};
 use mco_core::rollout::drain::{self, Blocker, Budgets, Eviction};
 use mco_core::rollout::{PoolWaves, View, waves};
 
-/// A change that somebody has in mind.
+/// A proposed change.
 #[derive(Debug, Clone)]
 pub enum Edit {
     Apply(Manifest),
-    /// Deletes whatever has this name, of a kind that configs are made from.
+    /// Deletes the object of this name, of a kind that configs are rendered from.
     Delete(String),
 }
 
-/// An object that would not be accepted.
+/// An object that would be rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     pub kind: String,
@@ -48,10 +48,10 @@ pub struct Refusal {
     pub problems: Vec<Problem>,
 }
 
-/// What surrounds the configs: where machines are now, and what moves with them.
+/// The cluster state that affects a rollout: current targets, nodes and workloads.
 #[derive(Debug, Default)]
 pub struct Situation<'a> {
-    /// The config that each pool's machines go to now.
+    /// The target of each pool.
     pub current: BTreeMap<String, ParsedConfig>,
     pub nodes: &'a [Node],
     pub pods: &'a [Pod],
@@ -59,7 +59,7 @@ pub struct Situation<'a> {
     pub rules: Rules,
 }
 
-/// What becomes of one pool.
+/// The forecast of one pool.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolForecast {
@@ -69,12 +69,12 @@ pub struct PoolForecast {
     pub error: Option<String>,
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// What changes and has more than one source: who wins, and who is overridden.
+    /// Changed items with more than one source: which source wins, and which are overridden.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Explanation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<PoolWaves>,
-    /// Pods that could not be evicted if it started now.
+    /// Pods that could not be evicted if the rollout started now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked: Vec<Blocker>,
     #[serde(skip)]
@@ -87,7 +87,7 @@ impl PoolForecast {
     }
 }
 
-/// The objects after the edits, and the edits that would be refused, which are left out.
+/// Returns the objects after the edits, and the edits that would be rejected, which are not applied.
 pub fn edited(objects: &[Manifest], edits: &[Edit]) -> (Vec<Manifest>, Vec<Refusal>) {
     let mut after = objects.to_vec();
     let mut refused = Vec::new();
@@ -107,7 +107,7 @@ pub fn edited(objects: &[Manifest], edits: &[Edit]) -> (Vec<Manifest>, Vec<Refus
     (after, refused)
 }
 
-/// A pool shares its name with nothing that people mean by a name alone.
+/// Whether the object can be deleted by its name alone; a pool's name may equal that of another object.
 fn can_be_deleted(object: &Manifest) -> bool {
     !matches!(object.kind.as_str(), "MachineConfigPool" | "ControllerConfig")
 }
@@ -116,7 +116,7 @@ fn apply(objects: &mut Vec<Manifest>, manifest: &Manifest) {
     let same = |object: &&mut Manifest| object.kind == manifest.kind && object.name == manifest.name;
     match objects.iter_mut().find(same) {
         Some(object) => {
-            // What the cluster has added (status, owners, the target of a pool) is not part of what people write.
+            // Fields that the cluster added (status, owners, the target of a pool) are not part of a manifest.
             let mut value = object.value.clone();
             merge(&mut value, &manifest.value);
             *object = Manifest {
@@ -128,8 +128,9 @@ fn apply(objects: &mut Vec<Manifest>, manifest: &Manifest) {
     }
 }
 
-/// Applies what was written to what is there, as `kubectl apply` does: `spec` as a whole, except for a pool's target, and
-/// labels and annotations by key, without those that were applied before and are no longer written.
+/// Applies a manifest to the existing object like `kubectl apply`: replaces `spec` as a whole, except for a pool's
+/// target, and merges labels and annotations by key, without those that were applied before and are no longer in the
+/// manifest.
 fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
     let target = there.pointer("/spec/configuration").cloned();
     if let Some(spec) = written.get("spec") {
@@ -159,8 +160,8 @@ fn merge(there: &mut serde_json::Value, written: &serde_json::Value) {
     }
 }
 
-/// The labels or annotations that an earlier apply has set: by the object's own record of it, which `kubectl apply` keeps
-/// in an annotation and a server-side apply in `managedFields`.
+/// Returns the labels or annotations that an earlier apply has set: `kubectl apply` records them in an annotation, a
+/// server-side apply in `managedFields`.
 fn applied_keys(object: &serde_json::Value, key: &str) -> BTreeSet<String> {
     let last = object
         .pointer("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration")
@@ -189,7 +190,7 @@ fn problems(objects: &[Manifest], manifest: &Manifest) -> Vec<Problem> {
     problems
 }
 
-/// The API server takes such a change; the controllers do not follow it.
+/// Returns the problem of a prohibited latency profile, which the API server accepts but the controllers ignore.
 fn skipped_profile(objects: &[Manifest], manifest: &Manifest) -> Option<Problem> {
     let there = objects.iter().find(|object| {
         object.api_version == manifest.api_version
@@ -204,11 +205,11 @@ fn skipped_profile(objects: &[Manifest], manifest: &Manifest) -> Option<Problem>
     let (from, to) = (profile(there).ok()?, profile(manifest).ok()?);
     profile::is_prohibited(&from, &to).then(|| {
         Problem::new("spec.workerLatencyProfile", profile::skipped(&from, &to))
-            .with_hint("go by way of MediumUpdateAverageReaction")
+            .with_hint("change to MediumUpdateAverageReaction first")
     })
 }
 
-/// What becomes of an object that configs are generated from, as its status will say.
+/// The forecast status of an object that configs are generated from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectForecast {
@@ -216,12 +217,12 @@ pub struct ObjectForecast {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
-    /// Whether configs are generated from it. If not, pools keep what they have from it.
+    /// Whether configs are generated from it. If not, pools keep their existing configs of it.
     pub accepted: bool,
     pub message: String,
 }
 
-/// What becomes of the objects that configs are generated from.
+/// Returns the forecasts of the objects that configs are generated from.
 pub fn objects(after: &Cluster) -> Vec<ObjectForecast> {
     let generation = &after.generation;
     let reported = generation.reports.iter().map(|report| ObjectForecast {
@@ -257,15 +258,14 @@ pub fn objects(after: &Cluster) -> Vec<ObjectForecast> {
     reported.chain(skipped).chain(failed).collect()
 }
 
-/// The rules about changes when these objects are a cluster's. Those that hold without a MachineConfiguration among the
-/// objects are given.
+/// Returns the policies about changes in these objects; `otherwise` if there is no MachineConfiguration among them.
 pub fn rules(objects: &[Manifest], otherwise: Rules) -> Result<Rules, ManifestError> {
     let settings: Option<MachineConfiguration> =
         decoded(objects, "MachineConfiguration", MACHINE_CONFIGURATION_NAME)?;
     let controller_config: Option<ControllerConfig> =
         decoded(objects, "ControllerConfig", CONTROLLER_CONFIG_NAME)?;
     let feature_gate = decoded(objects, "FeatureGate", names::SINGLETON)?;
-    // Gates of a release that nobody knows switch nothing off.
+    // Without the gates of the release nothing is disabled.
     let gates = FeatureGates::in_force(
         feature_gate.as_ref(),
         &controller_config.unwrap_or_default(),
@@ -286,7 +286,7 @@ fn decoded<T: DeserializeOwned>(
     found.map(Manifest::decode).transpose()
 }
 
-/// What becomes of every pool.
+/// Returns the forecasts of all pools.
 pub fn forecast(after: &Cluster, identity: Identity<'_>, now: &Situation<'_>) -> Vec<PoolForecast> {
     let mut pools = Vec::new();
     let mut rendered: BTreeMap<String, Result<Rendered, String>> = BTreeMap::new();
@@ -328,7 +328,7 @@ fn of_pool(
     let old = now.current.get(&pool).unwrap_or(&nothing);
     let rendered = match result {
         Ok(rendered) => rendered,
-        // Machines stay as they are while the pool cannot be rendered.
+        // Nodes keep their config while the pool cannot be rendered.
         Err(error) => {
             return PoolForecast {
                 pool,
@@ -365,7 +365,7 @@ fn of_pool(
     }
 }
 
-/// Which of the nodes that will go could not be drained at this moment.
+/// Returns the pods that would block the drain of a node in the rollout now.
 fn blocked(rollout: &PoolWaves, now: &Situation<'_>) -> Vec<Blocker> {
     let budgets = Budgets::new(now.budgets);
     let nodes = rollout.under_way.iter().chain(rollout.waves.iter().flatten());
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_profile_that_the_controllers_would_not_follow_is_foretold_as_refused() {
+    fn a_prohibited_latency_profile_is_predicted_as_rejected() {
         let (low, medium) = ("LowUpdateSlowReaction", "MediumUpdateAverageReaction");
         let objects = [node_settings("Default")];
         let refused = |edits: &[&str]| {

@@ -1,7 +1,8 @@
-//! What the command line and the console share: reading a cluster as the user, previewing a change, and putting the
-//! state of pools and nodes into words.
+//! Shared by the command line and the console: reading a cluster as the user, previewing a change, and describing the
+//! state of pools and nodes.
 //!
-//! Everything but `cluster` and `plan` is pure. Decisions are made in `mco-core`; this crate composes and explains them.
+//! All modules except `cluster` and `plan` are pure. Decisions are made in `mco-core`; this crate composes and
+//! explains them.
 
 pub mod advice;
 pub mod change_list;

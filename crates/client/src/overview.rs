@@ -1,6 +1,7 @@
-//! The state of every pool and node in a person's words: what it does, what it waits for, since when, how long it takes.
+//! Human-readable state of every pool and node: current step, what it waits for, since when, and the estimated
+//! completion.
 //!
-//! A view of what the objects say; nothing is decided here.
+//! A view of the objects; no decision is made here.
 
 use std::collections::HashMap;
 
@@ -22,22 +23,22 @@ use mco_core::rollout::{HeldReason, NodeView, PoolView, View, plan_pool};
 pub struct PoolOverview {
     pub name: String,
     pub state: PoolState,
-    /// The rendered config that its nodes go to.
+    /// The rendered config that its nodes are updated to.
     pub target: String,
     pub total: usize,
     pub updated: usize,
     pub ready: usize,
     pub degraded: usize,
-    /// Why it does not move, or is degraded.
+    /// Why it is degraded or makes no progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Since when it is in this state.
+    /// The time of the last transition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// When the rollout will be done if it goes on as it has so far.
+    /// The estimated completion time of the rollout, at its current rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Timestamp>,
-    /// In the order of their turn.
+    /// In rollout order.
     pub nodes: Vec<NodeOverview>,
 }
 
@@ -47,7 +48,7 @@ pub enum PoolState {
     Updating,
     Paused,
     Degraded,
-    /// No config was rendered for it yet.
+    /// Nothing has been rendered for it yet.
     Waiting,
 }
 
@@ -69,19 +70,19 @@ impl PoolState {
 pub struct NodeOverview {
     pub name: String,
     pub standing: Standing,
-    /// What its daemon says: Done, Working, Degraded...; empty before the daemon has said anything.
+    /// The daemon's state: Done, Working, Degraded...; empty until the daemon has reported.
     pub state: String,
     pub current: String,
     pub desired: String,
     pub ready: bool,
     pub cordoned: bool,
-    /// What it does or waits for; continues a sentence that starts with the node.
+    /// The current step or what it waits for; continues a sentence whose subject is the node.
     pub doing: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
 
-/// Where a node stands in its pool's rollout.
+/// The state of a node in its pool's rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
@@ -104,7 +105,7 @@ impl Standing {
     }
 }
 
-/// All pools, by name.
+/// Returns the overviews of all pools, by name.
 pub fn overview<'a>(
     view: &View<'_>,
     machine_config_nodes: impl IntoIterator<Item = &'a MachineConfigNode>,
@@ -182,7 +183,7 @@ fn state<'c>(
     let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     let degraded = find(condition::DEGRADED).filter(|condition| condition.status == status::TRUE);
     if degraded.is_some() {
-        // The summary only says that something is wrong; the first cause says what.
+        // The summary condition only reports a failure; the first specific condition names the cause.
         let causes = [condition::RENDER_DEGRADED, condition::NODE_DEGRADED];
         let cause = causes
             .into_iter()
@@ -238,38 +239,38 @@ fn of_node(
     }
 }
 
-/// What a node at this step does, as the rest of a sentence that starts with the node.
+/// Describes a node's step as the continuation of a sentence whose subject is the node.
 fn step_in_words(node: &str, at: &Condition) -> String {
     let is_done = at.status == status::TRUE;
     let words = match (at.type_.as_str(), is_done) {
-        // The last word about the update before.
-        (step::UPDATED, true) => "is about to begin",
-        (step::UPDATED, false) => "begins",
-        (step::UPDATE_PREPARED, true) => "is ready to begin",
-        (step::CORDONED, true) => "takes no new work",
+        // The final condition of the previous update.
+        (step::UPDATED, true) => "is about to be updated",
+        (step::UPDATED, false) => "starts its update",
+        (step::UPDATE_PREPARED, true) => "is ready to be updated",
+        (step::CORDONED, true) => "is cordoned",
         (step::DRAINED, false) => "is being drained",
         (step::DRAINED, true) => "is drained",
-        (step::APPLIED_FILES_AND_OS, false) => "is getting its new config",
-        (step::APPLIED_FILES_AND_OS, true) => "has its new config on disk",
-        (step::UPDATE_POST_ACTION_COMPLETE, true) => "has told its services",
-        (step::REBOOTED_NODE, false) => "reboots",
+        (step::APPLIED_FILES_AND_OS, false) => "is applying its new config",
+        (step::APPLIED_FILES_AND_OS, true) => "has applied its new config",
+        (step::UPDATE_POST_ACTION_COMPLETE, true) => "has completed its post-update actions",
+        (step::REBOOTED_NODE, false) => "is rebooting",
         (step::REBOOTED_NODE | step::RESUMED, true) => "has rebooted",
-        (step::UPDATE_COMPLETE | step::UNCORDONED, true) => "takes work again",
+        (step::UPDATE_COMPLETE | step::UNCORDONED, true) => "is schedulable again",
         _ => return sentence(node, &at.message),
     };
     words.to_owned()
 }
 
-/// A step's message as the rest of such a sentence.
+/// Turns a step's message into the continuation of such a sentence.
 fn sentence(node: &str, message: &str) -> String {
     let message = message.trim_end_matches('.');
     match message.strip_prefix(&format!("Node {node} ")) {
         Some(rest) => rest.to_owned(),
-        None => format!("says: {message}"),
+        None => format!("reports: {message}"),
     }
 }
 
-/// The step a node is at: the last that began, by time and then by the order of steps.
+/// Returns the current step of a node: the latest that started, by time and then by the order of steps.
 fn current_step(progress: &MachineConfigNode) -> Option<&Condition> {
     let status = progress.status.as_ref()?;
     let begun = status
@@ -282,7 +283,7 @@ fn current_step(progress: &MachineConfigNode) -> Option<&Condition> {
         .map(|(_, condition)| condition)
 }
 
-/// How many nodes have arrived since the rollout began.
+/// Counts the nodes that have completed since the rollout started.
 fn finished_since(
     pool: &PoolView<'_>,
     progress: &HashMap<&str, &MachineConfigNode>,
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_tells_what_each_node_does_and_when_it_will_be_done() {
+    fn a_rollout_overview_has_each_nodes_step_and_the_estimated_completion() {
         let conditions = json!([{"type": "Updating", "status": "True", "lastTransitionTime": START}]);
         let pools = [pool(&conditions)];
         let nodes = [
@@ -391,7 +392,7 @@ mod tests {
         let doing: Vec<_> = worker.nodes.iter().map(|node| node.doing.as_str()).collect();
         assert_eq!(
             doing,
-            ["is up to date", "says: Draining Node", "waits for its turn"]
+            ["is up to date", "reports: Draining Node", "waits for its turn"]
         );
         let standing: Vec<_> = worker.nodes.iter().map(|node| node.standing).collect();
         assert_eq!(
@@ -406,12 +407,12 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_said_in_the_words_of_people() {
+    fn steps_are_described_in_the_terms_of_kubectl() {
         let cases = [
-            ("Cordoned", "True", "takes no new work"),
+            ("Cordoned", "True", "is cordoned"),
             ("Drained", "Unknown", "is being drained"),
-            ("AppliedFilesAndOS", "Unknown", "is getting its new config"),
-            ("RebootedNode", "Unknown", "reboots"),
+            ("AppliedFilesAndOS", "Unknown", "is applying its new config"),
+            ("RebootedNode", "Unknown", "is rebooting"),
             ("RebootedNode", "True", "has rebooted"),
         ];
         for (type_, status, expected) in cases {

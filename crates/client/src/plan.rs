@@ -1,4 +1,4 @@
-//! What a change would do to a running cluster: `mco plan` and the plan page call this one function.
+//! Previews a change to a running cluster. `mco plan` and the console's plan page call this one function.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use serde::Serialize;
 
 use crate::cluster::{self, ReadError};
 
-/// What becomes of every pool, and what would not be accepted.
+/// The forecasts of all pools, and the edits that would be rejected.
 #[derive(Debug, Serialize)]
 pub struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refusal>,
-    /// What becomes of the objects that configs are generated from.
+    /// The forecasts of the objects that configs are generated from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectForecast>,
     pub pools: Vec<PoolForecast>,
-    /// The configs in force, by pool.
+    /// The targets of the pools.
     #[serde(skip)]
     pub current: BTreeMap<String, ParsedConfig>,
 }
@@ -36,7 +36,7 @@ impl Report {
 pub enum PlanError {
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A name that means nothing is a typing mistake, and must not look like "no change".
+    /// The object does not exist. Reported, because a typing mistake must not be shown as "no change".
     #[error("there is no object named {0} to delete")]
     NothingToDelete(String),
     #[error(transparent)]
@@ -50,7 +50,7 @@ fn all(errors: &[BootstrapError]) -> String {
     texts.join("; ")
 }
 
-/// Foretells what edits would do, with the rights of the client. Nothing is written.
+/// Previews the effect of edits, with the client's permissions. Nothing is written.
 pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) -> Result<Report, PlanError> {
     let found = cluster::read(client).await?;
     known(&found.objects, edits)?;
@@ -64,7 +64,7 @@ pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) 
     };
     let accepted: Vec<Edit> = edits.iter().filter(is_accepted).cloned().collect();
     let (after, _) = forecast::edited(&found.objects, &accepted);
-    // A MachineConfiguration among the edits says what the other edits cost.
+    // A MachineConfiguration among the edits determines the disruption of the other edits.
     let rules = forecast::rules(&after, found.rules)?;
     let after = bootstrap::changed(found.objects, after, settings).map_err(PlanError::Unusable)?;
     let situation = Situation {
@@ -86,7 +86,7 @@ pub async fn foretell(client: &Client, edits: &[Edit], settings: &Settings<'_>) 
     })
 }
 
-/// Refuses to delete what is not there.
+/// Rejects the deletion of an object that does not exist.
 pub fn known(objects: &[Manifest], edits: &[Edit]) -> Result<(), PlanError> {
     for edit in edits {
         if let Edit::Delete(name) = edit

@@ -1,8 +1,8 @@
-//! Takes secrets out of objects and texts before they leave a cluster for a support bundle.
+//! Removes secrets from objects and texts before they leave a cluster in a support bundle.
 //!
-//! Fields that are known to hold secrets go by their place, and whatever looks like a secret goes wherever it stands.
-//! What was taken out leaves its size and a hash behind where that helps to compare, and nothing where it would help to
-//! guess. An object of which nothing is known is treated like all others: by looks.
+//! Fields that hold secrets are removed by their path, and text with the pattern of a secret is removed everywhere.
+//! The replacement has a size and a hash where that helps to compare, and neither where it would help to guess.
+//! Objects of other kinds are only matched by patterns.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use mco_core::config::hex;
 
 const REMOVED: &str = "<removed>";
 
-/// Fields whose value is a secret whatever object they are in. Lower case, without separators.
+/// Fields whose value is always a secret, in any object. Lower case, without separators.
 const SECRET_FIELDS: [&str; 14] = [
     "password",
     "passwordhash",
@@ -32,8 +32,8 @@ const SECRET_FIELDS: [&str; 14] = [
     "dockerconfigjson",
 ];
 
-/// Fields that hold contents of any kind, replaced by what can be compared. Certificates are among them only because
-/// they are long.
+/// Fields with arbitrary contents, which are replaced by size and hash. Certificates are among them only because of
+/// their length.
 const CONTENT_FIELDS: [&str; 14] = [
     "internalRegistryPullSecret",
     "additionalTrustBundle",
@@ -51,13 +51,13 @@ const CONTENT_FIELDS: [&str; 14] = [
     "certificate",
 ];
 
-/// Takes the secrets out of an object of the Kubernetes API.
+/// Removes the secrets from an object of the Kubernetes API.
 pub fn object(object: &mut Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            // A copy of the whole object as somebody once wrote it.
+            // Contains a copy of the whole object as it was last applied.
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
     }
@@ -66,7 +66,7 @@ pub fn object(object: &mut Value) {
         "MachineConfig" => {
             match object.pointer_mut("/spec/config") {
                 Some(config) if config.is_object() => ignition(config),
-                // A config is an object; whatever else this is, nobody needs it.
+                // A config is an object; any other value is invalid and not needed.
                 Some(config) => replace_with_shape(config),
                 None => {}
             }
@@ -89,7 +89,7 @@ pub fn object(object: &mut Value) {
     by_looks(object, None);
 }
 
-/// Takes whatever looks like a secret out of a text, such as a log.
+/// Removes everything with the pattern of a secret from a text, such as a log.
 pub fn text(text: &str) -> String {
     let mut clean = text.to_owned();
     for (pattern, replacement) in PATTERNS.iter() {
@@ -100,7 +100,7 @@ pub fn text(text: &str) -> String {
     clean
 }
 
-/// What may be said of contents without showing them.
+/// Returns size and hash of contents, which can be shown without revealing them.
 fn shape(bytes: &[u8]) -> Value {
     let hash = hex::encode(&Sha256::digest(bytes));
     Value::String(format!("<{} bytes, sha256:{hash}>", bytes.len()))
@@ -114,7 +114,7 @@ fn replace_with_shape(value: &mut Value) {
     };
 }
 
-/// Replaces these fields; of a map of contents each entry, so that its keys stay.
+/// Replaces these fields; for a map each value, so that its keys stay.
 fn contents_of(value: &mut Value, fields: &[&str]) {
     for field in fields {
         match value.get_mut(*field) {
@@ -125,7 +125,7 @@ fn contents_of(value: &mut Value, fields: &[&str]) {
     }
 }
 
-/// An Ignition config of any version: everything that is not structure is replaced.
+/// Replaces everything except for the structure of an Ignition config of any version.
 fn ignition(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| match key.as_str() {
@@ -146,7 +146,7 @@ fn ignition(value: &mut Value) {
     }
 }
 
-/// Walks through an object and removes what looks like a secret, by the name of its field or by itself.
+/// Traverses an object and removes values that are secrets by the name of their field or by their pattern.
 fn by_looks(value: &mut Value, field: Option<&str>) {
     match value {
         Value::Object(fields) => {
@@ -171,7 +171,7 @@ fn by_looks(value: &mut Value, field: Option<&str>) {
     }
 }
 
-/// `{name: DB_PASSWORD, value: ...}`, as containers have it.
+/// Handles `{name: DB_PASSWORD, value: ...}`, the form of a container's environment.
 fn by_name_and_value(fields: &mut Map<String, Value>) {
     let named_secret = fields
         .get("name")
@@ -197,10 +197,10 @@ fn is_secret_field(name: &str) -> bool {
 static SECRET_NAME: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?i)(passw|secret|token|credential|private|api_?key)").ok());
 
-/// What secrets look like, and what is left of them.
+/// The patterns of secrets, and their replacements.
 static PATTERNS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
     [
-        // Private keys, whole or cut off.
+        // Private keys, complete or truncated.
         (
             r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)",
             "<removed private key>",
@@ -212,13 +212,13 @@ static PATTERNS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
             r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}",
             "$1 <removed>",
         ),
-        // Names and passwords in addresses.
+        // User names and passwords in URLs.
         (r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@]+:[^/\s@]+@", "$1<removed>@"),
         // Password hashes as in /etc/shadow.
         (r"\$(1|2[abxy]?|5|6|7|y|gy|argon2[id]{1,2})\$[^\s:\x22']{8,}", "<removed password hash>"),
         // Bootstrap tokens.
         (r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b", "<removed token>"),
-        // Fields of JSON inside texts, escaped or not.
+        // JSON fields inside text, escaped or not.
         (
             r#"(?i)(\\?"(?:password|passwordhash|token|auth|authorization|secret|client-key-data|clientsecret)\\?"\s*:\s*\\?")[^"\\]+"#,
             "$1<removed>",

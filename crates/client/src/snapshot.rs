@@ -1,6 +1,6 @@
-//! The state of a cluster at one moment, as all pages that move see it.
+//! A snapshot of a cluster's state, shared by all live pages.
 //!
-//! Pure: made from objects, holds what people look at and nothing else.
+//! Pure: built from objects, and holds only what is shown.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,13 +8,10 @@ use crate::drift::{self, Drift};
 use crate::overview::{NodeOverview, PoolOverview, overview};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use mco_api::vocabulary::annotations;
+use mco_api::vocabulary::annotations::{self, DRIFT_POLICY};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::rollout::node_progress::{StageReport, stages};
 use mco_core::rollout::{NodeView, View};
-
-/// On a pool, or on a single node of it.
-const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
@@ -22,24 +19,24 @@ pub struct Snapshot {
     pub pools: Vec<PoolOverview>,
     pub paused: Vec<String>,
     pub nodes: BTreeMap<String, NodeDetails>,
-    /// What could not be read, each as a sentence.
+    /// Failed reads, each as a sentence.
     pub trouble: Vec<String>,
-    /// Whether everything was read once, or refused.
+    /// Whether every kind was listed once, or access was denied.
     pub complete: bool,
 }
 
-/// What a node's own page says beside its overview.
+/// The details of a node's own page, in addition to its overview.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NodeDetails {
-    /// The pool it belongs to; none if no pool manages it.
+    /// The pool it belongs to; `None` if no pool manages it.
     pub pool: Option<String>,
     pub reason: String,
     pub drift_policy: Option<String>,
-    /// What on the machine is not as its config says, as far as it has told.
+    /// The config drift that its daemon has reported.
     pub drift: Option<Drift>,
     pub kubelet: String,
     pub os: String,
-    /// Empty where nothing has been reported.
+    /// Empty if nothing has been reported.
     pub timeline: Vec<StageReport>,
 }
 
@@ -98,7 +95,7 @@ impl Snapshot {
         self.pools.iter().find(|pool| pool.name == name)
     }
 
-    /// A node as its pool sees it.
+    /// Returns a node's details and its overview within its pool.
     pub fn node(&self, name: &str) -> Option<(&NodeDetails, Option<&NodeOverview>)> {
         let details = self.nodes.get(name)?;
         let pool = details.pool.as_deref().and_then(|pool| self.pool(pool));

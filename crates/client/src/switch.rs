@@ -1,5 +1,5 @@
-//! What it takes to change from one implementation to the other, and back: which nodes are not settled, which pools to
-//! pause, which overrides keep the cluster version operator away, and what of ours no other controller removes.
+//! Switching between implementations, and back: which nodes are not settled, which pools to pause, which overrides
+//! stop the cluster version operator from managing them, and which of our changes no other controller removes.
 //!
 //! Pure; the commands `mco switch` read and write.
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use mco_core::rollout::NodeView;
 use mco_core::rollout::drain::{Cordon, cordon};
 
-/// A node in the middle of something.
+/// A node with an update, drain or failure in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnsettledNode {
     pub node: String,
@@ -72,7 +72,7 @@ fn why_unsettled(node: &NodeView<'_>) -> Option<String> {
     (node.cordon() == Cordon::Ours).then(|| "is cordoned by its last update".to_owned())
 }
 
-/// Returns the merge patch that pauses a pool; none if it is paused.
+/// Returns the merge patch that pauses a pool; `None` if it is paused.
 pub fn pause(pool: &MachineConfigPool) -> Option<Value> {
     (!pool.spec.paused).then(|| {
         json!({
@@ -82,7 +82,8 @@ pub fn pause(pool: &MachineConfigPool) -> Option<Value> {
     })
 }
 
-/// Returns the merge patch that resumes a pool that [`pause`] has paused; none for a pool that an administrator paused.
+/// Returns the merge patch that resumes a pool that [`pause`] has paused; `None` for a pool that an administrator
+/// paused.
 pub fn resume(pool: &MachineConfigPool) -> Option<Value> {
     let annotations = pool.metadata.annotations.as_ref();
     annotations?.get(PAUSED_FOR_SWITCH)?;
@@ -92,7 +93,7 @@ pub fn resume(pool: &MachineConfigPool) -> Option<Value> {
     }))
 }
 
-/// Returns the merge patch that takes our finalizer from a MachineConfig; none if it does not have it.
+/// Returns the merge patch that removes our finalizer from a MachineConfig; `None` if it does not have it.
 pub fn release(metadata: &ObjectMeta) -> Option<Value> {
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     let others: Vec<&String> = finalizers
@@ -103,15 +104,15 @@ pub fn release(metadata: &ObjectMeta) -> Option<Value> {
         .then(|| json!({"metadata": {"finalizers": others, "resourceVersion": metadata.resource_version}}))
 }
 
-/// Returns the merge patch that removes what our drain controller has written on a node; none if there is nothing. The
-/// drain itself goes on: other implementations need no record.
+/// Returns the merge patch that removes our drain controller's annotations from a node; `None` if it has none. The
+/// drain itself continues: other implementations need no record.
 pub fn forget_drain(node: &Node) -> Option<Value> {
     cordon::DrainRecord::of_node(node)?;
     Some(json!({"metadata": {"annotations": {annotation::DRAIN_RECORD: null}}}))
 }
 
-/// What the cluster version operator must leave alone: the operator's Deployment, and the Services and ServiceMonitors, whose
-/// ports are others.
+/// Returns the objects that the cluster version operator must not manage: the operator's Deployment, and the Services
+/// and ServiceMonitors, whose ports differ.
 fn unmanaged() -> Vec<Value> {
     let components = [
         component::OPERATOR,
@@ -128,8 +129,8 @@ fn unmanaged() -> Vec<Value> {
     unmanaged.into_iter().map(entry).collect()
 }
 
-/// Returns the merge patch of a ClusterVersion that adds the overrides, and notes which ones were added; none if all are
-/// there.
+/// Returns the merge patch of a ClusterVersion that adds the overrides, and records which ones were added; `None` if
+/// all are present.
 pub fn add_overrides(cluster_version: &Value) -> Option<Value> {
     let present = overrides(cluster_version);
     let added: Vec<Value> = unmanaged()
@@ -139,7 +140,7 @@ pub fn add_overrides(cluster_version: &Value) -> Option<Value> {
     if added.is_empty() {
         return None;
     }
-    // What an administrator said about the same object is replaced, and so not noted as something to remove.
+    // An administrator's override of the same object is replaced, and therefore not recorded for removal.
     let same_object = |one: &Value, other: &Value| {
         ["group", "kind", "name", "namespace"]
             .iter()
@@ -162,8 +163,8 @@ pub fn add_overrides(cluster_version: &Value) -> Option<Value> {
     }))
 }
 
-/// Returns the merge patch of a ClusterVersion that removes the overrides which [`add_overrides`] has added; none if it has
-/// added none.
+/// Returns the merge patch of a ClusterVersion that removes the overrides which [`add_overrides`] has added; `None`
+/// if it has added none.
 pub fn remove_overrides(cluster_version: &Value) -> Option<Value> {
     let noted = cluster_version["metadata"]["annotations"][SWITCH_OVERRIDES].as_str()?;
     let noted: BTreeSet<String> = serde_json::from_str::<Vec<Value>>(noted)
@@ -188,7 +189,7 @@ fn overrides(cluster_version: &Value) -> Vec<Value> {
     overrides.cloned().unwrap_or_default()
 }
 
-/// Returns an object as it can be created again: without what the API server and other controllers add.
+/// Returns an object that can be created again: without the fields that the API server and other controllers add.
 pub fn portable(object: &Value) -> Value {
     let mut portable = object.clone();
     if let Some(members) = portable.as_object_mut() {

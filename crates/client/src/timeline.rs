@@ -1,8 +1,8 @@
-//! A node's latest update as a list of moments: what happened when, and how long it took.
+//! The timeline of a node's latest update: when each step happened, and how long it took.
 //!
-//! Two witnesses are heard. The conditions of the MachineConfigNode know the steps of an update that is under way, with
-//! their times; when it ends, the times are gone. Events tell each step as it happens, but a cluster forgets them after an
-//! hour or so, and some get lost. Nothing is decided here, and what neither witness knows is not invented.
+//! There are two sources. The conditions of the MachineConfigNode have the steps and times of an update in progress;
+//! when it ends, the times are lost. Events report each step as it happens, but they expire after about an hour, and
+//! some get lost. No decision is made here, and a step that neither source reports is not inferred.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -10,16 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use mco_api::MachineConfigNode;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
 use mco_api::vocabulary::events::{daemon, drain, rollout};
+use mco_core::rollout::messages::TargetedNode;
 use serde::Serialize;
 
-/// How the pool's controller begins when it tells that it sent one node somewhere.
-const REQUEST: &str = "Targeted node ";
-
-/// What can happen to a node, in the order of an update.
+/// The steps of a node's update, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Step {
-    /// The pool's turn has come to this node.
+    /// The pool's controller has set the node's target.
     Asked,
     Prepared,
     Cordoned,
@@ -27,13 +25,13 @@ pub enum Step {
     Drained,
     Applying,
     Applied,
-    /// Services were reloaded or restarted, or nothing was needed.
+    /// Services were reloaded or restarted, or no action was needed.
     Actions,
     Rebooting,
     Rebooted,
     Uncordoned,
     Done,
-    /// Not part of an update that goes well.
+    /// A failure; not part of a successful update.
     Trouble,
 }
 
@@ -57,29 +55,30 @@ impl Step {
     }
 }
 
-/// One moment.
+/// One entry of the timeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Moment {
     pub at: Timestamp,
     pub step: Step,
     pub message: String,
-    /// Seconds until the next moment; until now if it is the last and the update goes on.
+    /// Seconds until the next entry; until now if it is the last and the update is in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
 }
 
-/// The latest update of a node, and what happened to it since.
+/// The latest update of a node, and later events about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
     pub moments: Vec<Moment>,
-    /// From the first moment of the update to its end, if it has ended.
+    /// The duration of the update, if it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
 }
 
-/// What is known of a node's latest update. `events` may hold events about anything; those about other nodes are left out.
+/// Returns the timeline of a node's latest update. `events` may include events about other nodes, which are filtered
+/// out.
 pub fn timeline<'a>(
     node: &str,
     progress: Option<&MachineConfigNode>,
@@ -90,7 +89,7 @@ pub fn timeline<'a>(
     let conditions = conditions.map_or(&[][..], |status| &status.conditions);
     let mut moments: Vec<Moment> = conditions.iter().filter_map(from_condition).collect();
     moments.extend(events.into_iter().filter_map(|event| from_event(node, event)));
-    // Most witnesses know only the second; within one, things happen in the order of an update.
+    // Most sources have a resolution of one second; within it, the order of steps decides.
     moments.sort_by_key(|moment| (moment.at.as_second(), moment.step));
     let mut moments = once_each(latest_update(moments));
     let times: Vec<Timestamp> = moments.iter().skip(1).map(|moment| moment.at).collect();
@@ -111,11 +110,11 @@ fn seconds_between(start: Timestamp, end: Timestamp) -> i64 {
     (end.as_second() - start.as_second()).max(0)
 }
 
-/// What happened from the latest request on; without a request, after the update before.
+/// Returns the entries from the latest request on; without a request, those after the previous update.
 fn latest_update(mut moments: Vec<Moment>) -> Vec<Moment> {
     let is = |step: Step| move |moment: &Moment| moment.step == step;
     let first = if let Some(last) = moments.iter().rposition(is(Step::Asked)) {
-        // The controller says that it asked a moment before the node says that it was.
+        // The controller's event precedes the node's own report of the same request.
         let is_the_same = |earlier: &Moment| earlier.step == Step::Asked && is_told_by_controller(earlier);
         let before = last.checked_sub(1).and_then(|before| moments.get(before));
         let told_twice =
@@ -130,10 +129,11 @@ fn latest_update(mut moments: Vec<Moment>) -> Vec<Moment> {
 }
 
 fn is_told_by_controller(request: &Moment) -> bool {
-    request.message.starts_with(REQUEST)
+    TargetedNode::parse(&request.message).is_some()
 }
 
-/// Both witnesses tell of the same step, and a trouble is told again and again; the first time counts.
+/// Removes duplicates: both sources report the same step, and a failure is reported repeatedly; the first report
+/// counts.
 fn once_each(moments: Vec<Moment>) -> Vec<Moment> {
     let mut once: Vec<Moment> = Vec::new();
     for moment in moments {
@@ -152,7 +152,7 @@ fn once_each(moments: Vec<Moment>) -> Vec<Moment> {
     once
 }
 
-/// One witness quotes the other with a few words around it.
+/// Whether one message contains the other.
 fn tells_the_same(one: &str, other: &str) -> bool {
     one.contains(other) || other.contains(one)
 }
@@ -233,18 +233,15 @@ fn step_of(reason: &str, type_: &str) -> Option<Step> {
     })
 }
 
-/// Whether the pool's controller tells that it sent this one node somewhere.
+/// Whether an event is the pool controller's about the target of this node.
 fn is_request(node: &str, reason: &str, message: &str) -> bool {
     matches!(
         reason,
         rollout::SET_DESIRED_CONFIG | rollout::SET_DESIRED_CONFIG_AND_OS_IMAGE
-    ) && message
-        .strip_prefix(REQUEST)
-        .and_then(|rest| rest.strip_prefix(node))
-        .is_some_and(|rest| rest.starts_with(' '))
+    ) && TargetedNode::parse(message).is_some_and(|targeted| targeted.node == node)
 }
 
-/// When an event happened; different reporters fill different fields.
+/// Returns the time of an event; different reporters set different fields.
 pub fn time_of(event: &Event) -> Option<Timestamp> {
     let exact = event.event_time.as_ref().map(|time| time.0);
     let first = event.first_timestamp.as_ref().map(|time| time.0);
@@ -302,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_under_way_is_told_by_its_conditions() {
+    fn an_update_in_progress_is_read_from_its_conditions() {
         let progress = progress(&[
             ("Updated", "False", 10),
             ("UpdatePrepared", "True", 11),
@@ -325,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_update_is_told_by_events_and_only_the_latest() {
+    fn only_the_latest_finished_update_is_read_from_events() {
         let events = [
             event(1, "Node", "w", "Cordon", "an older update"),
             event(5, "Node", "w", "NodeDone", "an older update"),
@@ -399,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_after_an_update_is_told_once() {
+    fn a_failure_after_an_update_is_listed_once() {
         let events = [
             event(1, "Node", "w", "NodeDone", "done"),
             event(9, "Node", "w", "ConfigDriftDetected", "content mismatch"),

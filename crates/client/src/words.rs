@@ -1,25 +1,25 @@
-//! How numbers, times and texts from outside are written for people, the same in a terminal and in a browser.
+//! Formatting of numbers, times and untrusted text, shared by terminal and browser output.
 
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// `1 node`, `2 nodes`.
+/// Formats a count with its noun: `1 node`, `2 nodes`.
 pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The time between two moments, in the two largest units that are not zero.
+/// Formats the time between two timestamps, in the two largest units that are not zero.
 pub fn ago(now: Timestamp, then: Timestamp) -> String {
     lasting(now.duration_since(then).max(SignedDuration::ZERO).as_secs())
 }
 
-/// A moment to the second, in universal time like everything a cluster says.
+/// Formats a timestamp in UTC, to the second.
 pub fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// A number of seconds, in the two largest units that are not zero.
+/// Formats a number of seconds, in the two largest units that are not zero.
 pub fn lasting(seconds: i64) -> String {
     let parts = [
         (seconds / 86_400, "d"),
@@ -43,8 +43,8 @@ pub fn lasting(seconds: i64) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// Names and contents come from outside; control characters in them must reach neither terminals nor pages, and nor may
-/// those that turn the direction of writing round.
+/// Escapes control characters, including those that change the text direction. Names and contents are untrusted, and
+/// such characters must reach neither terminals nor pages.
 pub fn harmless(text: &str) -> String {
     text.chars()
         .flat_map(|c| {

@@ -1,12 +1,12 @@
-// Keeps a page up to date: when the server says that there is news, the page is fetched again and the parts that differ are
-// exchanged, so that focus, selection and scrolling stay where they are. Without this script, reloading shows the same.
+// Live updates: on a server-sent event the page is fetched again and only the elements that differ are replaced, so that
+// focus, selection and scroll position are kept. Without this script, a reload shows the same.
 "use strict";
 (() => {
   const main = document.querySelector("main[data-live]");
   const status = document.getElementById("live");
   if (!main || !status || !("EventSource" in window)) return;
 
-  // Times such as "for 3m" move on without any news.
+  // Durations such as "for 3m" change without an event.
   const STALE = 15000;
   let source = null;
   let busy = false;
@@ -74,7 +74,7 @@
         if (part) {
           const focus = document.activeElement;
           exchange(main, part);
-          // Rows that moved have lost it.
+          // Rows that moved have lost the focus.
           if (focus !== document.activeElement && focus.isConnected) focus.focus({ preventScroll: true });
           document.title = fresh.title;
           last = Date.now();
@@ -108,7 +108,7 @@
     source = null;
   };
 
-  // A hidden tab needs no news, and browsers allow few connections to one server.
+  // A hidden tab needs no updates, and browsers limit the connections to one server.
   const look = () => (document.hidden ? close() : open());
   document.addEventListener("visibilitychange", look);
   addEventListener("pagehide", close);

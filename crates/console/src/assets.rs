@@ -1,6 +1,6 @@
 //! The only files that pages refer to, compiled in.
 
-/// A file and the name under which it can be kept for ever: another content has another name.
+/// A static file whose name contains its hash, so that browsers can cache it forever.
 #[derive(Debug, Clone, Copy)]
 pub struct Asset {
     pub path: &'static str,

@@ -1,7 +1,7 @@
-//! The web console: what pools, nodes and MachineConfigs do, server-rendered, live, readable on a phone.
+//! The web console: pools, nodes and MachineConfigs, server-rendered, live, readable on a phone.
 //!
-//! Whatever it shows was decided by `mco-core`, and whatever it reads or changes it does with the rights of the person who
-//! has logged in: the console has none of its own. Pages are pure functions from view values to HTML, in `views`.
+//! Everything it shows is decided by `mco-core`, and it reads and writes with the permissions of the logged-in user:
+//! the console has none of its own. Pages are pure functions from view values to HTML, in `views`.
 
 pub mod access;
 mod assets;

@@ -1,4 +1,4 @@
-//! The console as a component: listens until it is told to stop.
+//! The console as a component, which serves until it is stopped.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Door;
 use crate::http::{App, listen};
 
-/// What the embedding program chooses.
+/// Options of the embedding program.
 #[derive(Debug)]
 pub struct Options {
-    /// The program's version, shown on pages and written into what plans render.
+    /// The program's version, shown on pages and recorded in what plans render.
     pub version: String,
-    /// Base templates of this cluster, for plans that touch generated configs; none for the built-in ones.
+    /// Base templates of this cluster, for plans with generated configs; `None` for the built-in ones.
     pub templates: Option<TemplateTree>,
-    /// Serves TLS with this; without it the console belongs on the loopback address alone.
+    /// The TLS configuration; without it the console must listen on loopback only.
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 

@@ -1,4 +1,4 @@
-//! The console over its socket, on a real API: who gets in, as whom, what they may do, and what moves.
+//! The console over its socket, on a real API: login, permissions, actions and live updates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fixtures;
@@ -118,7 +118,7 @@ impl World {
             stop,
             _data: data,
         };
-        eventually("the console says its first code", async || {
+        eventually("the console prints its first code", async || {
             !world.codes.lock().is_empty()
         })
         .await;
@@ -129,7 +129,7 @@ impl World {
         Client::new(self.server.service(), "default")
     }
 
-    /// Somebody who may look at everything and change nothing.
+    /// Creates a token with read-only permissions.
     async fn viewer(&self) -> String {
         let admin = self.admin();
         let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
@@ -216,7 +216,7 @@ where
 async fn eventually(what: &str, check: impl AsyncFn() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !check().await {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+        assert!(Instant::now() < end, "timeout while waiting until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -263,7 +263,7 @@ async fn nobody_sees_anything_before_the_login_and_a_code_opens_once() {
 
     let again = world.get(&format!("/login?code={code}"), "").await;
     assert_eq!((again.status, again.header("set-cookie")), (403, ""));
-    assert_eq!(world.codes.lock().len(), 2, "the next code was told");
+    assert_eq!(world.codes.lock().len(), 2, "the next code was printed");
     let second = world.log_in_as_owner().await;
     assert_eq!(world.get("/", &second).await.status, 200);
 
@@ -397,7 +397,7 @@ async fn tabs_hear_of_changes_and_end_with_the_console() {
     let request = format!("GET /live HTTP/1.1\r\nhost: x\r\ncookie: {cookie}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut heard = String::new();
-    // Whoever connects is told at once: something may have changed since the page was made.
+    // A new connection gets an event immediately, because the state may have changed since the page was rendered.
     read_until(&mut stream, &mut heard, "event: change").await;
     assert!(heard.contains("text/event-stream"), "{heard}");
 
@@ -431,7 +431,7 @@ async fn read_until(stream: &mut TcpStream, heard: &mut String, wanted: &str) {
         .unwrap_or_else(|_| panic!("never heard {wanted}"));
 }
 
-/// Ten megabytes that travel as ten kilobytes.
+/// Ten megabytes that compress to ten kilobytes.
 fn bomb() -> String {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     gzip.write_all("<script>alert(1)</script>\u{1b}[31m\n".repeat(300_000).as_bytes())

@@ -1,4 +1,4 @@
-//! Pages show whatever they are given, harmlessly, and stay small.
+//! Pages escape any input and stay small.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fixtures;

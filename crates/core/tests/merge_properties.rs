@@ -1,4 +1,4 @@
-//! Promises of the merge, over random sets of MachineConfigs.
+//! Properties of the merge, over random sets of MachineConfigs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

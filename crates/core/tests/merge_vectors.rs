@@ -1,4 +1,4 @@
-//! Rendered names and specs against recorded results of the compatible system, and against our own small set.
+//! Rendered names and specs against recorded results of the reference implementation, and against our own small set.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! The render pipeline's two functions, on objects as a cluster has them.
+//! The render pipeline's two functions, on a cluster's objects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Template trees: the language on hard cases, the layers, the functions, and our own base tree.
+//! Template trees: hard cases of the language, the layers, the functions, and the built-in base tree.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(
@@ -53,7 +53,7 @@ fn render(config: &ControllerConfig, tree: &TemplateTree) -> Result<Vec<Template
     )
 }
 
-/// A tree with the given files and whatever else a tree must have.
+/// A tree with these files and everything else that a tree requires.
 fn tree(files: &[(&str, &str)]) -> TemplateTree {
     let required = ["master/00-master", "worker/00-worker", "arbiter/00-arbiter"].map(|directory| {
         (
@@ -269,7 +269,7 @@ fn functions_answer_about_the_platform() {
             Ok("kni"),
         ),
         (
-            "somebody else balances",
+            "an external load balancer",
             metal.clone(),
             "{{isOpenShiftManagedDefaultLB .}}",
             Ok("false"),
@@ -714,7 +714,8 @@ fn a_proxy_file_has_only_what_is_set() {
     assert_eq!(lines, ["HTTP_PROXY=http://proxy:3128", "NO_PROXY=.local,%20"]);
 }
 
-/// What the script that runs before a kubelet writes for it, with the description of credential providers elsewhere.
+/// Returns the environment that the kubelet's pre-start script writes, with the credential provider file at another
+/// path.
 fn environment_of_kubelet(configs: &[TemplateConfig], description: &Path) -> String {
     let script = templates::base_file(configs, "worker", "/usr/local/sbin/kubelet-runtime-endpoint.sh");
     let script = script
@@ -764,7 +765,7 @@ fn a_kubelet_uses_credential_providers_that_are_described_on_its_machine() {
             for unit in units.into_iter().flatten() {
                 if unit["name"] == "kubelet.service" {
                     let contents = unit["contents"].as_str().unwrap();
-                    // A variable without braces becomes as many arguments as it has words, or none.
+                    // A variable without braces expands to as many arguments as it has words, or none.
                     assert!(
                         contents.contains(&format!("\n    ${variable} \\\n")),
                         "{contents}"

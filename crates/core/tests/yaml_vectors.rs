@@ -1,4 +1,4 @@
-//! Texts and what the compatible system reads from them.
+//! Texts and the values that the reference implementation parses from them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use std::fs;
 use mco_core::config::manifest;
 use serde_json::Value;
 
-/// Equal values; `-0` is `0`.
+/// Whether two values are equal; `-0` is `0`.
 fn same(ours: &Value, theirs: &Value) -> bool {
     match (ours, theirs) {
         (Value::Number(a), Value::Number(b)) => {
@@ -21,7 +21,7 @@ fn same(ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// One recorded text must be read as the recorded value, or be rejected.
+/// Checks that a recorded text is parsed as the recorded value, or rejected.
 fn check(case: &Value) -> Result<(), String> {
     let text = case["yaml"].as_str().ok_or("the case has no text")?;
     let ours = manifest::value(text);

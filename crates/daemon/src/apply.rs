@@ -1,4 +1,4 @@
-//! The way from one config to another: is it possible, what does it cost, do it, and see that it worked.
+//! Applies a config: checks whether the change is possible, determines its cost, executes it, and verifies the result.
 
 use mco_core::config::diff::{self, ConfigDiff, Replaced};
 use mco_core::config::disruption::{self, Action, Cost, Policy, REGISTRIES_CONF, RegistriesChange};
@@ -16,7 +16,7 @@ use crate::plan::{self, LiveContent, Plan, PlanError, Step};
 use crate::target;
 use crate::transaction::{self, Aftermath, Checkpoints, Failure, Journal, Subject, TransactionError};
 
-/// A change that somebody wants.
+/// A requested change.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     pub old: &'a NodeConfig,
@@ -24,7 +24,7 @@ pub struct Request<'a> {
     pub policy: &'a Policy,
     pub overrides: Overrides,
     pub circumstances: Circumstances,
-    /// A reboot that is due whatever the change itself costs, and why.
+    /// The reason of a reboot that is due regardless of this change.
     pub reboot_owed: Option<&'a str>,
 }
 
@@ -32,11 +32,11 @@ pub struct Request<'a> {
 pub enum Circumstances {
     /// A running node of a cluster.
     Cluster,
-    /// No cluster is there to ask. Directories and links may change, because nothing else will ever make them.
+    /// There is no cluster. Directories and links may change, because no other component will create them.
     Standalone,
 }
 
-/// A change that is possible, with its price.
+/// A change that is possible, with its cost.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     pub diff: ConfigDiff,
@@ -73,18 +73,18 @@ pub enum ApplyError {
     Power(#[from] PowerError),
 }
 
-/// What remains after everything is in place.
+/// What remains after all files are in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
     Done,
-    /// Nothing more can be proven without a boot.
+    /// The change cannot be verified before a reboot.
     AwaitingBoot {
         because: String,
     },
 }
 
 impl<'a> Prepared<'a> {
-    /// The same with more to do before everything else. What the plan says about a path counts.
+    /// Prepends steps to the plan. For a path that the plan contains, the plan wins.
     #[must_use]
     pub fn with_steps(mut self, steps: Vec<Step<'a>>) -> Self {
         let planned = |step: &Step<'_>| self.plan.steps.iter().any(|known| known.path == step.path);
@@ -94,7 +94,7 @@ impl<'a> Prepared<'a> {
         self
     }
 
-    /// Whether the machine already is what it should be.
+    /// Returns whether the machine is already up to date.
     pub fn is_nothing(&self) -> bool {
         self.plan.steps.is_empty()
             && self.subject.os.is_none()
@@ -109,13 +109,13 @@ impl<'a> Prepared<'a> {
         self.subject.aftermath.reboot.as_deref()
     }
 
-    /// What changes below the files.
+    /// Returns the change of the operating system, if any.
     pub fn system_change(&self) -> Option<&OsChange> {
         self.subject.os.as_ref()
     }
 }
 
-/// Decides whether and how. Changes nothing, so that it can come before a node is emptied.
+/// Decides whether and how the change is possible. Changes nothing, so that it can run before a drain.
 pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<'a>, ApplyError> {
     let Request { old, new, .. } = *request;
     let obstacles = obstacles(request);
@@ -134,10 +134,10 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
     };
     let mut diff = difference(old, new);
     if image_to_stage(new, &diff, place).is_none() {
-        // The machine runs it already, or runs no image at all: nothing to boot for.
+        // The image is already booted, or the system is not image-based: no reboot is needed for it.
         diff.os_image = None;
     }
-    // In a cluster the daemon keeps it up to date by itself, elsewhere nobody has read it yet.
+    // In a cluster the daemon syncs this file separately; elsewhere no service has read it yet.
     diff.files.retain(|file| file.path != paths::KUBELET_CA);
     let cost = disruption::cost(&diff, request.policy, &registries(old, new));
     let live_content = match request.circumstances {
@@ -165,7 +165,7 @@ pub fn prepare<'a>(machine: &Machine, request: &Request<'a>) -> Result<Prepared<
     })
 }
 
-/// Puts everything in place; none if everything was.
+/// Writes all changes in one transaction; returns `None` if there were none.
 pub fn commit(
     machine: &Machine,
     prepared: Prepared<'_>,
@@ -182,7 +182,7 @@ pub fn commit(
     )?))
 }
 
-/// Tells services, or leaves the rest to a boot. A service that fails brings the old state back.
+/// Runs the service actions, or leaves the rest to a reboot. A failed action rolls the change back.
 pub fn settle(
     machine: &Machine,
     mut journal: Journal,
@@ -202,8 +202,8 @@ pub fn settle(
                     rollback,
                 }
             })?;
-            // The old files are back; services that already read the new ones must read them again. If they cannot,
-            // the failure that is reported anyway is the one to repair.
+            // The old files are restored; services that already read the new ones must reload. If a reload fails, the
+            // original failure is still the one to report.
             for again in &actions {
                 let _ = machine.services.perform(again);
             }
@@ -217,12 +217,12 @@ pub fn settle(
     Ok(Settled::Done)
 }
 
-/// Asks for the boot that a change waits for.
+/// Requests the reboot that a change waits for.
 pub fn reboot(machine: &Machine, because: &str) -> Result<Reboot, ApplyError> {
     Ok(machine.power.reboot(&machine.root, because)?)
 }
 
-/// What changes, with the pool's built image in the place of the config's own.
+/// Returns the difference of two configs, with the pool's built image in place of the config's own.
 pub fn difference(old: &NodeConfig, new: &NodeConfig) -> ConfigDiff {
     let mut difference = diff::diff(old, new);
     let (before, after) = (old.os_image(), new.os_image());

@@ -1,4 +1,4 @@
-//! A MachineConfig that was read, checked and understood: what a machine has or shall have.
+//! A parsed and validated MachineConfig: the current or desired state of a machine.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use mco_ignition::ParseError;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// The name of a config that stands for a machine nothing was ever applied to.
+/// The name of the config of a machine that no config was ever applied to.
 const EMPTY: &str = "mco-empty-mc";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
     pub parsed: ParsedConfig,
-    /// The pool's built image, where the pool has one. It takes the place of the config's own.
+    /// The pool's built image, if it has one. It replaces the config's own image.
     pub built_image: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl NodeConfig {
         })
     }
 
-    /// The config of a machine that has none.
+    /// Returns the config of a machine that has none.
     pub fn empty() -> Self {
         let mut object = MachineConfig::default();
         object.metadata.name = Some(EMPTY.to_owned());
@@ -60,7 +60,7 @@ impl NodeConfig {
         }
     }
 
-    /// The same under the name of a machine's state before anything was applied to it.
+    /// Returns the config under the name of a machine that no config was ever applied to.
     #[must_use]
     pub fn unnamed(mut self) -> Self {
         self.object_mut().metadata.name = Some(EMPTY.to_owned());
@@ -73,7 +73,7 @@ impl NodeConfig {
         self
     }
 
-    /// Reads a MachineConfig manifest or an Ignition config. The latter gets its name from the file.
+    /// Parses a MachineConfig manifest or an Ignition config. The latter is named after its file.
     pub fn from_document(file: &str, bytes: &[u8]) -> Result<Self, ConfigError> {
         if let Ok(value) = serde_json::from_slice::<Value>(bytes)
             && value.get("ignition").is_some()
@@ -143,19 +143,19 @@ impl NodeConfig {
         Ok(Self::new(object)?)
     }
 
-    /// The operating system image in force: the pool's built one, else the config's own.
+    /// Returns the effective OS image: the pool's built one, otherwise the config's own.
     pub fn os_image(&self) -> &str {
         self.built_image
             .as_deref()
             .unwrap_or(&self.object.spec.os_image_url)
     }
 
-    /// What this config is called in messages about the machine's state.
+    /// Returns the config's name for messages about the machine's state.
     pub fn title(&self) -> &str {
         self.built_image.as_deref().unwrap_or(self.name())
     }
 
-    /// The object, to change it without parsing it again.
+    /// Returns the object, to change it without parsing it again.
     pub fn object_mut(&mut self) -> &mut MachineConfig {
         Arc::make_mut(&mut self.parsed.object)
     }

@@ -1,4 +1,4 @@
-//! What a node's disk says of its configuration. Read here, written only by transactions.
+//! Reads the node's configuration records from disk. Only transactions write them.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use thiserror::Error;
 use crate::config::NodeConfig;
 use crate::paths;
 
-/// A rendered config fits into 1.5 MiB; applied Ignition documents may be larger.
+/// The size limit. A rendered config fits into 1.5 MiB; applied Ignition documents may be larger.
 const LARGEST_CONFIG: u64 = 64 << 20;
 
 #[derive(Debug, Error)]
 pub enum DiskError {
     #[error(transparent)]
     Files(#[from] FsError),
-    #[error("{path} is not what it should be: {why}")]
+    #[error("{path} is malformed: {why}")]
     Unreadable { path: &'static str, why: String },
-    #[error("{path} holds a config that cannot be used: {source}")]
+    #[error("{path} contains an invalid config: {source}")]
     Invalid {
         path: &'static str,
         source: InvalidObject,
     },
 }
 
-/// The config on disk; none on a machine nothing was applied to.
+/// Returns the config on disk; `None` on a machine that no config was applied to.
 pub fn current_config(root: &Root) -> Result<Option<NodeConfig>, DiskError> {
     let Some(object) = machine_config(root, paths::CURRENT_CONFIG)? else {
         return Ok(None);
@@ -38,7 +38,7 @@ pub fn current_config(root: &Root) -> Result<Option<NodeConfig>, DiskError> {
     Ok(Some(config.with_built_image(current_image(root)?)))
 }
 
-/// A MachineConfig stored as JSON.
+/// Reads a MachineConfig stored as JSON.
 pub fn machine_config(root: &Root, path: &'static str) -> Result<Option<MachineConfig>, DiskError> {
     let Some(bytes) = root.read(&RootedPath::new(path).map_err(FsError::from)?, LARGEST_CONFIG)? else {
         return Ok(None);
@@ -50,7 +50,7 @@ pub fn machine_config(root: &Root, path: &'static str) -> Result<Option<MachineC
     })
 }
 
-/// The pool's built image on disk; none in ordinary pools.
+/// Returns the pool's built image on disk; `None` in ordinary pools.
 pub fn current_image(root: &Root) -> Result<Option<String>, DiskError> {
     let text = root.read_text(
         &RootedPath::new(paths::CURRENT_IMAGE).map_err(FsError::from)?,
@@ -61,7 +61,7 @@ pub fn current_image(root: &Root) -> Result<Option<String>, DiskError> {
         .filter(|text| !text.is_empty()))
 }
 
-/// What a new node should say of itself. Present means: the node has not met its cluster yet.
+/// Returns the annotations a new node registers with. Their presence means that the node has not registered yet.
 pub fn node_annotations(root: &Root) -> Result<Option<BTreeMap<String, String>>, DiskError> {
     let path = paths::NODE_ANNOTATIONS;
     let Some(bytes) = root.read(&RootedPath::new(path).map_err(FsError::from)?, 1 << 20)? else {

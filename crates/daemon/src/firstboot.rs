@@ -1,6 +1,6 @@
-//! The first boot of a machine that was provisioned by Ignition: the files are there, the operating system is still the
-//! one of the disk image. And the other way round, the first boot after a built image was left: the operating system is
-//! right, files that came with the image are not. Runs before the kubelet, so there is no cluster to ask.
+//! Completes the first boot of a machine that Ignition provisioned: the files are in place, but the OS is still that of
+//! the disk image. Also completes the first boot after reverting from a built image: the OS is right, but files that
+//! came with the image are missing. Runs before the kubelet, so there is no cluster to connect to.
 
 use mco_api::MachineConfig;
 use mco_core::config::disruption::Policy;
@@ -17,16 +17,16 @@ use crate::paths;
 use crate::revert;
 use crate::transaction::{self, Journal, Uninterrupted};
 
-/// What a first boot came to.
+/// The result of a first boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstBoot {
     /// There is nothing to complete.
     NotNeeded,
-    /// The machine already runs what it shall run.
+    /// The machine already runs the desired OS.
     Complete {
         config: String,
     },
-    /// In place; somebody has to boot the machine.
+    /// The change is staged and needs a reboot.
     NeedsReboot {
         config: String,
     },
@@ -35,7 +35,7 @@ pub enum FirstBoot {
     },
 }
 
-/// Brings the operating system to what the machine was installed for, and asks for a boot if that takes one.
+/// Applies the OS of the installed config, and requests a reboot if one is needed.
 pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, OnceError> {
     let _lock = once::lock(machine)?;
     if let Some(object) = disk::machine_config(&machine.root, paths::REVERT_CONFIG)? {
@@ -77,8 +77,8 @@ pub fn complete(machine: &Machine, reboots: RebootPolicy) -> Result<FirstBoot, O
     finish(machine, config, journal, reboots)
 }
 
-/// Puts a config in place once more, after the machine has left an image that had parts of it. Another boot is needed only
-/// if something was missing: services have started without it.
+/// Applies a config again after the machine has left an image that contained parts of it. Another reboot is needed only
+/// if something was missing, because services have started without it.
 fn come_back(
     machine: &Machine,
     object: MachineConfig,
@@ -88,7 +88,7 @@ fn come_back(
     if let Some(journal) = &left
         && machine.power.boot_id(&machine.root)? == journal.boot
     {
-        // The built image still runs.
+        // The built image is still booted.
         return Ok(FirstBoot::NotNeeded);
     }
     let new = NodeConfig::new(object).map_err(|source| DiskError::Invalid {
@@ -97,13 +97,13 @@ fn come_back(
     })?;
     let config = new.name().to_owned();
     let old = as_running(machine, new.clone()).map_err(apply::ApplyError::from)?;
-    let because = format!("Completing the way back from a built image to {config}");
+    let because = format!("Completing the revert from a built image to {config}");
     let mut request = Request {
         old: &old,
         new: &new,
         policy: &Policy::default(),
         overrides: Overrides::default(),
-        // Certificates on disk are newer than the note.
+        // Certificates on disk are newer than the recorded config.
         circumstances: Circumstances::Cluster,
         reboot_owed: None,
     };
@@ -113,7 +113,7 @@ fn come_back(
         prepared = apply::prepare(machine, &request)?;
     }
     if let Some(journal) = left {
-        // What the machine has left is gone for good, and so is the way to it.
+        // The image that was left cannot be restored, so the rollback data is dropped.
         transaction::supersede(machine, &journal, &Uninterrupted)?;
     }
     let prepared = prepared.with_steps(revert::leftovers(&machine.root)?);
@@ -145,8 +145,8 @@ fn finish(
     }
 }
 
-/// What the machine has to be compared with: its config, or before its first boot is complete what it was installed with,
-/// apart from the operating system. None on a machine that has neither.
+/// Returns the config to validate the machine against: the current one, or before the first boot is complete the
+/// installed one with the running OS. `None` on a machine that has neither.
 pub fn expected(machine: &Machine) -> Result<Option<NodeConfig>, OnceError> {
     let is_new = disk::node_annotations(&machine.root)?.is_some();
     if let Some(config) = disk::current_config(&machine.root)?
@@ -166,7 +166,7 @@ pub fn expected(machine: &Machine) -> Result<Option<NodeConfig>, OnceError> {
     ))
 }
 
-/// The same config, with the operating system that runs instead of the one it asks for.
+/// Returns the config with the running OS in place of the desired one.
 pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfig, OsError> {
     let state = machine.os.state(&machine.root)?;
     if machine.os.backend() != Backend::PackageMode {
@@ -184,7 +184,7 @@ pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfi
             .iter()
             .all(|argument| !missing.contains(argument))
     });
-    // A built image has its kernel and extensions in it.
+    // A built image contains its kernel and extensions.
     if !is_built {
         running_kernel(&state).clone_into(&mut spec.kernel_type);
         spec.extensions
@@ -193,8 +193,8 @@ pub fn as_running(machine: &Machine, mut config: NodeConfig) -> Result<NodeConfi
     Ok(config)
 }
 
-/// Of the arguments that run, those that are wanted. Before a machine's first use their order can still be put right
-/// without disturbing anybody, and for some arguments it matters.
+/// Returns the wanted arguments that are running, in their running order. Before a machine's first use a wrong order
+/// can still be corrected without disruption, and for some arguments it matters.
 fn in_order(wanted: &[String], running: &[String]) -> Vec<String> {
     let tokens: Vec<String> = wanted
         .iter()

@@ -1,8 +1,8 @@
-//! The memory of a process that waits, most of the time for days.
+//! Releases the memory of a process that is idle most of the time.
 //!
-//! Most of what an idle daemon occupies is its own program and what it once allocated: start-up and the last update ran
-//! through many pages that are not needed to wait. The kernel takes them back only when memory is short, on every node at
-//! once, and the allocator never; we do it before.
+//! Most of an idle daemon's memory is its own program text and freed heap: start-up and the last update touched many
+//! pages that are not needed to wait. The kernel reclaims them only under memory pressure, on every node at once, and
+//! the allocator never does; this module does it in advance.
 
 use std::fs;
 use std::io;
@@ -10,33 +10,33 @@ use std::path::Path;
 
 use rustix::mm::{Advice, madvise};
 
-/// Lets go of everything that waiting does not need.
+/// Releases all memory that an idle process does not need.
 pub fn give_back() -> io::Result<()> {
     give_back_heap();
     give_back_program()
 }
 
-/// Lets go of what was allocated and freed since, which the allocator keeps for the next time.
+/// Returns freed heap memory, which the allocator retains for reuse, to the kernel.
 fn give_back_heap() {
     #[cfg(target_env = "gnu")]
     {
-        #[expect(unsafe_code, reason = "only the C library knows its free memory")]
-        // SAFETY: it takes the allocator's own locks, and touches only what nobody has.
+        #[expect(unsafe_code, reason = "malloc_trim is only available through the C library")]
+        // SAFETY: `malloc_trim` takes the allocator's own locks and touches only free memory.
         unsafe {
             libc::malloc_trim(0);
         }
     }
 }
 
-/// Lets go of the pages of our own program. They come back from their files when they are needed.
+/// Drops the pages of the program text. They are read from their files again on demand.
 fn give_back_program() -> io::Result<()> {
     let program = fs::read_link("/proc/self/exe")?;
     let maps = fs::read_to_string("/proc/self/maps")?;
     for range in unchanged_mappings(&maps, &program) {
         let start = std::ptr::with_exposed_provenance_mut(range.start);
-        #[expect(unsafe_code, reason = "giving pages back has no safe interface")]
-        // SAFETY: nobody has ever been able to write to these pages, so their file holds the same bytes; the kernel does
-        // not let a running program be written to, and libraries are replaced, not changed.
+        #[expect(unsafe_code, reason = "madvise has no safe interface")]
+        // SAFETY: these pages were never writable, so their file holds the same bytes; the kernel rejects writes to a
+        // running program, and libraries are replaced, not modified.
         unsafe {
             madvise(start, range.len(), Advice::LinuxDontNeed)?;
         }
@@ -44,8 +44,8 @@ fn give_back_program() -> io::Result<()> {
     Ok(())
 }
 
-/// Where files are mapped as they are: code, of libraries as well, and the constants at the program's beginning.
-/// Everything else that is read-only now was written to when the program was loaded.
+/// Returns the unmodified file mappings: code, including that of libraries, and the constants at the program's
+/// beginning. Other read-only mappings were written to by the dynamic loader.
 fn unchanged_mappings(maps: &str, program: &Path) -> Vec<std::ops::Range<usize>> {
     let unchanged = |line: &str| {
         let mut fields = line.split_ascii_whitespace();

@@ -1,7 +1,7 @@
-//! The node agent: brings a machine to its configuration, completely or not at all, and keeps watch over it.
+//! The node agent: applies a configuration to a machine, completely or not at all, and detects drift.
 //!
-//! What a change costs and whether it is possible is decided by `mco-core`; how a machine is touched is known to
-//! `mco-host`. This crate plans, orders, recovers and reports.
+//! `mco-core` decides what a change costs and whether it is possible; `mco-host` accesses the machine. This crate
+//! plans, orders, recovers and reports.
 
 pub mod agent;
 pub mod apply;
@@ -11,7 +11,6 @@ pub mod drift;
 pub mod firstboot;
 pub mod footprint;
 pub mod images;
-pub mod install;
 pub mod live;
 pub mod member;
 pub mod once;

@@ -1,5 +1,5 @@
-//! Certificates and pull secrets: contents that change more often than configs do. They follow the cluster's
-//! ControllerConfig at once, without a drain and without a boot, and no config's copy of them is compared.
+//! Certificates and pull secrets, which change more often than configs. They are synced from the cluster's
+//! ControllerConfig without a drain or reboot, and validation ignores a config's copy of them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::target::{self, TargetError};
 const CERTIFICATE: Attributes = Attributes::root(0o644);
 const SECRET: Attributes = Attributes::root(0o600);
 const LARGEST: u64 = 16 << 20;
-/// The one file that a registry's directory has from us.
+/// The only file that we manage in a registry's directory.
 const REGISTRY_CA: &str = "ca.crt";
 
 #[derive(Debug, Error)]
@@ -26,15 +26,15 @@ pub enum LiveError {
     Target(#[from] TargetError),
 }
 
-/// What the machine shall have, by path.
+/// The desired contents, by path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LiveContent {
     files: BTreeMap<RootedPath, (Vec<u8>, Attributes)>,
-    /// Kept as they are if they are missing; emptied if they are there.
+    /// Paths to truncate if they exist; missing ones are not created.
     empty: Vec<RootedPath>,
 }
 
-/// What a ControllerConfig says about it.
+/// Returns the contents that a ControllerConfig defines.
 pub fn wanted(config: &ControllerConfig) -> Result<LiveContent, FsError> {
     let spec = &config.spec;
     let mut wanted = LiveContent::default();
@@ -57,12 +57,12 @@ pub fn wanted(config: &ControllerConfig) -> Result<LiveContent, FsError> {
             Some(data) => {
                 wanted.files.insert(path, (with_newline(data), attributes));
             }
-            // An operator that has not found its data yet must not cut nodes off by it.
+            // An operator that has not found its data yet must not cut nodes off.
             None if path.as_str() == paths::CLOUD_CA => wanted.empty.push(path),
             None => {}
         }
     }
-    // The user's own come last and win.
+    // The user's own bundles come last and win.
     let bundles = spec
         .image_registry_bundle_data
         .iter()
@@ -77,7 +77,7 @@ pub fn wanted(config: &ControllerConfig) -> Result<LiveContent, FsError> {
     Ok(wanted)
 }
 
-/// A colon cannot be part of a key, so a registry's port follows two dots.
+/// Returns the registry's directory name. A ConfigMap key cannot contain a colon, so two dots precede the port.
 fn registry(file: &str) -> String {
     file.replace("..", ":")
 }
@@ -90,8 +90,8 @@ fn with_newline(data: &ByteString) -> Vec<u8> {
     bytes
 }
 
-/// Writes what differs and gives the paths that were touched. `current` is what the machine's config manages: nothing
-/// of that is removed.
+/// Writes what differs and returns the changed paths. `current` is the machine's config: paths it manages are not
+/// removed.
 pub fn sync(
     root: &Root,
     wanted: &LiveContent,
@@ -118,7 +118,7 @@ pub fn sync(
     Ok(touched)
 }
 
-/// An existing file keeps its mode and owner.
+/// Writes a file if its contents differ. An existing file keeps its mode and owner.
 fn put(root: &Root, path: &RootedPath, contents: &[u8], attributes: Attributes) -> Result<bool, FsError> {
     let attributes = match root.entry(path)? {
         Some(entry) if entry.kind == Kind::File => {
@@ -139,7 +139,7 @@ fn put(root: &Root, path: &RootedPath, contents: &[u8], attributes: Attributes) 
     Ok(true)
 }
 
-/// Certificates of registries that are no longer named. A directory with anything else in it is somebody else's.
+/// Returns the certificates of registries that are no longer listed. A directory that contains other files is not ours.
 fn stale_registries(
     root: &Root,
     wanted: &LiveContent,
@@ -197,7 +197,7 @@ mod tests {
         (directory, root)
     }
 
-    /// "ca1" and the like, as the API carries bytes.
+    /// Encodes bytes as the API does.
     fn base64(text: &str) -> serde_json::Value {
         serde_json::to_value(ByteString(text.as_bytes().to_vec())).unwrap()
     }
@@ -222,7 +222,7 @@ mod tests {
         let secret = RootedPath::new(paths::MERGED_PULL_SECRET).unwrap();
         assert_eq!(root.entry(&secret).unwrap().unwrap().mode, 0o600);
         assert_eq!(sync(&root, &first, None).unwrap(), []);
-        // Nothing known is no reason to take away what works.
+        // Missing data is no reason to remove a working certificate.
         let nothing = wanted(&config(&json!({"kubeAPIServerServingCAData": null}))).unwrap();
         assert_eq!(sync(&root, &nothing, None).unwrap(), []);
     }

@@ -1,4 +1,4 @@
-//! Applying a config to a machine without any cluster, as often as one likes.
+//! Applies a config to a machine without a cluster. Idempotent.
 
 use mco_core::config::disruption::Policy;
 use mco_core::config::reconcilable::Overrides;
@@ -12,29 +12,29 @@ use crate::paths;
 use crate::transaction::{self, Checkpoints, Failure, Journal, Recovered, TransactionError};
 use crate::validate::{self, Mismatch, ValidateError};
 
-/// Whether a change that needs a boot may ask for it at once.
+/// Whether a change that needs a reboot may request it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RebootPolicy {
     WhenNeeded,
     Never,
 }
 
-/// What became of it.
+/// The result of applying a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The machine was as it should be.
+    /// The machine was already up to date.
     Unchanged,
-    /// It is now; `changed` paths were touched.
+    /// The machine is up to date; `changed` paths were written.
     Applied { changed: usize },
-    /// It will be after a boot, which nobody has asked for yet.
+    /// A reboot is needed and not requested yet.
     NeedsReboot { because: String, changed: usize },
-    /// It will be after the boot that has been asked for.
+    /// A reboot was requested.
     Rebooting { because: String, changed: usize },
 }
 
 #[derive(Debug, Error)]
 pub enum OnceError {
-    #[error("another daemon is at work on this machine")]
+    #[error("another daemon is running on this machine")]
     Busy,
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -54,15 +54,16 @@ pub enum OnceError {
     Unproven(Vec<Mismatch>),
 }
 
-/// Held while the machine is being changed.
+/// The machine's exclusive lock, held while it is being changed.
 #[derive(Debug)]
 pub struct Lock(std::fs::File);
 
 impl Drop for Lock {
-    /// Closing alone is not enough: a command that another thread has just forked still has the file open.
+    /// Unlocks explicitly. Closing is not enough: a command that another thread has just forked still has the file
+    /// open.
     fn drop(&mut self) {
         if let Err(error) = self.0.unlock() {
-            tracing::warn!(%error, "the machine's lock could not be given back");
+            tracing::warn!(%error, "could not release the machine's lock");
         }
     }
 }
@@ -72,7 +73,7 @@ pub fn lock(machine: &Machine) -> Result<Lock, OnceError> {
     machine.root.try_lock(&path)?.map(Lock).ok_or(OnceError::Busy)
 }
 
-/// Brings the machine to the config, whatever was interrupted before.
+/// Applies the config, after completing or rolling back an interrupted change.
 pub fn apply(
     machine: &Machine,
     new: &NodeConfig,
@@ -98,13 +99,13 @@ pub fn apply(
         (Some(because), Some(journal))
             if prepared.changed_paths().next().is_none() && prepared.system_change().is_none() =>
         {
-            // The same config again, still waiting for the same boot.
+            // The same config again, still waiting for the same reboot.
             return finish(machine, &journal, because.clone(), reboots, 0, checkpoints);
         }
         (_, journal) => journal,
     };
     if let Some(journal) = superseded {
-        // What the machine was to boot into is now itself the old state.
+        // The pending change becomes the old state of this one.
         transaction::supersede(machine, &journal, checkpoints)?;
     }
     let Some(journal) = apply::commit(machine, prepared, checkpoints)? else {
@@ -119,7 +120,7 @@ pub fn apply(
     }
 }
 
-/// Finishes what an earlier run could not. Gives the reason of a boot that is still due.
+/// Completes or rolls back an interrupted change. Returns the reason of a reboot that is still due.
 pub fn settle_past(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Option<String>, OnceError> {
     let Some(journal) = settle_past_unproven(machine, checkpoints)? else {
         return Ok(None);
@@ -131,7 +132,7 @@ pub fn settle_past(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<O
     Ok(None)
 }
 
-/// Like [`settle_past`], but leaves a change that waits for a boot, or for the proof of one, to the caller.
+/// Like [`settle_past`], but leaves a change that waits for a reboot, or for its proof, to the caller.
 pub fn settle_past_unproven(
     machine: &Machine,
     checkpoints: &dyn Checkpoints,
@@ -148,7 +149,7 @@ pub fn settle_past_unproven(
     }
 }
 
-/// The machine has booted into the change: is everything as it should be?
+/// Validates the machine after it has booted into the change.
 pub fn prove_boot(
     machine: &Machine,
     journal: &Journal,

@@ -1,4 +1,4 @@
-//! What a change of configs means for the operating system below the files.
+//! Computes the OS changes (image, kernel, extensions, kernel arguments) of a config update.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub enum OsChangeError {
     LargePagesElsewhere,
 }
 
-/// Where the change is to happen.
+/// The machine that the change applies to.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     pub backend: Backend,
@@ -40,7 +40,7 @@ pub struct Place<'a> {
     pub architecture: &'a str,
 }
 
-/// Decides what to stage for the next boot; none if nothing.
+/// Returns the change to stage for the next boot; `None` if there is none.
 pub fn os_change(
     old: &NodeConfig,
     new: &NodeConfig,
@@ -55,7 +55,7 @@ pub fn os_change(
         change.delete_kernel_arguments = tokens(&old.object.spec.kernel_arguments);
         change.append_kernel_arguments = tokens(&new.object.spec.kernel_arguments);
     }
-    // A built image already has the kernel and the extensions in it.
+    // A built image already contains the kernel and the extensions.
     if new.built_image.is_none() {
         change_kernel(new, diff, place, &mut change)?;
         change_extensions(new, diff, place, &mut change)?;
@@ -65,7 +65,7 @@ pub fn os_change(
     Ok(Some(change).filter(|change| !change.is_empty()))
 }
 
-/// The image, unless the machine runs it already or does not come from an image at all.
+/// Returns the image, unless it is already booted or the system is not image-based.
 pub fn image_to_stage<'a>(new: &'a NodeConfig, diff: &ConfigDiff, place: Place<'_>) -> Option<&'a str> {
     let wanted = new.os_image();
     let runs = || {
@@ -124,7 +124,7 @@ fn change_extensions(
         .flat_map(|extension| extension.packages.iter().copied())
         .collect();
     change.install_packages = required.difference(&present).map(|it| (*it).to_owned()).collect();
-    // A package that somebody layered by hand is never ours to remove.
+    // Only packages of extensions are removed, never packages that an administrator has layered.
     change.uninstall_packages = present
         .intersection(&known)
         .filter(|it| !required.contains(*it))

@@ -1,8 +1,8 @@
-//! From an image that was built in the cluster back to an ordinary one.
+//! Reverts a node from an image that was built in the cluster to an ordinary one.
 //!
-//! What the built image had in `/etc` goes with it, though the config wants it to stay. So the way back takes a note
-//! along, and a unit that puts everything in place once more, before the kubelet, when the machine has booted without
-//! the built image; see [`crate::firstboot`], which also removes the unit.
+//! Files that the built image had in `/etc` disappear with it, though the config defines them. So the revert stores the
+//! config and installs a unit that applies it again, before the kubelet, once the machine has booted without the built
+//! image; see [`crate::firstboot`], which also removes the unit.
 
 use mco_api::ControllerConfig;
 use mco_host::os::Backend;
@@ -15,9 +15,9 @@ use crate::paths;
 use crate::plan::{Action, NewContents, Step};
 
 pub const UNIT: &str = "machine-config-daemon-revert.service";
-/// Among the images of a ControllerConfig: our own.
+/// The key of our own image in a ControllerConfig.
 const OWN_IMAGE: &str = "machineConfigOperator";
-/// A whole config may have secrets in it.
+/// Not world-readable, because a config may contain secrets.
 const NOTE_ATTRIBUTES: Attributes = Attributes::root(0o600);
 const UNIT_ATTRIBUTES: Attributes = Attributes::root(0o644);
 const DIRECTORY_ATTRIBUTES: Attributes = Attributes::root(0o755);
@@ -25,7 +25,7 @@ const DIRECTORY_ATTRIBUTES: Attributes = Attributes::root(0o755);
 #[derive(Debug, Error)]
 pub enum RevertError {
     #[error(
-        "the way back from a built image needs our own image, and the cluster's ControllerConfig has no {OWN_IMAGE} among \
+        "reverting from a built image needs our own image, but the cluster's ControllerConfig has no {OWN_IMAGE} among \
          its images"
     )]
     NoImage,
@@ -34,13 +34,13 @@ pub enum RevertError {
         paths::PROXY_ENV
     )]
     NoProxyFile,
-    #[error("could not write down the config: {0}")]
+    #[error("could not serialize the config: {0}")]
     Encode(serde_json::Error),
     #[error(transparent)]
     Files(#[from] FsError),
 }
 
-/// What the way back needs to know of the cluster.
+/// The parts of the ControllerConfig that a revert needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WayBack {
     image: String,
@@ -60,7 +60,7 @@ impl WayBack {
         })
     }
 
-    /// The unit that runs at the next boot.
+    /// Returns the unit that runs at the next boot.
     fn unit(&self) -> String {
         let image = &self.image;
         let (environment, handed_on) = if self.proxied {
@@ -99,13 +99,13 @@ impl WayBack {
     }
 }
 
-/// Whether a change leaves a built image on a machine where that has consequences for files.
+/// Returns whether a change leaves a built image on a machine where that affects files.
 pub fn is_needed(backend: Backend, old: &NodeConfig, new: &NodeConfig) -> bool {
     let from_image = matches!(backend, Backend::RpmOstree | Backend::Bootc);
     from_image && old.built_image.is_some() && new.built_image.is_none()
 }
 
-/// What to write beside the change itself, so that it vanishes again if the change is undone.
+/// Returns the steps that prepare the revert. They are part of the change, so a rollback removes them.
 pub fn preparation(root: &Root, way: &WayBack, new: &NodeConfig) -> Result<Vec<Step<'static>>, RevertError> {
     let note = serde_json::to_vec(&*new.object).map_err(RevertError::Encode)?;
     let mut steps = vec![
@@ -129,7 +129,7 @@ pub fn preparation(root: &Root, way: &WayBack, new: &NodeConfig) -> Result<Vec<S
     with_directories(root, steps)
 }
 
-/// What of a way back is still there, to be removed.
+/// Returns the steps that remove the files of an earlier revert.
 pub fn leftovers(root: &Root) -> Result<Vec<Step<'static>>, FsError> {
     let mut steps = Vec::new();
     for path in [
@@ -240,7 +240,7 @@ mod tests {
         let root = Root::open(directory.path(), Ownership::Recorded).unwrap();
         let images = json!({OWN_IMAGE: "mco"});
         let plain = WayBack::of(&cluster(&images, &json!(null))).unwrap();
-        preparation(&root, &plain, &NodeConfig::empty()).expect("nobody needs the file without a proxy");
+        preparation(&root, &plain, &NodeConfig::empty()).expect("the file is not needed without a proxy");
         let proxied = WayBack::of(&cluster(&images, &json!({"httpProxy": "x"}))).unwrap();
         let error = preparation(&root, &proxied, &NodeConfig::empty()).unwrap_err();
         assert_eq!(

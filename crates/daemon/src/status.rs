@@ -1,4 +1,4 @@
-//! What a node is doing, for people and programs, read from its disk alone.
+//! The status of a node for `mco daemon status`, read from its disk alone.
 
 use mco_host::{Machine, PowerError};
 use serde::Serialize;
@@ -12,20 +12,20 @@ use crate::transaction::{JournalError, Phase, read_journal};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// The config on disk; none on a machine nothing was applied to.
+    /// The config on disk; `None` on a machine that no config was applied to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     pub activity: Doing,
-    /// What the agent says of itself; none if no agent has run since the machine booted.
+    /// The agent's activity; `None` if no agent has run since the machine booted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<Activity>,
     pub operating_system: String,
     pub boot_id: String,
-    /// Whether the next update skips all checks.
+    /// Whether the next update skips all validation.
     pub forced: bool,
-    /// Whether the machine has not met its cluster yet.
+    /// Whether the node has not registered with its cluster yet.
     pub new_node: bool,
 }
 
@@ -33,19 +33,19 @@ pub struct Status {
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Doing {
     Idle,
-    /// A change was interrupted; the next start finishes or undoes it.
+    /// A change was interrupted; the next start completes or rolls it back.
     Interrupted {
         from: String,
         to: String,
         step: &'static str,
         paths: usize,
     },
-    /// Everything is in place and waits for a boot.
+    /// The change is in place and waits for a reboot.
     AwaitingBoot {
         to: String,
         because: String,
     },
-    /// The boot has happened and is not proven yet.
+    /// The reboot has happened and is not verified yet.
     Booted {
         to: String,
     },
@@ -80,9 +80,9 @@ pub fn status(machine: &Machine) -> Result<Status, StatusError> {
         Some(journal) => Doing::Interrupted {
             step: match journal.phase {
                 Phase::Staging => "staging new contents",
-                Phase::Prepared => "putting new contents in place",
-                Phase::Swapped | Phase::AwaitingBoot => "telling services",
-                Phase::RollingBack => "bringing old contents back",
+                Phase::Prepared => "moving new contents into place",
+                Phase::Swapped | Phase::AwaitingBoot => "reloading services",
+                Phase::RollingBack => "rolling back to the old contents",
             },
             paths: journal.paths(),
             from: journal.from,

@@ -1,4 +1,4 @@
-//! What a node looks like after a config was applied, changed and taken away again.
+//! The files of a node after a config was applied, changed and removed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -86,7 +86,7 @@ fn what_was_there_before_comes_back_when_the_config_goes() {
         "welcome\n"
     );
     assert!(node.exists("/etc/machine-config-daemon/noorig/etc/new.mcdnoorig"));
-    // Several changes in between must not make our own contents the original.
+    // Several changes in between must not turn our own contents into the backup.
     node.apply(&config(
         "b",
         &files(&[file("/etc/motd", "second\n"), file("/etc/new", "second\n")]),
@@ -175,7 +175,7 @@ fn units_are_written_enabled_masked_and_taken_back() {
     );
     node.apply(&disabled).unwrap();
     assert!(!node.exists(&format!("{wants}/own.service")));
-    // The preset of this machine disables everything, so the vendor's unit goes back to that.
+    // This machine's preset disables everything, so the vendor's unit is reset to disabled.
     assert!(!node.exists(&format!("{wants}/vendor.service")));
     assert!(!node.exists("/etc/systemd/system/gone.service"));
 
@@ -395,5 +395,5 @@ fn two_daemons_cannot_work_on_one_machine() {
     let node = Node::new();
     let _held = once::lock(&node.machine).unwrap();
     let error = node.apply(&config("a", &json!({}))).unwrap_err();
-    assert_eq!(error.to_string(), "another daemon is at work on this machine");
+    assert_eq!(error.to_string(), "another daemon is running on this machine");
 }

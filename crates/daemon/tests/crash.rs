@@ -1,5 +1,5 @@
-//! A change over 200 files, 20 units and 5 keys, killed at every step and at random instants: the node is on the old
-//! state or on the new one, byte for byte, and the next run brings it to the new one.
+//! Crash tests: a change of 200 files, 20 units and 5 keys, killed at every step and at random instants. The node is in
+//! the old state or in the new one, byte for byte, and the next run completes the change.
 //!
 //! `MCO_CRASH_POINTS=all MCO_CRASH_RANDOM=2000` runs everything; the defaults are a sample that fits into every CI run.
 //! `MCO_CRASH_DIR` chooses the filesystem.
@@ -24,7 +24,7 @@ use support::{Snapshot, config_with, file, snapshot};
 const CHILD: &str = "MCO_CRASH_CHILD";
 const KILL_AT: &str = "MCO_CRASH_KILL_AT";
 
-/// Kills this very process at the n-th checkpoint, as a power cut or the kernel would.
+/// Kills this process at the n-th checkpoint, as a power failure or the kernel would.
 struct KillAt {
     left: Cell<u64>,
     reached: Cell<u64>,
@@ -41,7 +41,7 @@ impl Checkpoints for KillAt {
     }
 }
 
-/// Not a test of its own: the process that is killed by the tests below.
+/// Not a test of its own: the process that the tests below kill.
 #[test]
 fn child_process() {
     let Ok(directory) = std::env::var(CHILD) else {
@@ -67,14 +67,14 @@ struct Bench {
 }
 
 impl Bench {
-    /// A node on the old config, and how the change looks when nothing interrupts it.
+    /// A node on the old config, and the result of an uninterrupted change.
     fn new() -> Self {
         let place = std::env::var("MCO_CRASH_DIR").unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
         let directory = tempfile::tempdir_in(place).unwrap();
         let base = directory.path().join("base");
         fs::create_dir(&base).unwrap();
         support::lay_out(&base);
-        fs::write(base.join("etc/preexisting"), "somebody's own\n").unwrap();
+        fs::write(base.join("etc/preexisting"), "preexisting\n").unwrap();
         let machine = Machine::directory(&base).unwrap();
         once::apply(&machine, &old_config(), RebootPolicy::WhenNeeded, &Uninterrupted).unwrap();
         let mut bench = Self {
@@ -127,7 +127,7 @@ impl Bench {
             .unwrap()
     }
 
-    /// The node after a restart must be old or new; returns which.
+    /// Asserts that the node is in the old or the new state after a restart; returns which.
     fn assert_whole(&self, what: &str) -> &'static str {
         let machine = Machine::directory(&self.root()).unwrap();
         let mut owed = once::settle_past(&machine, &Uninterrupted).unwrap();
@@ -140,7 +140,7 @@ impl Bench {
         let (name, arguments) = if found == self.old {
             ("old", vec!["old=1".to_owned()])
         } else {
-            // If it is neither, what is in the way of the closer one is the thing to look at.
+            // If it is neither, print the differences to the closer one.
             let (old, new) = (differences(&found, &self.old), differences(&found, &self.new));
             let closer = if old.len() < new.len() { &old } else { &new };
             assert!(
@@ -200,7 +200,7 @@ fn assert_same(found: &Snapshot, expected: &Snapshot, what: &str) {
     assert!(differs.is_empty(), "{what}:\n{}", differs.join("\n"));
 }
 
-/// Without the file in which the simulated system keeps what boots next; its meaning is compared instead.
+/// The snapshot without the file in which the simulated OS stores the next boot; its meaning is compared instead.
 fn node_snapshot(root: &Path) -> Snapshot {
     let mut found = snapshot(root);
     found.remove("/var/lib/mco-simulated-os.json");

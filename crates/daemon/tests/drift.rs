@@ -1,4 +1,4 @@
-//! Drift is found within moments, whatever way a file was changed, and only real drift is reported.
+//! Drift is detected within moments, for every way to change a file, and only real drift is reported.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -36,10 +36,10 @@ fn node() -> (Node, NodeConfig) {
     (node, config)
 }
 
-/// For what must happen, on however busy a machine.
+/// The timeout for events that must happen, generous for a busy machine.
 const LONG: Duration = Duration::from_mins(1);
 
-/// The first verdict after a change; none within the time is quiet.
+/// Returns the first result after a change; `None` on timeout.
 async fn verdict(monitor: &mut Monitor, longest: Duration) -> Option<Watch> {
     tokio::time::timeout(longest, monitor.wait())
         .await
@@ -51,7 +51,7 @@ fn watch(node: &Node, config: NodeConfig) -> Monitor {
     Monitor::start(Arc::clone(&node.machine), Arc::new(config)).unwrap()
 }
 
-/// Whatever a config can put on disk, and whatever can happen to it.
+/// Covers every kind of path a config can manage and every kind of change.
 #[tokio::test]
 async fn every_kind_of_change_to_every_kind_of_file_is_noticed() {
     type Change = fn(&Node, &str);
@@ -76,7 +76,7 @@ async fn every_kind_of_change_to_every_kind_of_file_is_noticed() {
             node.write(&beside, "wrong\n");
             fs::rename(node.path(&beside), node.path(path)).unwrap();
         }),
-        ("opened to everybody", "mode mismatch for file:", |node, path| {
+        ("made world-readable", "mode mismatch for file:", |node, path| {
             fs::set_permissions(node.path(path), fs::Permissions::from_mode(0o666)).unwrap();
         }),
     ];
@@ -108,7 +108,7 @@ async fn changes_that_hide_are_noticed_as_well() {
             |node| node.write("/etc/watched/a", "RIGHT\n"),
         ),
         (
-            "a mode, with both told in full",
+            "a mode, with both in full",
             "mode mismatch for file: \"/etc/watched/a\"; expected: -rw-r--r--/420/0644; received: -rwxrwxrwx/511/0777",
             |node| {
                 fs::set_permissions(node.path("/etc/watched/a"), fs::Permissions::from_mode(0o777)).unwrap();
@@ -154,10 +154,10 @@ async fn what_is_no_drift_is_not_reported() {
     node.write("/etc/watched/unrelated", "x");
     node.write("/etc/systemd/system/x.service.d/30-own.conf", "[Unit]\n");
     assert_eq!(verdict(&mut monitor, Duration::from_millis(300)).await, None);
-    // Times alone are nothing, and neither is the same text once more.
+    // Neither timestamps nor rewriting the same text is drift.
     node.write("/etc/watched/a", "right\n");
     assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
-    // An empty drop-in may be there or not.
+    // An empty drop-in may be absent.
     node.write("/etc/systemd/system/x.service.d/20.conf", "");
     assert_eq!(verdict(&mut monitor, LONG).await, Some(Watch::Intact));
 }

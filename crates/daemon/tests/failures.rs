@@ -1,4 +1,4 @@
-//! What goes wrong in the middle leaves the node as it was, says why, and works once the cause is gone.
+//! A failure during a change leaves the node as it was, is reported, and a retry succeeds once the cause is gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod support;
@@ -33,7 +33,7 @@ fn new() -> NodeConfig {
     config("new", &body)
 }
 
-/// The disk gives this error at the n-th step.
+/// The disk returns this error at the n-th step.
 struct FailAt {
     left: Cell<u32>,
     errno: i32,
@@ -71,7 +71,7 @@ fn an_error_of_the_disk_at_any_step_undoes_everything() {
             Err(error) => {
                 let error = error.to_string();
                 assert!(error.contains("No space left on device"), "step {step}: {error}");
-                // Once everything is in place, only the boot is left: then the new state stays.
+                // Once everything is in place, only the reboot is left: then the new state stays.
                 if node
                     .read("/etc/machine-config-daemon/currentconfig")
                     .contains("\"new\"")
@@ -94,7 +94,7 @@ fn an_error_of_the_disk_at_any_step_undoes_everything() {
     assert!(step > 40, "only {step} steps");
 }
 
-/// Runs with a real small filesystem, which needs privileges; without them the test above stands alone.
+/// Runs with a real small filesystem, which needs privileges; without them only the test above runs.
 #[test]
 fn a_full_disk_undoes_everything() {
     let directory = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ fn an_unknown_owner_stops_the_change_before_anything_is_written() {
 }
 
 #[test]
-fn unsupported_compression_and_unknown_extensions_are_told_before_anything_is_written() {
+fn unsupported_compression_and_unknown_extensions_are_reported_before_anything_is_written() {
     let node = Node::new();
     let before = node.snapshot();
     let bomb = config_with("x", &json!({}), &json!({"extensions": ["nonsense"]}));
@@ -229,7 +229,7 @@ fn with_kernel_argument() -> NodeConfig {
     config_with("kernel", &files(&entries), &json!({"kernelArguments": ["nosmt"]}))
 }
 
-/// A node on the old config whose system fails when the test says so.
+/// A node on the old config with an OS backend that fails on demand.
 fn node_with_broken_os() -> (Node, BrokenOs) {
     let directory = tempfile::tempdir().unwrap();
     support::lay_out(directory.path());
@@ -302,7 +302,7 @@ fn a_system_that_cannot_be_undone_does_not_keep_the_files_from_coming_back() {
     assert!(after.remove(journal).is_some(), "the rest is not forgotten");
     assert_eq!(after, before);
 
-    // What appears meanwhile at a path of that change does not belong to it.
+    // A file that is created at a path of that change in the meantime does not belong to it.
     node.write("/etc/sub/b", "the administrator's\n");
     let error = node.apply(&with_kernel_argument()).unwrap_err().to_string();
     assert!(error.contains("while recovering"), "{error}");

@@ -1,4 +1,4 @@
-//! Configs and roots made to do harm: nothing outside the root is ever touched, and refusals say what is wrong.
+//! Hostile configs and roots: nothing outside the root is ever touched, and errors name the cause.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod support;
@@ -14,7 +14,7 @@ use mco_ignition::model::{Config, File};
 use serde_json::json;
 use support::{Node, config, file, files};
 
-/// A config that no admission would let through, made by hand.
+/// A config that admission would reject, built by hand.
 fn unchecked(path: &str, mode: i64) -> NodeConfig {
     let mut ignition = Config::default();
     ignition.storage.files.push(File {
@@ -55,7 +55,7 @@ fn links_planted_in_the_root_lead_nowhere_else() {
         "untouched"
     );
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-    // What was a link before comes back as a link, and is still not followed.
+    // A link that was there before is restored as a link, and is still not followed.
     node.apply(&config("c", &json!({}))).unwrap();
     assert!(fs::symlink_metadata(node.path("/etc/file")).unwrap().is_symlink());
     assert_eq!(
@@ -180,7 +180,10 @@ fn names_of_units_cannot_leave_the_unit_directory() {
             ..Default::default()
         });
     let error = node.apply(&hostile).unwrap_err().to_string();
-    assert!(error.contains("the name of a unit has no slash"), "{error}");
+    assert!(
+        error.contains("the name of a unit must not contain a slash"),
+        "{error}"
+    );
 }
 
 #[test]

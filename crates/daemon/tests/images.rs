@@ -1,4 +1,4 @@
-//! Images are pulled with the right credentials if they fit, and pinned by a file that is written when it changes.
+//! Images are pulled with the right credentials if they fit, and pinned by a file that is written on a change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/runtime.rs"]
@@ -124,7 +124,7 @@ fn images_that_do_not_fit_are_not_begun() {
         allocatable: Some(gigabytes * GI),
         at_once: 2,
     };
-    // Each image has a layer of its own and one that all share: three layers, twice that with their files.
+    // Each image has a layer of its own and a shared one: three layers, twice that with their files.
     for (allocatable, size, fits) in [(31, GI * 2, true), (27, GI * 2, false), (15, 0, false)] {
         let host = Host::new();
         host.registry.set_size(size);
@@ -160,7 +160,7 @@ fn a_failing_image_stops_no_other_unless_the_disk_is_full() {
 }
 
 #[test]
-fn a_pull_secret_that_cannot_be_read_is_told_and_not_quoted() {
+fn an_unreadable_pull_secret_is_reported_and_not_quoted() {
     let host = Host::new();
     host.write(PULL_SECRET, "{\"auths\": hunter2");
     let failures = host.fetch(&["a.example/a"], TERMS).unwrap().failures;

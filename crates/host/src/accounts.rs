@@ -10,14 +10,14 @@ use thiserror::Error;
 use crate::path::RootedPath;
 use crate::root::{Attributes, FsError, Root};
 
-/// Image-based systems keep their own users in the second file and the administrator's in the first.
+/// Image-based systems keep system users in the second file and the administrator's in the first.
 const PASSWD: [&str; 2] = ["/etc/passwd", "/usr/lib/passwd"];
 const GROUP: [&str; 2] = ["/etc/group", "/usr/lib/group"];
 const SHADOW: &str = "/etc/shadow";
-/// What passwd, usermod and the like hold while they change the files above.
+/// The lock that passwd, usermod and similar tools hold while they change these files.
 const LOCK: &str = "/etc/.pwd.lock";
 const LARGEST: u64 = 16 << 20;
-/// As long as the C library waits for the lock.
+/// Lock attempts: the total wait is that of the C library.
 const LOCK_ATTEMPTS: u32 = 150;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,14 +65,14 @@ impl<'a> Accounts<'a> {
         self.find(GROUP, name, |fields| fields.get(2)?.parse().ok())
     }
 
-    /// The hash field of a user; none without an entry.
+    /// Returns the hash field of a user; `None` without an entry.
     pub fn password_hash(&self, user: &str) -> Result<Option<String>, AccountError> {
         self.find([SHADOW, SHADOW], user, |fields| {
             Some((*fields.get(1)?).to_owned())
         })
     }
 
-    /// Replaces the hash field of a user, in the way other account tools do it and in turn with them.
+    /// Replaces the hash field of a user under the account lock, as other account tools do.
     pub fn set_password_hash(&self, user: &str, hash: &str) -> Result<(), AccountError> {
         if hash.contains([':', '\n']) {
             return Err(AccountError::NotAHash {

@@ -1,5 +1,4 @@
-//! Running the machine's own tools. Each tool has its own module that knows its arguments and its output; this one
-//! knows none of them.
+//! Runs the machine's own tools. Arguments and output of each tool are handled in a module of its own, not here.
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
@@ -7,16 +6,16 @@ use std::process::{Command, Stdio};
 
 use thiserror::Error;
 
-/// How much of a tool's complaint is repeated to people.
+/// How much of a tool's error output is included in messages.
 const LONGEST_COMPLAINT: usize = 256;
 
-/// Something that can run a tool, so that tests can answer in its place.
+/// Runs tools; tests provide a fake.
 pub trait Commands: fmt::Debug + Send + Sync {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<Output, CommandError> {
         self.run_with(program, arguments, &[])
     }
 
-    /// With these variables in its environment. Secrets go there, because everybody on the machine can read arguments.
+    /// Runs a tool with these environment variables. Secrets are passed there, because arguments are world-readable.
     fn run_with(
         &self,
         program: &str,
@@ -29,7 +28,7 @@ pub trait Commands: fmt::Debug + Send + Sync {
 pub struct Output {
     pub stdout: String,
     pub stderr: String,
-    /// None if a signal ended the tool.
+    /// `None` if a signal terminated the tool.
     pub code: Option<i32>,
 }
 
@@ -49,14 +48,14 @@ pub enum CommandError {
     Unexpected { command: String, why: String },
 }
 
-/// Runs tools for real.
+/// Runs real processes.
 #[derive(Debug, Clone, Default)]
 pub struct HostCommands {
-    /// A command that runs the one after it on the machine; empty if we are on the machine already.
+    /// A command prefix that runs the tool on the machine; empty if this process already runs there.
     launcher: Vec<OsString>,
 }
 
-/// What a launcher ends with when the machine does not have the tool, as shells do.
+/// The exit code of a launcher, as of shells, if the machine does not have the tool.
 pub const NOT_INSTALLED: i32 = 127;
 
 impl HostCommands {
@@ -87,7 +86,7 @@ impl Commands for HostCommands {
             .command(program)
             .args(arguments)
             .envs(environment.iter().copied())
-            // rpm-ostree writes this into its journal, so that administrators see who asked.
+            // rpm-ostree logs this client ID, so that administrators see the origin of a request.
             .env("RPMOSTREE_CLIENT_ID", "machine-config-operator")
             .env("LC_ALL", "C.UTF-8")
             .stdin(Stdio::null())
@@ -114,12 +113,12 @@ impl Commands for HostCommands {
     }
 }
 
-/// Runs a tool that must succeed and gives its output.
+/// Runs a tool that must succeed and returns its output.
 pub fn succeed(commands: &dyn Commands, program: &str, arguments: &[&str]) -> Result<String, CommandError> {
     succeed_with(commands, program, arguments, &[])
 }
 
-/// The same with variables in its environment, which are never repeated to anybody.
+/// Runs a tool with environment variables, which are never included in errors.
 pub fn succeed_with(
     commands: &dyn Commands,
     program: &str,
@@ -137,7 +136,7 @@ pub fn succeed_with(
     })
 }
 
-/// The first characters of a text, and how many more there were.
+/// Returns the first characters of a text, and how many more there were.
 pub fn shortened(text: &str, limit: usize) -> String {
     let more = text.chars().count().saturating_sub(limit);
     let mut short: String = text.chars().take(limit).collect();
@@ -154,7 +153,7 @@ pub(crate) mod testing {
 
     use super::{CommandError, Commands, Output};
 
-    /// Answers as tools were seen to answer, and remembers what it was asked.
+    /// A fake that replays recorded output and records the calls.
     #[derive(Debug, Default)]
     pub struct Recorded {
         answers: BTreeMap<String, Output>,
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_tool_runs_and_its_failure_is_told() {
+    fn a_real_tool_runs_and_its_failure_is_reported() {
         assert_eq!(
             succeed(&HostCommands::default(), "echo", &["hello"]).unwrap(),
             "hello\n"

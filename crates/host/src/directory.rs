@@ -1,4 +1,4 @@
-//! A small machine in a directory: just enough accounts, units and directories for configs to be applied to.
+//! A minimal machine in a directory: just enough accounts, units and directories to apply configs to.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -29,7 +29,7 @@ const FILES: [(&str, u32, &str); 6] = [
     (
         "etc/os-release",
         0o644,
-        "ID=simulated\nVERSION_ID=1\nPRETTY_NAME=\"A directory that plays a machine\"\n",
+        "ID=simulated\nVERSION_ID=1\nPRETTY_NAME=\"A simulated machine in a directory\"\n",
     ),
     ("etc/hostname", 0o644, "localhost\n"),
     (
@@ -39,7 +39,7 @@ const FILES: [(&str, u32, &str); 6] = [
     ),
 ];
 
-/// Makes what is missing; what is there stays as it is.
+/// Creates what is missing; existing files are kept.
 pub(crate) fn lay_out(root: &Path) -> io::Result<()> {
     for directory in DIRECTORIES {
         fs::create_dir_all(root.join(directory))?;

@@ -1,5 +1,5 @@
-//! Becoming a program of the machine whose root is mounted somewhere: how a daemon in a container runs the machine's own
-//! tools, without needing any tool of the container.
+//! Executes a program of the machine whose root is mounted: a daemon in a container runs the machine's own tools this
+//! way, without needing any tool of the container.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,11 +7,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Where a machine keeps its tools, for a container that does not say or means its own.
+/// The search path of the machine, used if the container sets none or its own.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Makes a directory the root of this process and replaces the process by a program of that root. Returns only to say
-/// why that was impossible.
+/// Changes the root of this process and executes a program of that root. Returns only on failure.
 pub fn run_within(root: &Path, program: &OsString, arguments: &[OsString]) -> io::Error {
     let enter = || -> io::Result<()> {
         rustix::process::chroot(root)?;

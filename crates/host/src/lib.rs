@@ -1,7 +1,7 @@
 //! A machine: a rooted filesystem, services, accounts, kernel arguments, operating system images and boots.
 //!
-//! Two kinds exist: the real one, and a directory that plays a machine for `mco up` and for tests. Nothing here knows
-//! Kubernetes, MachineConfigs or what should be on a machine; this crate only knows how to look and how to change.
+//! There are two kinds: the real machine, and a directory that simulates one for `mco up` and for tests. This crate
+//! reads and changes a machine; it is independent of Kubernetes, MachineConfigs and any desired state.
 
 mod accounts;
 mod command;

@@ -1,4 +1,4 @@
-//! One machine with all it can do.
+//! A machine with all its capabilities.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::root::{FsError, Ownership, Root};
 use crate::runtime::{ContainerRuntime, Crio, SimulatedRuntime};
 use crate::systemd::{Bus, Services, SimulatedServices, Systemd};
 
-/// What only the root of a booted machine has: systemd's own sign, and the kernel's name for this boot.
+/// Paths that only exist below the root of a booted machine: systemd's marker, and the kernel's boot ID.
 const RUNNING: [&str; 2] = ["run/systemd/system", "proc/sys/kernel/random/boot_id"];
 
 #[derive(Debug)]
@@ -31,18 +31,18 @@ pub struct Machine {
 pub enum MachineError {
     #[error(transparent)]
     Root(#[from] FsError),
-    #[error("could not find out what kind of system this is: {0}")]
+    #[error("could not detect the operating system: {0}")]
     System(#[from] OsError),
 }
 
 impl Machine {
-    /// The machine this process runs on.
+    /// Returns the machine this process runs on.
     pub fn this() -> Result<Self, MachineError> {
         Self::real(Path::new("/"), HostCommands::default())
     }
 
-    /// The machine whose root is mounted here, for a process in a container. `launcher` runs the command after it with
-    /// that root as its own.
+    /// Returns the machine whose root is mounted here, for a process in a container. `launcher` is a command prefix
+    /// that changes to that root.
     pub fn mounted(root: &Path, launcher: Vec<OsString>) -> Result<Self, MachineError> {
         Self::real(root, HostCommands::through(launcher))
     }
@@ -66,22 +66,22 @@ impl Machine {
         })
     }
 
-    /// Whether a directory is the root of a machine that runs, as far as systemd and the kernel are concerned.
+    /// Returns whether a directory is the root of a running machine, according to systemd and the kernel.
     pub fn runs_at(root: &Path) -> bool {
         RUNNING.iter().all(|path| root.join(path).exists())
     }
 
-    /// A directory that plays a machine, made if it does not exist yet. See [`Machine::directory`].
+    /// Creates a simulated machine in a directory if it does not exist yet. See [`Machine::directory`].
     pub fn create_directory(root: &Path) -> Result<Self, MachineError> {
         directory::lay_out(root).map_err(|source| FsError::Failed {
-            attempted: "make a machine in",
+            attempted: "create a machine in",
             path: root.display().to_string(),
             source,
         })?;
         Self::directory(root)
     }
 
-    /// A directory that plays a machine. Without privileges, owners are noted instead of set.
+    /// Returns a machine simulated by a directory. Without privileges, owners are recorded instead of set.
     pub fn directory(root: &Path) -> Result<Self, MachineError> {
         let ownership = if rustix::process::geteuid().is_root() {
             Ownership::Enforced

@@ -1,17 +1,16 @@
-//! Paths below a root. A value of this type cannot climb out of it by its spelling; symbolic links are the business of
-//! [`crate::Root`].
+//! Paths below a root. The type excludes `..`; symbolic links are confined by [`crate::Root`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The longest name a directory entry may have on Linux.
+/// NAME_MAX: the longest name of a directory entry on Linux.
 const LONGEST_NAME: usize = 255;
-/// The longest path the kernel takes.
+/// The longest path the kernel accepts (PATH_MAX without the NUL byte).
 const LONGEST_PATH: usize = 4095;
 
-/// An absolute path as a machine's users write it, `/etc/motd`: at least one name, no `.`, no `..`, no NUL.
+/// An absolute path such as `/etc/motd`: at least one name, no `.`, no `..`, no NUL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RootedPath(String);
@@ -59,12 +58,12 @@ impl RootedPath {
         &self.0
     }
 
-    /// The last name of the path.
+    /// Returns the last name of the path.
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The directory that holds this path; none if that is the root.
+    /// Returns the parent directory; `None` if that is the root.
     pub fn parent(&self) -> Option<Self> {
         match self.0.rfind('/') {
             Some(at) if at > 0 => Some(Self(self.0[..at].to_owned())),
@@ -72,7 +71,7 @@ impl RootedPath {
         }
     }
 
-    /// A neighbour in the same directory.
+    /// Returns the path of a sibling in the same directory.
     pub fn with_name(&self, name: &str) -> Result<Self, PathError> {
         match self.parent() {
             Some(parent) => Self::new(&format!("{parent}/{name}")),
@@ -84,7 +83,7 @@ impl RootedPath {
         Self::new(&format!("{}/{below}", self.0))
     }
 
-    /// Whether this path is `other` or below it.
+    /// Returns whether this path is `other` or below it.
     pub fn is_within(&self, other: &str) -> bool {
         self.0
             .strip_prefix(other.trim_end_matches('/'))

@@ -1,4 +1,4 @@
-//! Boots: which one this is, and how the next one is asked for.
+//! Boot IDs and reboots.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::systemd::Bus;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const SIMULATED_BOOT_ID: &str = "/run/machine-config-daemon/simulated-boot-id";
 const REBOOT_UNIT: &str = "machine-config-daemon-reboot";
-/// Writes a staged deployment when it stops, so it has to run before the machine goes down.
+/// Writes a staged deployment when it stops, so it must be running before a shutdown.
 const FINALIZE: &str = "ostree-finalize-staged.service";
 
-/// Identifies one run of a machine's kernel. Two equal ids mean: no reboot in between.
+/// Identifies one boot of a machine. Two equal IDs mean that there was no reboot in between.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct BootId(pub String);
@@ -30,9 +30,9 @@ impl fmt::Display for BootId {
 
 #[derive(Debug, Error)]
 pub enum PowerError {
-    #[error("could not tell which boot this is: {0}")]
+    #[error("could not read the boot ID: {0}")]
     BootId(FsError),
-    #[error("could not tell which boot this is: {BOOT_ID} is missing")]
+    #[error("could not read the boot ID: {BOOT_ID} is missing")]
     NoBootId,
     #[error("reboot command failed, something is seriously wrong: {0}")]
     Reboot(#[from] CommandError),
@@ -40,12 +40,12 @@ pub enum PowerError {
     Simulation(FsError),
 }
 
-/// What happened when a reboot was asked for.
+/// The result of a reboot request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reboot {
     /// The machine will go down; this process ends with it.
     Queued,
-    /// The machine is a directory and has "booted" already; this process starts over.
+    /// The machine is a directory and has already "rebooted"; this process starts over.
     Simulated,
 }
 
@@ -54,13 +54,13 @@ pub trait Power: fmt::Debug + Send + Sync {
     fn reboot(&self, root: &Root, because: &str) -> Result<Reboot, PowerError>;
 }
 
-/// A machine under systemd.
+/// A machine managed by systemd.
 #[derive(Debug)]
 pub struct SystemdPower {
-    /// Where logind is asked; it gives programs the time they have reserved before a shutdown.
+    /// The D-Bus for requests to logind, which honours inhibitor delays before a shutdown.
     pub bus: Option<Bus>,
     pub commands: Arc<dyn Commands>,
-    /// On ostree systems the staged deployment must be written before the machine goes down.
+    /// On ostree systems the staged deployment must be finalized during the shutdown.
     pub finalizes_deployment: bool,
 }
 
@@ -89,7 +89,7 @@ impl Power for SystemdPower {
         }
         arguments.extend(["/bin/sh", "-c", "systemctl reboot"]);
         match succeed(self.commands.as_ref(), "systemd-run", &arguments) {
-            // Somebody asked before us; the machine is going down all the same.
+            // Another process has requested it before; the machine is going down anyway.
             Err(CommandError::Failed { complaint, .. }) if complaint.contains("already exists") => {
                 Ok(Reboot::Queued)
             }
@@ -98,7 +98,7 @@ impl Power for SystemdPower {
     }
 }
 
-/// A directory whose boots are a number in a file.
+/// A directory whose boots are counted in a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SimulatedPower;
 
@@ -135,11 +135,11 @@ fn new_boot(root: &Root) -> Result<BootId, PowerError> {
     write().map_err(PowerError::Simulation)
 }
 
-/// Sixteen hexadecimal digits that nobody else has.
+/// Returns sixteen random hexadecimal digits, unique for practical purposes.
 pub fn random_name() -> String {
     let mut bytes = [0_u8; 8];
-    // The kernel refuses only before its first entropy, long before any daemon runs; the process id and the clock
-    // are then unique enough for a name.
+    // getrandom fails only early in boot, long before any daemon runs; process ID and clock are then unique enough for
+    // a name.
     if rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty()).is_err() {
         let since = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)

@@ -1,11 +1,11 @@
-//! Telling the service manager that started us how we are, in the protocol of `sd_notify(3)`.
+//! Notifies the service manager that started this process, in the protocol of `sd_notify(3)`.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The socket of the service manager. Nobody waits for an answer, and there is none.
+/// The notification socket of the service manager. Messages are not acknowledged.
 #[derive(Debug)]
 pub struct ServiceManager {
     socket: UnixDatagram,
@@ -13,7 +13,7 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The manager behind `NOTIFY_SOCKET`; none if the variable is unset or names nothing usable.
+    /// Returns the manager behind `NOTIFY_SOCKET`; `None` if the variable is unset or invalid.
     pub fn new(notify_socket: Option<OsString>) -> Option<Self> {
         let name = notify_socket?;
         let address = match name.as_bytes().strip_prefix(b"@") {
@@ -34,12 +34,12 @@ impl ServiceManager {
         self.send("STOPPING=1");
     }
 
-    /// One line for people.
+    /// Sets the status line shown by `systemctl status`.
     pub fn status(&self, text: &str) {
         self.send(&format!("STATUS={}", text.replace('\n', " ")));
     }
 
-    /// A manager that does not listen is no reason to stop working.
+    /// Sends a message. Failures are ignored, because notifications are optional.
     fn send(&self, message: &str) {
         let _ = self.socket.send_to_addr(message.as_bytes(), &self.address);
     }

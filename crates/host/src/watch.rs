@@ -1,4 +1,4 @@
-//! Waking up when something in a directory changes. What changed, and whether it matters, is for others to find out.
+//! Watches directories with inotify. What changed, and whether it matters, is determined by the caller.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,19 +13,19 @@ use rustix::io::Errno;
 use crate::path::RootedPath;
 use crate::root::{FsError, Root};
 
-/// Directories of one root under observation.
+/// The watched directories of one root.
 #[derive(Debug)]
 pub struct Watcher {
     fd: OwnedFd,
     directories: BTreeMap<i32, RootedPath>,
 }
 
-/// What was seen while waiting.
+/// The events received in one wait.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Names that changed; the paths are the directories' with the names.
+    /// Changed paths.
     pub paths: Vec<RootedPath>,
-    /// So much happened that some of it went unseen, or a watched directory itself went away: look at everything.
+    /// Events were lost, or a watched directory itself was removed: the caller must check everything.
     pub everything: bool,
 }
 
@@ -44,7 +44,7 @@ impl Watcher {
         })
     }
 
-    /// Watches a directory or, if it does not exist yet, the closest one above it that does.
+    /// Watches a directory or, if it does not exist yet, its closest existing parent.
     pub fn add(&mut self, root: &Root, directory: &RootedPath) -> Result<(), FsError> {
         let mut next = Some(directory.clone());
         while let Some(path) = next {
@@ -66,7 +66,7 @@ impl Watcher {
             | WatchFlags::ATTRIB
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF;
-        // The open directory is named through the process's own table, so that no link can lead elsewhere.
+        // The open directory is addressed through `/proc/self/fd`, so that no link can redirect it.
         let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let watch = inotify::add_watch(&self.fd, name, flags).map_err(|errno| FsError::Failed {
             attempted: "watch directory",
@@ -77,7 +77,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Waits until something happens or the time is over, then takes everything that happened.
+    /// Waits for events until the timeout, then returns all pending ones.
     pub fn wait(&mut self, longest: Duration) -> io::Result<Seen> {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
@@ -90,7 +90,7 @@ impl Watcher {
         }
     }
 
-    /// Takes everything that happened, without waiting.
+    /// Returns all pending events without waiting.
     pub fn take(&mut self) -> io::Result<Seen> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
@@ -121,7 +121,7 @@ impl Watcher {
     }
 }
 
-/// Readable when something has happened, for event loops that wait for many things.
+/// Becomes readable when events are pending, for event loops.
 impl AsRawFd for Watcher {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()

@@ -1,4 +1,4 @@
-//! Nothing that is planted inside a root, or written in a path, leads outside.
+//! Confinement: nothing planted inside a root, or written in a path, leads outside.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Our links and states against `systemctl --root`, which needs no running systemd. A machine without systemctl runs
-//! the unit tests of the module only.
+//! Compares our links and states with `systemctl --root`, which needs no running systemd. Without systemctl only the
+//! unit tests of the module run.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
@@ -143,7 +143,7 @@ fn states_are_called_the_same() {
             }
             let ours = systemd::state(&root, name).unwrap();
             let theirs = systemctl(directory.path(), &["is-enabled", name]);
-            // Older versions print nothing for a unit they do not find, and call a template with a default instance
+            // Older versions print nothing for an unknown unit, and report a template with a default instance as
             // indirect once that instance is enabled.
             if !(theirs.is_empty() || name.contains("@.") || name.starts_with("pair.service")) {
                 assert_eq!(ours.as_str(), theirs, "{name} after {action}");

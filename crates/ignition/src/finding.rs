@@ -1,15 +1,15 @@
-//! What is wrong with a config, and where.
+//! Findings: what is wrong with a config, and where.
 
 use std::fmt;
 
-/// One statement about a config. Its message never contains file contents, keys or password hashes.
+/// An error or warning about a config. Its message never contains file contents, keys or password hashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
-    /// Where, as in `storage.files[2].path`; empty for the config as a whole.
+    /// The path, as in `storage.files[2].path`; empty for the config as a whole.
     pub path: String,
-    /// What is wrong, in Ignition's words.
+    /// What is wrong, with Ignition's own message.
     pub message: String,
-    /// How to put it right.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The outcome of validation. Warnings never make a config invalid.
+/// The result of validation. Warnings never make a config invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub errors: Vec<Finding>,

@@ -1,14 +1,14 @@
-//! A position in a config, as people write it: `storage.files[2].contents.source`.
+//! The path of a position in a config, such as `storage.files[2].contents.source`.
 
 use std::fmt::Write as _;
 
-/// The current position of something that walks a config.
+/// The current position while walking a config.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     text: String,
 }
 
-/// Where to return to when the walk leaves a field or an element.
+/// The position to return to when the walk leaves a field or an element.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark(usize);
 
@@ -28,7 +28,7 @@ impl Place {
 
     pub(crate) fn enter_element(&mut self, index: usize) -> Mark {
         let mark = Mark(self.text.len());
-        // Writing to a string cannot fail.
+        // Writing to a string is infallible.
         let _ = write!(self.text, "[{index}]");
         mark
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A spec version that can be read, oldest first. Configs can be converted down to [`SpecVersion::V2_2`].
+/// A supported spec version, oldest first. Configs can be converted down to [`SpecVersion::V2_2`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpecVersion {
     V2_0,
@@ -30,7 +30,7 @@ impl SpecVersion {
         Self::V3_5,
     ];
 
-    /// As it is written in `ignition.version`.
+    /// Returns the value of `ignition.version`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V2_0 => "2.0.0",
@@ -46,17 +46,17 @@ impl SpecVersion {
     }
 }
 
-/// Why a text is not a version that can be read.
+/// Why a text is not a supported version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unrecognised {
-    /// It is no semantic version at all.
+    /// It is not a semantic version.
     Malformed,
-    /// It is a version, but not one of ours.
+    /// It is a version, but not a supported one.
     Unsupported,
 }
 
 impl SpecVersion {
-    /// The version that a text means. Leading zeros do not matter; everything else does.
+    /// Parses a version. Leading zeros are ignored.
     pub(crate) fn recognise(text: &str) -> Result<Self, Unrecognised> {
         let (text, build) = text.split_once('+').unwrap_or((text, ""));
         let (numbers, pre_release) = text.split_once('-').unwrap_or((text, ""));
@@ -74,7 +74,7 @@ impl SpecVersion {
     }
 }
 
-/// Nothing, or parts of letters, digits and hyphens between dots.
+/// Returns whether the text is empty, or parts of letters, digits and hyphens between dots.
 fn is_identifier(text: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty()

@@ -1,4 +1,4 @@
-//! How client commands find the cluster they talk about.
+//! How client commands connect to a cluster.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use mco_client::ReadError;
 
-/// A person waits for the answer; a cluster that is there gives it at once.
+/// Connect timeout of interactive commands.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const READ_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,7 @@ pub struct Connection {
     /// The kubeconfig to use; by default $KUBECONFIG, then ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context in it; by default its current one.
+    /// The context to use; by default the current one.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 }
@@ -43,7 +43,8 @@ impl Connection {
         Ok(config)
     }
 
-    /// For a component, which may run in a pod and reads for as long as it lives.
+    /// Returns the configuration of a component, which may run in a pod. Its read timeout is the default, which suits
+    /// watches.
     pub async fn component_config(&self) -> anyhow::Result<Config> {
         if self.is_of_a_pod() {
             return Config::incluster().map_err(|error| {
@@ -56,7 +57,7 @@ impl Connection {
         Ok(config)
     }
 
-    /// Whether there is nothing to go by but the account that a pod has.
+    /// Returns whether the pod's service account is the only configuration.
     pub fn is_of_a_pod(&self) -> bool {
         self.kubeconfig.is_none() && self.context.is_none() && self.read().is_err()
     }
@@ -73,12 +74,12 @@ impl Connection {
             Some(path) => format!("cannot use the kubeconfig {}", path.display()),
             None => "cannot use $KUBECONFIG or ~/.kube/config".to_owned(),
         };
-        // The place in the file follows on more lines; the first says what is wrong.
+        // The position in the file follows on more lines; the first contains the error.
         let causes =
             anyhow::Chain::new(error).filter_map(|cause| cause.to_string().lines().next().map(str::to_owned));
         let mut said: Vec<String> = Vec::new();
         for cause in causes {
-            // Many errors repeat their cause; a person needs to read it once.
+            // Many errors repeat their cause.
             if !said.iter().any(|earlier| earlier.contains(&cause)) {
                 said.push(cause);
             }
@@ -90,12 +91,12 @@ impl Connection {
     }
 }
 
-/// An API error as a sentence that says what was tried, what went wrong and what to do.
+/// Converts an API error to a message with the attempt, the cause and a hint.
 pub fn explained<T>(result: Result<T, kube::Error>, attempt: &str) -> anyhow::Result<T> {
     result.map_err(|error| worded(ReadError::new(error, attempt)))
 }
 
-/// What went wrong, with the way out that a command line has.
+/// Converts a read error to a message with command line hints.
 pub fn worded(error: ReadError) -> anyhow::Error {
     match error {
         ReadError::Refused {
@@ -105,7 +106,7 @@ pub fn worded(error: ReadError) -> anyhow::Error {
              --kubeconfig or --context"
         ),
         ReadError::Refused { code: 403, .. } => {
-            anyhow!("{error}; ask for this right, or choose another user with --context")
+            anyhow!("{error}; request this permission, or choose another user with --context")
         }
         error => error.into(),
     }

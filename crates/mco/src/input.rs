@@ -1,4 +1,4 @@
-//! Manifests from files, directories and standard input, within bounds.
+//! Manifests from files, directories and standard input, with size limits.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, IsTerminal as _, Read};
@@ -17,17 +17,17 @@ use crate::cli::Base;
 use crate::commands::VERSION;
 use crate::output;
 
-/// Files with other endings in a directory are not manifests.
+/// File extensions of manifests in a directory.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// What could be read, and how many inputs could not; each of those has been reported.
+/// The parsed manifests, and the number of inputs that failed, each of which has been reported.
 #[derive(Debug, Default)]
 pub struct Manifests {
     pub read: Vec<Manifest>,
     pub unreadable: usize,
 }
 
-/// Reads all manifests below the given paths. A file that cannot be understood is reported and skipped.
+/// Reads all manifests below the paths. A file that cannot be parsed is reported and skipped.
 pub fn manifests(paths: &[PathBuf]) -> anyhow::Result<Manifests> {
     let mut manifests = Manifests::default();
     for path in paths {
@@ -44,8 +44,8 @@ pub fn manifests(paths: &[PathBuf]) -> anyhow::Result<Manifests> {
     Ok(manifests)
 }
 
-/// Reads a directory as a cluster and completes it with everything that is generated from its objects. Anything that
-/// cannot be understood is an error; unknown kinds are only named.
+/// Reads a directory as a cluster and generates the configs that derive from its objects. Anything that cannot be
+/// parsed is an error; unknown kinds are only reported.
 pub fn cluster(path: &Path, base: &Base) -> anyhow::Result<Cluster> {
     let manifests = manifests(&[path.to_owned()])?;
     if manifests.unreadable > 0 {
@@ -79,7 +79,7 @@ pub fn cluster(path: &Path, base: &Base) -> anyhow::Result<Cluster> {
     Ok(cluster)
 }
 
-/// What the options about the base configuration refer to.
+/// The files that the options about the base configuration refer to.
 #[derive(Debug)]
 pub struct BaseInputs {
     templates: Option<TemplateTree>,
@@ -143,17 +143,17 @@ pub fn template_tree(root: &Path) -> anyhow::Result<TemplateTree> {
 pub fn warn_about_skipped(inventory: &Inventory) {
     for skipped in &inventory.skipped {
         output::warning(format!(
-            "{}: skipped {} {:?} ({}): this kind has no part in rendering",
+            "{}: skipped {} {:?} ({}): this kind is not used for rendering",
             skipped.origin, skipped.kind, skipped.name, skipped.api_version
         ));
     }
 }
 
-/// Asks the person at the terminal whether to go on. Without a terminal that is an error, because silence is no consent.
+/// Asks for confirmation on the terminal; an error without a terminal.
 pub fn confirmed() -> anyhow::Result<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        bail!("nobody is there to confirm this; use --yes to do it, or --dry-run only to see it");
+        bail!("no terminal to confirm this; use --yes to proceed, or --dry-run to only show it");
     }
     output::print("\nDo this? [y/N] ")?;
     let mut answer = String::new();
@@ -200,7 +200,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     Ok(reading.manifests)
 }
 
-/// One JSON or YAML document of any shape.
+/// Reads one JSON or YAML document of any shape.
 pub fn document(path: &Path) -> anyhow::Result<Value> {
     let (name, bytes) = named(path)?;
     if bytes.len() > LARGEST_FILE {
@@ -210,7 +210,7 @@ pub fn document(path: &Path) -> anyhow::Result<Value> {
     manifest::value(text).map_err(|message| anyhow!("{name}: {message}"))
 }
 
-/// A small file of any kind.
+/// Reads a small file of any kind.
 pub fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     named(path).map(|(_, bytes)| bytes)
 }
@@ -226,7 +226,7 @@ fn named(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     Ok((path.display().to_string(), bytes))
 }
 
-/// One byte more than allowed is enough to know that it is too much.
+/// Reads up to one byte more than the limit, which is enough to detect an oversized input.
 fn bounded(reader: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! The log of a component, and how much it tells. Levels can change while it runs.
+//! The log of a component. Its level can change at runtime.
 
 use mco_api::machine_configuration::LogLevel;
 use mco_operator::LogLevels;
@@ -10,16 +10,16 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, fmt, registry, reload};
 
-/// What all targets of ours begin with.
+/// The prefix of all our log targets.
 const OURS: &str = "mco";
 
-/// A log that has begun.
+/// A started log.
 pub struct Log {
     filter: reload::Handle<Targets, Registry>,
 }
 
 impl Log {
-    /// Starts the log of a component, at the level that its environment names.
+    /// Starts the log of a component, with the level of its environment variable.
     pub fn start<Writer>(writer: Writer) -> Self
     where
         Writer: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -34,18 +34,19 @@ impl Log {
         Self { filter: handle }
     }
 
-    /// Logs as much as the cluster says, for ever.
+    /// Follows the log level of the cluster until it ends.
     pub async fn follow(self, mut levels: watch::Receiver<LogLevels>, own: fn(LogLevels) -> LogLevel) {
         while levels.changed().await.is_ok() {
             let level = own(*levels.borrow_and_update());
             info!("the log level is {}", level.name());
-            // Fails only if the log is gone, and then nobody misses it.
+            // Fails only if the subscriber is gone.
             let _ = self.filter.reload(told(level));
         }
     }
 }
 
-/// Libraries tell less than we do at every level: their traces can contain what they carry, secrets among it.
+/// Returns the log filter of a level. Libraries log less than we do at every level, because their traces can contain
+/// secrets.
 fn told(level: LogLevel) -> Targets {
     let (ours, others) = match level {
         LogLevel::Normal => (LevelFilter::INFO, LevelFilter::INFO),
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_depends_on_the_level_and_on_who_tells() {
+    fn the_filter_depends_on_the_level_and_on_the_target() {
         for (level, own_debug, own_trace, others_debug) in [
             (LogLevel::Normal, false, false, false),
             (LogLevel::Debug, true, false, false),

@@ -1,4 +1,4 @@
-//! What a person or a program gets to see.
+//! Output for people and programs.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use crate::cli::Format;
 
-/// How a command ended, when it did not fail to run.
+/// The result of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// The command did its work and found something wrong, which it has reported.
+    /// The command completed and reported a problem.
     Refused,
     /// There are differences.
     Changes,
@@ -31,7 +31,9 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Prints to standard output. A reader that has gone away, as in `mco crds | head`, is not an error.
+/// Prints to standard output. A closed pipe, as in `mco crds
+///
+/// head`, is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -42,12 +44,12 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a value for programs.
+/// Prints a value in a format for programs.
 pub fn print_as(format: Format, value: &impl Serialize) -> anyhow::Result<()> {
     print(&text_as(format, value)?)
 }
 
-/// A value as programs read it.
+/// Returns a value in a format for programs.
 pub fn text_as(format: Format, value: &impl Serialize) -> anyhow::Result<String> {
     let value = serde_json::to_value(value).context("cannot represent the result")?;
     Ok(match format {
@@ -56,7 +58,7 @@ pub fn text_as(format: Format, value: &impl Serialize) -> anyhow::Result<String>
     })
 }
 
-/// Prints for a program if that was asked for, and for a person else.
+/// Prints in the format for programs if one was requested, else as text.
 pub fn show(
     format: Option<Format>,
     value: &impl Serialize,
@@ -68,27 +70,27 @@ pub fn show(
     }
 }
 
-/// Words for people beside an output that programs may use.
+/// Prints text on standard error, beside an output that programs may parse.
 pub fn aside(text: impl fmt::Display) {
     let _ = writeln!(anstream::stderr(), "{}", harmless(&text.to_string()));
 }
 
-/// Something the user should know, which stops nothing.
+/// Prints a warning.
 pub fn warning(text: impl fmt::Display) {
     note("warning", &text.to_string());
 }
 
-/// Something that is wrong, reported without ending the command.
+/// Prints an error without ending the command.
 pub fn problem(text: impl fmt::Display) {
     note("error", &text.to_string());
 }
 
-/// Why the command could not do its work.
+/// Prints the error that ended the command.
 pub fn failure(error: &anyhow::Error) {
     note("error", &format!("{error:#}"));
 }
 
-/// Nothing useful can be done when standard error itself is gone.
+/// Writes to standard error and ignores failures, which could not be reported anywhere.
 fn note(kind: &str, text: &str) {
     let _ = writeln!(anstream::stderr(), "{kind}: {}", harmless(text));
 }

@@ -1,15 +1,15 @@
-//! What every long-running command needs: an async runtime and a way to be stopped.
+//! The async runtime and shutdown of long-running commands.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Runs a component until it ends or SIGINT or SIGTERM asks it to.
+/// Runs a component until it ends or receives SIGINT or SIGTERM.
 pub fn run<Work>(threads: usize, work: impl FnOnce(CancellationToken) -> Work) -> anyhow::Result<()>
 where
     Work: Future<Output = anyhow::Result<()>>,
 {
-    // Fails only if one is installed already, which serves as well.
+    // Fails only if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -24,7 +24,7 @@ where
         tokio::spawn(async move {
             signals.next().await;
             asked.cancel();
-            // Whoever asks twice does not want to wait.
+            // A second signal ends the process immediately.
             signals.next().await;
             std::process::exit(1);
         });
@@ -32,7 +32,7 @@ where
     })
 }
 
-/// Runs a command that asks a cluster something. Ctrl-C ends it as it ends any command.
+/// Runs a command that queries a cluster, without a graceful shutdown.
 pub fn ask<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     tokio::runtime::Builder::new_current_thread()

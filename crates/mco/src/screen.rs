@@ -1,6 +1,6 @@
-//! Texts that are shown again and again, each in the place of the one before.
+//! Text on a terminal that is refreshed in place.
 //!
-//! Only a terminal gets escape codes; what is piped or kept in a file gets plain lines.
+//! Escape codes are written to a terminal only; pipes and files get plain lines.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -9,7 +9,7 @@ use terminal_size::{Height, Width, terminal_size_of};
 
 use crate::output;
 
-/// The whole of standard output, or below the text before if it is no terminal.
+/// A full screen on standard output, or appended text if it is not a terminal.
 #[derive(Debug)]
 pub struct Screen {
     is_terminal: bool,
@@ -39,13 +39,13 @@ impl Screen {
     }
 }
 
-/// A few lines on standard error, where programs do not look. They stay when the last of them is written.
+/// A few refreshed lines on standard error. The last ones stay visible.
 #[derive(Debug)]
 pub struct Lines {
     is_terminal: bool,
-    /// On a terminal, how many lines to write over.
+    /// On a terminal, the number of lines to overwrite.
     height: usize,
-    /// Elsewhere, what was said.
+    /// Without a terminal, the lines that were printed.
     said: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl Lines {
         self.is_terminal
     }
 
-    /// Shows the lines as they are now. Nothing useful can be done when standard error itself is gone.
+    /// Shows the current lines. Failures to write are ignored, because they could not be reported anywhere.
     pub fn show(&mut self, lines: &[String]) {
         let text = if self.is_terminal {
             let body = body(&lines.join("\n"), size(io::stderr()));
@@ -76,7 +76,7 @@ impl Lines {
         write(&text);
     }
 
-    /// Sets what follows apart from the lines, which stay.
+    /// Ends the lines, which stay visible above later output.
     pub fn end(self) {
         if self.is_terminal {
             write("\n");
@@ -100,13 +100,14 @@ fn size(of: impl std::os::fd::AsFd) -> (usize, usize) {
     }
 }
 
-/// What is written over something older.
+/// A text that overwrites an older one.
 struct Body {
     text: String,
     height: usize,
 }
 
-/// Line by line, so that nothing flickers and nothing of the older text stays; what does not fit is counted.
+/// Returns the text line by line, clearing the rest of each, so that nothing flickers; lines that do not fit are
+/// counted.
 fn body(text: &str, (width, height): (usize, usize)) -> Body {
     let lines: Vec<&str> = text.lines().collect();
     let room = height.saturating_sub(1).max(2);
@@ -126,7 +127,7 @@ fn body(text: &str, (width, height): (usize, usize)) -> Body {
     }
 }
 
-/// Writes over the lines above.
+/// Overwrites the lines above.
 fn over(height: usize, text: &str) -> String {
     match height {
         0 => text.to_owned(),
@@ -134,7 +135,7 @@ fn over(height: usize, text: &str) -> String {
     }
 }
 
-/// The lines that have not been said yet.
+/// Returns the lines that have not been printed yet.
 fn news(said: &mut Vec<String>, lines: &[String]) -> String {
     let mut text = String::new();
     for line in lines.iter().filter(|line| !said.contains(line)) {

@@ -1,4 +1,4 @@
-//! Columns for a terminal, the way kubectl prints them.
+//! Tables as kubectl prints them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What goes wrong most often is told in one sentence, with a way out, and ends with exit code 1.
+//! The most common mistakes are reported in one sentence with a remedy, and exit code 1.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use support::{Up, ended, eventually, text};
 
-/// What is wrong, and the way out: words that must be in the answer.
+/// The cause and the remedy: substrings that must be in the output.
 type Says<'a> = [&'a str; 2];
 
 fn mco(arguments: &[&str], kubeconfig: &Path) -> Output {
@@ -18,7 +18,7 @@ fn mco(arguments: &[&str], kubeconfig: &Path) -> Output {
     ended(command.args(arguments).env("KUBECONFIG", kubeconfig))
 }
 
-/// A mistake, what is asked with which kubeconfig, and the answer.
+/// A mistake, the command with its kubeconfig, and the expected output.
 fn check(name: &str, arguments: &[&str], kubeconfig: &Path, says: Says<'_>) {
     let output = mco(arguments, kubeconfig);
     let said = text(&output);
@@ -111,7 +111,7 @@ fn mistakes_without_a_cluster() {
             &missing,
             ["cannot empty", "choose another --data-dir"],
         ),
-        // Not even root may make a directory there.
+        // Not even root can create a directory there.
         (
             "a data directory without the right to make it",
             &["up", "--data-dir", "/sys/mco", "--port", "0"],
@@ -152,12 +152,12 @@ fn mistakes_with_a_cluster() {
     let data = up.data.to_str().unwrap();
     let cases: [(&str, &[&str], &Path, Says<'_>); 10] = [
         (
-            "a token that nobody knows",
+            "an unknown token",
             &["status"],
             &stranger,
             ["does not accept these credentials", "--kubeconfig"],
         ),
-        ("a user who may not look", &["status"], &newcomer, forbidden),
+        ("a user who may not read", &["status"], &newcomer, forbidden),
         (
             "a user who may not change",
             &["rollout", "pause", "worker"],
@@ -172,9 +172,9 @@ fn mistakes_with_a_cluster() {
         ),
         (
             "a node that is not there",
-            &["node", "nobody"],
+            &["node", "missing"],
             &admin,
-            ["there is no node nobody", "mco status --nodes"],
+            ["there is no node missing", "mco status --nodes"],
         ),
         (
             "an object that is not there",
@@ -186,7 +186,7 @@ fn mistakes_with_a_cluster() {
             "nothing to undo",
             &["rollout", "undo", "worker", "--yes"],
             &admin,
-            ["pool worker has had no other config", "remembers"],
+            ["pool worker has no earlier config", "remembers"],
         ),
         (
             "a bundle that cannot be written",
@@ -229,7 +229,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What can have happened to a file.
+/// The kinds of damage to a file.
 enum Damage {
     Holds(&'static [u8]),
     Cut,
@@ -313,7 +313,7 @@ fn a_damaged_data_directory_is_named_and_can_be_repaired() {
         damage.inflict(&broken.join(file));
         check(file, &up, Path::new("missing"), *says);
     }
-    // What was told as the way out is one.
+    // The suggested remedy works.
     let removed: [PathBuf; 4] =
         ["pki", "tokens.json", "join-tokens.json", "server/tokens.json"].map(|name| broken.join(name));
     let _ = fs::remove_dir_all(&broken);
@@ -325,7 +325,7 @@ fn a_damaged_data_directory_is_named_and_can_be_repaired() {
             fs::remove_file(path).unwrap();
         }
     }
-    // These are made anew at each start, whatever they held.
+    // These are rewritten at each start.
     for file in [
         "kubeconfig",
         "console",

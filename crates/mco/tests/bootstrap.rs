@@ -1,4 +1,4 @@
-//! From an installer's manifests to the first configurations, and on to the cluster, which must come to the same.
+//! From an installer's manifests to the first configurations, and on to the cluster, which must render the same.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use mco_core::config::manifest::{self, Manifest};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// No wait lasts longer.
+/// Deadline of every wait.
 const DEADLINE: Duration = Duration::from_mins(2);
 
 fn mco(arguments: &[&str]) -> String {
@@ -49,7 +49,7 @@ fn image_references() -> Value {
     })
 }
 
-/// What an installer writes, and what its user has put beside it.
+/// The manifests of an installer and of its user.
 fn installer() -> Vec<Value> {
     let own = "machineconfiguration.openshift.io/v1";
     let config = "config.openshift.io/v1";
@@ -94,7 +94,7 @@ fn installer() -> Vec<Value> {
     ]
 }
 
-/// The rendered name of each pool, as the files say.
+/// Returns the rendered name of each pool from the files.
 fn rendered(directory: &Path) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     for entry in fs::read_dir(directory.join("machine-pools")).unwrap() {
@@ -122,7 +122,7 @@ where
         .unwrap_or_else(|_| panic!("not within {DEADLINE:?}: {what}"))
 }
 
-/// A kind of OpenShift's, without any of its rules.
+/// The CRD of an OpenShift kind, without validation.
 fn definition(kind: &str, plural: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -167,7 +167,7 @@ fn written(directory: &Path) -> Vec<Manifest> {
         .collect()
 }
 
-/// Renders what the bootstrap machine is given, as its pod does.
+/// Renders the input of the bootstrap machine, as its pod does.
 fn bootstrap(scratch: &Path) -> BTreeMap<String, String> {
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (given, references) = (scratch.join("installer"), scratch.join("image-references"));

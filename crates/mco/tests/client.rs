@@ -1,5 +1,5 @@
-//! What a person asks a running cluster: what a node did, what drifted, what to send to somebody who helps, how to go
-//! back. One cluster for all of it, because starting one is the slow part.
+//! Client commands against a running cluster: node, drift, gather, undo and switch. All tests share one cluster,
+//! because its start is slow.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use support::{Up, eventually, text};
 
-/// Planted wherever a secret can be, and searched for in the bundle.
+/// Planted in every place that can hold a secret, and searched for in the bundle.
 const PLANTED: &str = "hunter2planted";
 
 fn motd(name: &str, contents: &str) -> String {
@@ -54,7 +54,7 @@ fn a_running_cluster_answers_what_people_ask() {
 }
 
 fn a_node_tells_its_story(up: &Up) {
-    let steps = eventually("the last step is told", || {
+    let steps = eventually("the last step is reported", || {
         let node = json_of(up, &["node", "worker-0", "-o", "json"], 0);
         assert_eq!(node["pool"], "worker");
         assert_eq!(node["state"], "Done");
@@ -70,10 +70,10 @@ fn a_node_tells_its_story(up: &Up) {
     }
     let shown = text(&up.mco(&["node", "worker-0"]));
     assert!(shown.contains("The last update took "), "{shown}");
-    let unknown = up.mco(&["node", "nobody"]);
+    let unknown = up.mco(&["node", "missing"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(
-        text(&unknown).contains("there is no node nobody"),
+        text(&unknown).contains("there is no node missing"),
         "{}",
         text(&unknown)
     );
@@ -191,7 +191,7 @@ fn plant_secrets(up: &Up) {
         &json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
             "kind": "MachineConfig",
-            "metadata": {"name": "51-unused", "labels": {"machineconfiguration.openshift.io/role": "nobody"}},
+            "metadata": {"name": "51-unused", "labels": {"machineconfiguration.openshift.io/role": "unused"}},
             "spec": {"config": {
                 "ignition": {"version": "3.5.0"},
                 "passwd": {"users": [{"name": "core", "passwordHash": PLANTED,
@@ -204,7 +204,7 @@ fn plant_secrets(up: &Up) {
     .unwrap();
 }
 
-/// A template tree that gives every worker another file.
+/// Writes a template tree that adds another file to every worker.
 fn other_templates(scratch: &Path) -> String {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -255,12 +255,12 @@ fn a_cluster_can_change_hands(up: &Up, scratch: &Path) {
     );
     assert_eq!(paused(), [true, false], "a dry run changes nothing");
     let unconfirmed = up.mco(&prepare);
-    assert_eq!(unconfirmed.status.code(), Some(1), "nobody confirmed it");
+    assert_eq!(unconfirmed.status.code(), Some(1), "without confirmation");
     let done = up.mco(&[&prepare[..], &["--yes", "--timeout", "60s"]].concat());
     assert!(done.status.success(), "{}", text(&done));
     assert_eq!(paused(), [true, true]);
     let again = up.mco(&[&prepare[..], &["--yes"]].concat());
-    assert_eq!(text(&again), "nothing is left to do\n");
+    assert_eq!(text(&again), "nothing to do\n");
 
     let back = up.mco(&["switch", "back", "--yes", "--no-wait"]);
     assert!(back.status.success(), "{}", text(&back));

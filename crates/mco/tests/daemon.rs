@@ -1,4 +1,4 @@
-//! `mco daemon` on a directory that plays a machine.
+//! `mco daemon` on a directory that simulates a machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,6 @@
-//! The documents tell the truth: every shell block of the README is run in order, as a reader would, with the real `mco` and
-//! the machine's own `kubectl`, and prints what it says; every other document has only blocks that some test runs.
+//! The documents are correct: every shell block of the README is run in order, as a reader would, with the real `mco`
+//! and the machine's own `kubectl`, and must print what the README shows; every other document has only blocks that
+//! some test runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -13,10 +14,10 @@ use std::time::Duration;
 
 use support::{Killed, eventually};
 
-/// One command may wait for a rollout.
+/// Timeout of one command, which may wait for a rollout.
 const PATIENCE: Duration = Duration::from_mins(3);
 const END: &str = "--- the command has ended with";
-/// Runs for as long as the reader tries things, so it is started in a terminal of its own.
+/// Runs in a terminal of its own, because it does not end by itself.
 const UP: &str = "mco up";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +52,7 @@ fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// A command and what it shall print.
+/// A command and its expected output.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     line: usize,
@@ -90,7 +91,8 @@ fn steps(block: &Block) -> Vec<Step> {
     steps
 }
 
-/// Whether lines are what a document says: `[..]` stands for anything in a line, a line `...` for any number of lines.
+/// Returns whether the output matches the document: `[..]` matches anything in a line, a line `...` any number of
+/// lines.
 fn matches(said: &[String], printed: &[&str]) -> bool {
     match said.split_first() {
         None => printed.is_empty(),
@@ -122,7 +124,7 @@ fn matches_line(said: &str, printed: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// What differs with every run: names of rendered configs, times, and the width of columns that hold them.
+/// Removes what differs with every run: names of rendered configs, times, and the width of columns that hold them.
 fn without_the_moment(line: &str) -> String {
     let patterns = [
         (r"rendered-([a-z]+)-[0-9a-f]{32}", "rendered-$1-HASH"),
@@ -138,7 +140,7 @@ fn without_the_moment(line: &str) -> String {
     })
 }
 
-/// A terminal that remembers variables and the directory from one command to the next.
+/// A shell that keeps variables and the directory from one command to the next.
 struct Terminal {
     shell: Child,
     input: ChildStdin,
@@ -202,14 +204,14 @@ impl Drop for Terminal {
     }
 }
 
-/// What a reader started in the other terminal.
+/// The process in the reader's other terminal.
 struct OtherTerminal(#[expect(dead_code, reason = "ends with it")] Killed);
 
 impl OtherTerminal {
     fn start(home: &Path) -> Self {
         let log = home.join("up.output");
         let file = fs::File::create(&log).unwrap();
-        // The ports are the only thing that a reader's machine has more of than ours.
+        // Only the ports differ from what a reader runs.
         let child = Command::new(env!("CARGO_BIN_EXE_mco"))
             .args(["up", "--port", "0", "--server-port", "0"])
             .env("HOME", home)
@@ -285,7 +287,7 @@ fn the_first_five_minutes_are_as_the_readme_says() {
             }
             let (code, printed) = terminal.run(&step.command);
             let lines: Vec<&str> = printed.iter().map(|line| line.trim_end()).collect();
-            // Without a cluster everything is the same each time.
+            // Without a cluster the output is deterministic.
             let is_live = step.command.starts_with("mco plan") || !step.command.contains("examples/");
             let fits = if is_live {
                 let said: Vec<String> = step.output.iter().map(|line| without_the_moment(line)).collect();
@@ -322,7 +324,7 @@ fn every_shell_block_is_run_by_some_test() {
             // `console` blocks are run: those of the README here, those of the guides by tests/cli.rs.
             assert!(
                 ["console", "text", "yaml"].contains(&block.language.as_str()),
-                "{}:{}: a block of {:?} is run by nobody; use console, or text if it needs a real cluster",
+                "{}:{}: a block of {:?} is not run by any test; use console, or text if it needs a real cluster",
                 path.display(),
                 block.line,
                 block.language

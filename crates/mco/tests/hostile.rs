@@ -1,5 +1,5 @@
-//! Input that wants to exhaust memory or time is refused within a fixed bound of memory, and input that wants to take over
-//! the terminal is shown harmlessly.
+//! Input that would exhaust memory or time is rejected within a fixed memory limit, and terminal escape sequences in
+//! input are escaped.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-/// Address space the program may use, in KiB. A refusal needs the input's limit (64 MiB) and little more.
+/// Address space limit of the program, in KiB. Rejecting an input needs the input's limit (64 MiB) and little more.
 const MEMORY_LIMIT: &str = "600000";
 
 fn validate(input: &[u8]) -> Output {
@@ -19,7 +19,7 @@ fn validate(input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The program may stop reading before the end of its input; that is the point.
+    // The program may stop reading before the end of its input, which is what is tested.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -128,7 +128,7 @@ fn nothing_in_a_config_reaches_the_terminal_as_a_command() {
             .output()
             .unwrap();
         let shown = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        // Rendered objects are for programs and must be what they are; YAML itself escapes control characters.
+        // Rendered objects are for programs and must be unchanged; YAML itself escapes control characters.
         let turns_writing = |c: char| c == '\u{202e}' && !arguments.contains(&"render");
         let live = shown
             .chars()

@@ -1,4 +1,4 @@
-//! A machine joins a running `mco up` with one pasted command: one process each, nothing shared but a TLS connection.
+//! A machine joins a running `mco up` with one pasted command: one process each, connected only by TLS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -64,9 +64,9 @@ impl Up {
             .unwrap()
     }
 
-    /// The command to paste, without the name of the program.
+    /// Returns the join command, without the name of the program.
     fn invitation(&self, options: &[&str]) -> Vec<String> {
-        // Pools do not exist from the first moment on.
+        // Pools do not exist immediately after the start.
         let printed = eventually("a join token is made", || {
             let output = self.join_token(options);
             output.status.success().then_some(output)
@@ -141,7 +141,7 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
     assert!(invitation.contains(&"--ca-hash".to_owned()), "{invitation:?}");
     let root = scratch.path().join("lab-7");
 
-    // The directory has no name, so it is called after itself.
+    // The directory has no host name, so the node is named after the directory.
     let joined = logged(join(&invitation, &root, &[]), &scratch.path().join("join.log"));
     eventually(
         "the pool counts the machine and the machine has its config",
@@ -166,9 +166,9 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
         let found = fs::read_to_string(&file).unwrap_or_default();
         (found == "pool ntp.example\n").then_some(())
     });
-    eventually("and the pool is told", || up.is_updated_with(1));
+    eventually("and the pool is updated", || up.is_updated_with(1));
 
-    // Killed at once, and resumed without a token.
+    // Killed immediately, and resumed without a token.
     drop(joined);
     up.delete_config();
     let mut start = mco(&["daemon", "start"]);
@@ -177,10 +177,10 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
     eventually("the file goes with its MachineConfig", || {
         (!file.exists()).then_some(())
     });
-    eventually("and the pool is told again", || up.is_updated_with(1));
+    eventually("and the pool is updated again", || up.is_updated_with(1));
     drop(resumed);
 
-    // Pasting the command once more changes nothing, even when the token is gone.
+    // Running the command again changes nothing, even after the token is revoked.
     let id = invitation[invitation.iter().position(|word| word == "--token").unwrap() + 1]
         .split('.')
         .next()
@@ -194,14 +194,14 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
     assert!(revoked.status.success(), "{revoked:?}");
     let credentials = fs::read(&kubeconfig).unwrap();
     let again = logged(join(&invitation, &root, &[]), &scratch.path().join("again.log"));
-    eventually("it is kept again", || {
+    eventually("it runs again", || {
         let text = fs::read_to_string(scratch.path().join("again.log")).unwrap();
-        text.contains("keeping it until Ctrl-C").then_some(())
+        text.contains("running until Ctrl-C").then_some(())
     });
     assert_eq!(fs::read(&kubeconfig).unwrap(), credentials);
     drop(again);
 
-    // Without its Node, the machine's credential is worth nothing.
+    // Without its Node, the machine's credential is rejected.
     let nodes: Api<Node> = Api::all(up.client.clone());
     up.runtime
         .block_on(nodes.delete("lab-7", &DeleteParams::default()))
@@ -230,7 +230,7 @@ fn a_machine_that_cannot_take_its_first_config_says_why_until_it_can() {
             .get(&format!("machineconfiguration.openshift.io/{name}"))
             .cloned()
     };
-    eventually("the node says that it cannot", || {
+    eventually("the node reports the failure", || {
         (annotation("state")? == "Degraded").then_some(())
     });
     let reason = annotation("reason").unwrap();
@@ -321,7 +321,7 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
         &with("--server", "lab"),
         &root,
         &[],
-        &["is not the address", "https://"],
+        &["is not a server address", "https://"],
     );
 
     let first = scratch.path().join("first");
@@ -333,7 +333,7 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
         &root,
         &name,
         &[
-            "another machine named lab-9",
+            "a machine named lab-9 already exists",
             "--node-name",
             "kubectl delete node lab-9",
         ],
@@ -359,7 +359,7 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
     assert!(!scratch.path().join("empty").exists(), "asking makes nothing");
 }
 
-/// Other machines come by another address than this one's loopback; the certificate has to name it.
+/// Other machines use another address than loopback, which the certificate has to contain.
 #[test]
 fn a_server_for_other_machines_is_reached_by_the_machines_own_address() {
     let scratch = tempfile::tempdir().unwrap();

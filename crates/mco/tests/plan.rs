@@ -1,4 +1,4 @@
-//! What a plan foretells is what then happens: the same rendered name, the same files, the same actions, in the same order.
+//! A plan predicts what happens: the same rendered name, the same files, the same actions, in the same order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(
     clippy::print_stdout,
@@ -17,7 +17,7 @@ use support::{Up, eventually, text};
 
 const NODES: [&str; 3] = ["worker-0", "worker-1", "worker-2"];
 
-/// The files of a machine below /etc, without what its daemon keeps for itself.
+/// Returns the files of a node below /etc, without the daemon's own.
 fn files(up: &Up, node: &str) -> BTreeMap<String, Vec<u8>> {
     let root = up.data.join("nodes").join(node);
     let mut found = BTreeMap::new();
@@ -53,9 +53,9 @@ fn node(up: &Up, name: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The steps of a node's last update, once it is over.
+/// Returns the steps of a node's last update, once it is complete.
 fn steps(up: &Up, name: &str, config: &Value) -> Vec<(String, String)> {
-    eventually("the update is over and told", || {
+    eventually("the update is complete and reported", || {
         let node = node(up, name);
         let moments = node["timeline"]["moments"].as_array().unwrap().clone();
         let is_over = node["current"] == *config && moments.iter().any(|moment| moment["step"] == "done");
@@ -69,7 +69,7 @@ fn steps(up: &Up, name: &str, config: &Value) -> Vec<(String, String)> {
     })
 }
 
-/// Plans a change, makes it, and compares.
+/// Plans a change, applies it, and compares.
 fn foretold_is_what_happens(up: &Up, scratch: &Path, name: &str, spec: &Value) {
     let manifest = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -179,7 +179,7 @@ fn file_of_size(name: &str, size: usize) -> Value {
             {"path": format!("/etc/{name}"), "contents": {"source": format!("data:,{}", "x".repeat(size))}}]}}}})
 }
 
-/// What happened to the worker pool: its target, or why it cannot be rendered.
+/// Returns the result for the worker pool: its target, or its render error.
 fn published(up: &Up) -> (Value, Option<String>) {
     let (runtime, client) = up.client();
     let pools: kube::Api<mco_api::MachineConfigPool> = kube::Api::all(client);
@@ -190,7 +190,7 @@ fn published(up: &Up) -> (Value, Option<String>) {
     (json!(pool.target_name()), why)
 }
 
-/// Plans a change as a person does, makes it, and compares with what the controllers publish.
+/// Plans a change with the command line, applies it, and compares with what the controllers publish.
 fn generator_case(up: &Up, scratch: &Path, title: &str, objects: &[Value], code: i32) {
     let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
     let path = scratch.join("change.yaml");

@@ -1,4 +1,4 @@
-//! What `mco up` says while it starts, and when it is there.
+//! The output of `mco up` during startup and when it is ready.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -56,7 +56,7 @@ fn on_a_pipe_each_step_is_a_plain_line_and_the_way_on_comes_last() {
     assert_eq!(of("pool master").last(), Some(&"1 of 1 node updated"), "{err}");
     assert_eq!(of("pool worker").last(), Some(&"2 of 2 nodes updated"), "{err}");
     for (line, next) in err.lines().zip(err.lines().skip(1)) {
-        assert_ne!(line, next, "nothing is said twice");
+        assert_ne!(line, next, "nothing is printed twice");
     }
 
     let at = |words: &str| {
@@ -75,7 +75,7 @@ fn on_a_pipe_each_step_is_a_plain_line_and_the_way_on_comes_last() {
     assert!(places.is_sorted(), "{out}");
     assert!(out.lines().last().unwrap().starts_with("console "), "{out}");
 
-    // What is there already is not waited for again.
+    // A later start does not wait for what already exists.
     let (out, err) = start();
     assert!(out.starts_with("kubeconfig  "), "{out}");
     assert!(err.contains("pool worker    2 of 2 nodes updated\n"), "{err}");

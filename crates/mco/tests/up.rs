@@ -1,4 +1,4 @@
-//! The whole system from one binary, as a person uses it: plan, apply, watch it roll out, break something, repair it.
+//! The whole system from one binary: plan, apply, roll out, cause drift, repair it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -31,13 +31,13 @@ spec:
 ";
 
 #[test]
-fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
+fn a_change_is_planned_rolled_out_guarded_and_reverted() {
     let scratch = tempfile::tempdir().unwrap();
     let up = Up::start(&scratch.path().join("data"));
     up.wait("master");
     up.wait("worker");
 
-    // What plan says is what happens.
+    // The plan matches what happens.
     let manifest = scratch.path().join("50-worker-chrony.yaml");
     fs::write(&manifest, CHRONY).unwrap();
     let plan = up.mco(&["plan", "-f", manifest.to_str().unwrap(), "-o", "json"]);
@@ -65,7 +65,7 @@ fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
     }
     assert!(!up.file("master-0", "etc/chrony.conf").exists());
 
-    // A bad object is refused where it is written, and so is taking away what is in use.
+    // An invalid object is rejected by admission, and so is the deletion of one in use.
     let bad = CHRONY
         .replace("50-worker-chrony", "51-bad")
         .replace("/etc/chrony", "etc/chrony");
@@ -75,10 +75,10 @@ fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
     let refusal = up.delete(&in_use).unwrap_err();
     assert!(refusal.contains("worker-0"), "{refusal}");
 
-    // Somebody edits a managed file by hand.
+    // A managed file is edited by hand.
     let file = up.file("worker-1", "etc/chrony.conf");
     fs::write(&file, "pool evil.example\n").unwrap();
-    eventually("the pool is degraded and says why", || {
+    eventually("the pool is degraded with a message", || {
         let status = up.status("worker");
         let problem = status["problem"].as_str().unwrap_or_default().to_owned();
         (status["state"] == "Degraded" && problem.contains("/etc/chrony.conf")).then_some(())
@@ -86,7 +86,7 @@ fn a_change_is_foretold_rolled_out_guarded_and_taken_back() {
     fs::write(&file, "pool ntp.example iburst\n").unwrap();
     up.wait("worker");
 
-    // Killed at any moment, it carries on.
+    // Killed at any moment, it resumes.
     drop(up);
     let up = Up::start(&scratch.path().join("data"));
     up.delete("50-worker-chrony").unwrap();
@@ -115,12 +115,12 @@ fn simulated_machines_fail_as_asked_and_recover_when_they_are_sent_back() {
     up.wait("worker");
     up.create(CHRONY).unwrap();
     let told = "simulated failure: worker-1 cannot apply rendered-worker-";
-    eventually("the pool is degraded and says why", || {
+    eventually("the pool is degraded with a message", || {
         let status = up.status("worker");
         let problem = status["problem"].as_str().unwrap_or_default().to_owned();
         (status["state"] == "Degraded" && problem.contains(told)).then_some(())
     });
-    eventually("the metrics of controllers and operator say so too", || {
+    eventually("the metrics of controllers and operator report it too", || {
         let told = scrape(&metrics);
         assert_eq!(told.matches("# EOF").count(), 1, "{told}");
         let degraded = told.contains("mco_degraded_machine_count{pool=\"worker\"} 1\n");
@@ -134,7 +134,7 @@ fn simulated_machines_fail_as_asked_and_recover_when_they_are_sent_back() {
     assert!(text(&alone).contains("--simulate <N>"), "{}", text(&alone));
 }
 
-/// Where nobody listens, as far as one can tell.
+/// Returns an address on which nothing listens.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()

@@ -1,4 +1,4 @@
-//! The requests that steps are made of, with errors that name the object.
+//! The requests of the steps, with errors that name the object.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
-/// What an API server answers about a kind it does not have. Unlike about an object, it gives no reason in words.
+/// The status code for a kind that does not exist. Unlike for an object, it has no reason.
 const KIND_UNKNOWN: u16 = 404;
 
 #[derive(Debug, Error)]
@@ -36,7 +36,7 @@ pub enum ClusterError {
     Manifest(&'static str),
 }
 
-/// What an API server answered is worth more than the client's words around it.
+/// Returns the message of the API server without the client's prefix.
 fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -44,7 +44,7 @@ fn said(error: &kube::Error) -> String {
     }
 }
 
-/// The cluster, as far as the operator talks to it.
+/// The operator's access to the cluster.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: Client,
@@ -73,7 +73,7 @@ impl Cluster {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// A cluster-wide object; none also if the cluster does not know its kind.
+    /// Returns a cluster-wide object, or `None` if it or its kind does not exist.
     pub async fn find<K>(&self, name: &str) -> Result<Option<K>, ClusterError>
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + DeserializeOwned + Debug,
@@ -94,13 +94,13 @@ impl Cluster {
         found.map_err(failed("reading", || format!("Secret {namespace}/{name}")))
     }
 
-    /// Makes the object what the manifest says, as far as the manifest says it. Others' fields stay as they are, and
-    /// nothing is written when the object says all of it already.
+    /// Server-side applies the manifest. Fields of others stay unchanged, and nothing is written when the object
+    /// already matches.
     pub async fn apply(&self, manifest: &impl Serialize) -> Result<DynamicObject, ClusterError> {
         self.apply_meaning(manifest, Blank::Null).await
     }
 
-    /// [`Self::apply`] for a kind in which more values than `null` mean the same as an absent field.
+    /// Like [`Self::apply`], for a kind in which more values than `null` are equal to an absent field.
     pub async fn apply_meaning(
         &self,
         manifest: &impl Serialize,
@@ -132,14 +132,14 @@ impl Cluster {
         answer.map_err(failed("applying", || place.to_string()))
     }
 
-    /// The object that a manifest describes, as it is; none if there is none.
+    /// Returns the current object of a manifest, or `None` if it does not exist.
     pub async fn present(&self, manifest: &Value) -> Result<Option<DynamicObject>, ClusterError> {
         let place = Place::of(manifest)?;
         let found = place.api(&self.client).get_opt(&place.name).await;
         found.map_err(failed("reading", || place.to_string()))
     }
 
-    /// Makes the `spec` of a manifest's object this and nothing else, unless somebody has written it meanwhile.
+    /// Replaces the whole `spec` of a manifest's object, with its resource version as precondition.
     pub async fn replace_spec(
         &self,
         mut object: DynamicObject,
@@ -157,7 +157,7 @@ impl Cluster {
             .map_err(failed("replacing", || place.to_string()))
     }
 
-    /// Creates the object; one that exists, or comes into being meanwhile, is left alone.
+    /// Creates the object; an existing one is left unchanged.
     pub async fn create_if_absent(&self, manifest: &impl Serialize) -> Result<(), ClusterError> {
         let manifest = serde_json::to_value(manifest).map_err(|source| ClusterError::Encode {
             object: "a manifest".to_owned(),
@@ -184,14 +184,14 @@ impl Cluster {
     }
 }
 
-/// Whether applying the manifest would change nothing that the object means. What we applied before and the manifest no
-/// longer says has to go, so that is a change too.
+/// Returns whether applying the manifest would not change the object. A field that we applied before and that is no
+/// longer in the manifest is a change.
 fn is_applied(found: &Value, manifest: &Value, blank: Blank) -> bool {
     let gives_up = own_fields(found).is_some_and(|fields| semantic::gives_up(fields, manifest));
     !gives_up && semantic::contains(found, manifest, blank)
 }
 
-/// Which fields of an object we have applied; none if another client wrote the object.
+/// Returns the fields of an object that we have applied, or `None` if only other clients wrote it.
 pub(crate) fn own_fields(found: &Value) -> Option<&Value> {
     let entries = found.pointer("/metadata/managedFields")?.as_array()?;
     let ours = entries.iter().find(|entry| {
@@ -203,7 +203,7 @@ pub(crate) fn own_fields(found: &Value) -> Option<&Value> {
 /// The field manager of every write of the operator.
 pub(crate) const OPERATOR: FieldManager = FieldManager::new(FIELD_MANAGER);
 
-/// For `map_err`: which request failed, about which object.
+/// Returns an error mapper that adds the request and the object.
 pub(crate) fn failed(
     attempt: &'static str,
     object: impl Fn() -> String,
@@ -215,7 +215,7 @@ pub(crate) fn failed(
     }
 }
 
-/// Where a manifest's object lives.
+/// The API resource and name of a manifest's object.
 struct Place {
     resource: ApiResource,
     namespace: Option<String>,
@@ -255,7 +255,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The metadata of an object of ours.
+/// Returns the metadata of an object of ours.
 pub(crate) fn metadata(namespace: Option<&str>, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
@@ -282,7 +282,7 @@ mod tests {
                 true,
             ),
             (
-                "another client says something else",
+                "another client has a different value",
                 object(json!({"a": "2"}), json!([])),
                 false,
             ),

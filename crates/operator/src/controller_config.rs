@@ -1,7 +1,7 @@
-//! The ControllerConfig: what the cluster says about itself, in the form that rendering takes.
+//! The ControllerConfig: the facts about the cluster in the form that rendering uses.
 //!
-//! Pure. A cluster that says nothing gets what the offline render assumes, so that both render the same; what an
-//! existing ControllerConfig says and we cannot find out ourselves is kept, so that nothing rolls out because of us.
+//! Pure. A cluster without such facts gets the defaults of the offline render, so that both render the same; values of
+//! an existing ControllerConfig that we cannot determine are kept, so that the operator itself causes no rollout.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,13 +21,13 @@ use serde_json::Value;
 use crate::facts::Facts;
 use crate::options::Options;
 
-/// Which address of the service network is the DNS service's.
+/// The host number of the DNS service in the service network.
 const DNS_HOST: u128 = 10;
 const DNS_HOST_V4: u32 = 10;
-/// Our own image among those that templates use.
+/// The key of our own image among the images of the templates.
 const OPERATOR_IMAGE: &str = "machineConfigOperator";
 
-/// The ControllerConfig that the facts ask for. `authorities` are what machines trust the config server by.
+/// Returns the ControllerConfig for the facts. `authorities` are the CAs with which machines verify the config server.
 pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) -> ControllerConfig {
     let existing = facts.existing.as_ref().map(|existing| &existing.spec);
     let mut config = default_controller_config();
@@ -83,7 +83,7 @@ pub fn controller_config(facts: &Facts, authorities: &str, options: &Options) ->
     config
 }
 
-/// The manifest to apply: whatever is not ours to say is not in it.
+/// Returns the manifest to apply, without the fields that others own.
 pub fn manifest(config: &ControllerConfig) -> Result<Value, serde_json::Error> {
     let mut manifest = serde_json::to_value(config)?;
     if let Some(spec) = manifest.get_mut("spec").and_then(Value::as_object_mut)
@@ -94,13 +94,13 @@ pub fn manifest(config: &ControllerConfig) -> Result<Value, serde_json::Error> {
     Ok(manifest)
 }
 
-/// Says that machines should look at the API server's certificates again.
+/// Requests that machines reload the API server's CA certificates.
 pub fn tell_rotation(config: &mut ControllerConfig) {
     let annotations = config.metadata.annotations.get_or_insert_default();
     annotations.insert(annotations::SERVICE_CA_ROTATE.to_owned(), "true".to_owned());
 }
 
-/// The release that the cluster runs.
+/// Returns the release that the cluster runs.
 pub fn release_version(facts: Option<&Facts>, options: &Options) -> String {
     let desired = facts
         .and_then(|facts| facts.cluster_version.as_ref())
@@ -111,14 +111,14 @@ pub fn release_version(facts: Option<&Facts>, options: &Options) -> String {
     chosen.unwrap_or_else(|| options.version.clone())
 }
 
-/// Where machines reach the config server: a host or an address, perhaps with a port.
+/// Returns the address of the config server for machines: a host or an address, optionally with a port.
 pub fn config_server(infrastructure: Option<&Infrastructure>, options: &Options) -> Option<String> {
     if let Some(server) = &options.config_server {
         return Some(server.clone());
     }
     let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref())?;
     let addresses = addresses(status);
-    // On these platforms names are resolved by what the machine is about to fetch.
+    // On these platforms name resolution is part of the configuration that the machine is about to fetch.
     let by_address = match platform(status) {
         "BareMetal" | "OpenStack" | "oVirt" | "VSphere" => addresses.into_iter().next(),
         _ => None,
@@ -126,7 +126,7 @@ pub fn config_server(infrastructure: Option<&Infrastructure>, options: &Options)
     by_address.or_else(|| host_of(&status.api_server_internal_uri))
 }
 
-/// Every name and address by which machines may reach the config server.
+/// Returns every name and address at which machines may reach the config server.
 pub fn server_hosts(infrastructure: Option<&Infrastructure>, options: &Options) -> Vec<String> {
     let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref());
     let mut hosts: Vec<String> = options
@@ -160,7 +160,7 @@ fn annotations_of(facts: &Facts, options: &Options) -> BTreeMap<String, String> 
     all
 }
 
-/// The cluster's own description, or the assumed one with what is known of a plain cluster.
+/// Returns the cluster's own Infrastructure, or the default one with the known facts of a plain cluster.
 fn infrastructure(facts: &Facts, defaults: &ControllerConfigSpec, options: &Options) -> Infrastructure {
     if let Some(found) = &facts.infrastructure {
         let mut infrastructure = found.clone();
@@ -196,7 +196,7 @@ fn bytes(found: &[u8]) -> Option<ByteString> {
     (!found.is_empty()).then(|| ByteString(found.to_vec()))
 }
 
-/// What the release says, else what is in force.
+/// Returns the release's images, else those of the existing ControllerConfig.
 fn known(
     found: &BTreeMap<String, String>,
     key: &str,
@@ -219,7 +219,7 @@ fn images(
         return facts.images.clone();
     }
     let mut images = existing.map(|spec| spec.images.clone()).unwrap_or_default();
-    // An existing list that does without our image is another implementation's.
+    // An existing list without our image belongs to another implementation.
     let is_named = images.is_empty() || images.contains_key(OPERATOR_IMAGE);
     if is_named && !options.image.is_empty() {
         images.insert(OPERATOR_IMAGE.to_owned(), options.image.clone());
@@ -227,7 +227,8 @@ fn images(
     images
 }
 
-/// The release that the cluster was installed with. What runs now is in the ClusterVersion, where readers look first.
+/// Returns the release that the cluster was installed with. The current one is in the ClusterVersion, which readers use
+/// first.
 fn release_image(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> String {
     let status = facts
         .cluster_version
@@ -240,7 +241,7 @@ fn release_image(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> Stri
         .unwrap_or_default()
 }
 
-/// The platform in the spelling of the existing ControllerConfig: other implementations write it in lower case.
+/// Returns the platform in the spelling of the existing ControllerConfig: other implementations write it in lower case.
 fn platform_name(status: &InfrastructureStatus, existing: Option<&ControllerConfigSpec>) -> String {
     let wanted = platform(status);
     let written = existing.map(|spec| &spec.platform);
@@ -249,8 +250,8 @@ fn platform_name(status: &InfrastructureStatus, existing: Option<&ControllerConf
         .map_or_else(|| status.platform.clone(), String::clone)
 }
 
-/// The installer's certificate stays trusted beside those that came later, unless the existing ControllerConfig has done
-/// without it already: the Go implementation drops it once the cluster is installed.
+/// Returns the CAs for client certificates. The installer's CA stays trusted beside later ones, unless the existing
+/// ControllerConfig has dropped it: the Go implementation does so once the cluster is installed.
 fn client_authorities(facts: &Facts, existing: Option<&ControllerConfigSpec>) -> ByteString {
     let (initial, current) = (&facts.initial_client_authorities, &facts.client_authorities);
     if current.is_empty() {
@@ -320,7 +321,7 @@ fn mtu_migration(network: Option<&Network>) -> Option<NetworkInfo> {
     })
 }
 
-/// The tenth host of the first service network.
+/// Returns the tenth host of the first service network.
 fn dns_address(networks: &[String]) -> Option<String> {
     let address = networks.first()?.split('/').next()?.parse::<IpAddr>().ok()?;
     Some(match address {
@@ -360,7 +361,7 @@ fn platform(status: &InfrastructureStatus) -> &str {
         .unwrap_or(&status.platform)
 }
 
-/// The addresses of the API server inside the cluster's own network, where the platform has some.
+/// Returns the internal addresses of the API server, if the platform has any.
 fn addresses(status: &InfrastructureStatus) -> Vec<String> {
     let Some(platform) = &status.platform_status else {
         return Vec::new();
@@ -383,7 +384,7 @@ fn addresses(status: &InfrastructureStatus) -> Vec<String> {
     found.filter(|address| !address.is_empty()).collect()
 }
 
-/// The host of a URL, without brackets and port.
+/// Returns the host of a URL, without brackets and port.
 pub(crate) fn host_of(url: &str) -> Option<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next()?;

@@ -1,6 +1,6 @@
-//! What the cluster says about itself. OpenShift says most of it in objects of its own, plain Kubernetes little.
+//! Facts about the cluster. OpenShift publishes most of them in its own objects, plain Kubernetes only a few.
 //!
-//! Reads only. What it all means is decided in [`crate::controller_config`].
+//! Only reads. [`crate::controller_config`] decides what they mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,14 +26,14 @@ const KUBE_PUBLIC: &str = "kube-public";
 const CLUSTER_INFO: &str = "cluster-info";
 const ROOT_AUTHORITY: &str = "root-ca";
 const API_SERVER_CLIENTS: &str = "extension-apiserver-authentication";
-/// Those we read in namespaces that are full of others'.
+/// The ConfigMaps that we read in namespaces with many others.
 pub(crate) const CONFIG_MAPS: [(&str, &str); 3] = [
     (KUBE_SYSTEM, ROOT_AUTHORITY),
     (KUBE_SYSTEM, API_SERVER_CLIENTS),
     (KUBE_PUBLIC, CLUSTER_INFO),
 ];
 
-/// Everything that goes into the ControllerConfig, as found.
+/// The inputs of the ControllerConfig, as found in the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub infrastructure: Option<Infrastructure>,
@@ -43,7 +43,7 @@ pub struct Facts {
     pub image: Option<Image>,
     pub cluster_version: Option<ClusterVersion>,
     pub feature_gate: Option<FeatureGate>,
-    /// The ControllerConfig in force.
+    /// The current ControllerConfig.
     pub existing: Option<ControllerConfig>,
     /// Address of the DNS service of a plain cluster.
     pub dns_service: Option<String>,
@@ -53,11 +53,11 @@ pub struct Facts {
     pub images: BTreeMap<String, String>,
     /// The operating system images of the release.
     pub os_images: BTreeMap<String, String>,
-    /// Certificates that kubelets authenticate the API server with.
+    /// CA certificates with which kubelets authenticate the API server.
     pub client_authorities: Vec<u8>,
-    /// The older ones of them, which a cluster that was just installed has only.
+    /// The initial ones of them; a newly installed cluster has no others.
     pub initial_client_authorities: Vec<u8>,
-    /// Certificates that the installer signed the config server's certificate with.
+    /// The CA certificates with which the installer signed the config server's certificate.
     pub installer_authority: String,
     pub trust_bundle: Vec<u8>,
     pub cloud: Cloud,
@@ -67,7 +67,7 @@ pub struct Facts {
     pub has_arbiters: bool,
 }
 
-/// What the cloud's own parts of a cluster are told.
+/// The configuration of the cloud provider's components.
 #[derive(Clone, Debug, Default)]
 pub struct Cloud {
     pub config: String,
@@ -75,7 +75,7 @@ pub struct Cloud {
 }
 
 impl Facts {
-    /// The kinds among those we read that this cluster has, to be followed.
+    /// Returns the optional kinds that this cluster has, to be watched.
     pub(crate) fn kinds(&self) -> Vec<ApiResource> {
         let mut kinds = Vec::new();
         let mut add = |found: bool, kind: ApiResource| {
@@ -103,43 +103,43 @@ impl Facts {
     }
 }
 
-/// The facts that something is made from even while others cannot be read.
+/// Groups of facts, each usable while others cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
-    /// Where the cluster runs and how machines reach it.
+    /// The platform and the addresses of the cluster.
     Platform,
-    /// Which release it runs and was installed with, and what that lets it do.
+    /// The current release, the installed one, and their features.
     Release,
-    /// Whom machines trusted before us.
+    /// The CA that machines trusted before the operator was installed.
     InstallerAuthority,
-    /// What nothing but the ControllerConfig says, which is made from everything.
+    /// Facts that only the ControllerConfig needs, which needs all groups.
     Rest,
 }
 
-/// Facts, as far as they are known.
+/// The facts that could be read so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// Each as it was when it could be read last.
+    /// Each at its last successful read.
     pub facts: Facts,
-    /// What could never be read yet: the facts do not speak of it.
+    /// The groups that could never be read yet.
     missing: BTreeSet<Part>,
-    /// What could not be read now.
+    /// The errors of the last read.
     problems: Vec<String>,
 }
 
 impl Known {
-    /// Whether something may be made from these: none of them is a guess.
+    /// Returns whether all of these groups have been read at least once.
     pub fn has(&self, parts: &[Part]) -> bool {
         !parts.iter().any(|part| self.missing.contains(part))
     }
 
-    /// Why not all of it is what the cluster says now.
+    /// Returns why some facts may be stale.
     pub fn problem(&self) -> Option<String> {
         (!self.problems.is_empty()).then(|| self.problems.join("; "))
     }
 }
 
-/// Takes what was read; in place of what was not, what was known before.
+/// Collects results of reads; a failed read keeps the previous value.
 struct Reader<'a> {
     before: Option<&'a Known>,
     missing: BTreeSet<Part>,
@@ -166,7 +166,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads everything. What does not exist is left out; what cannot be read stays as it was known before.
+/// Reads all facts. Objects that do not exist are left out; those that cannot be read keep their previous value.
 pub(crate) async fn gather(cluster: &Cluster, before: Option<&Known>) -> Known {
     use Part::{InstallerAuthority, Platform, Release, Rest};
     let mut reader = Reader {
@@ -276,7 +276,7 @@ async fn cloud(cluster: &Cluster, infrastructure: Option<&Infrastructure>) -> Re
     })
 }
 
-/// A plain cluster's certificates stand where every extension of its API server looks for them.
+/// Returns the client CAs of a plain cluster from the ConfigMap that every API server extension uses.
 async fn client_authorities(cluster: &Cluster) -> Result<Vec<u8>, ClusterError> {
     let managed = entry(
         cluster,
@@ -298,7 +298,7 @@ async fn dns_service(cluster: &Cluster) -> Result<Option<String>, ClusterError> 
     Ok(address.filter(|address| address.parse::<std::net::IpAddr>().is_ok()))
 }
 
-/// kubeadm publishes a kubeconfig with nothing but the API server's address and authority.
+/// Returns the API server's address from the kubeconfig that kubeadm publishes.
 async fn published_api_server(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
     let text = entry(cluster, KUBE_PUBLIC, CLUSTER_INFO, "kubeconfig").await?;
     let Ok(kubeconfig) = kube::config::Kubeconfig::from_yaml(&String::from_utf8_lossy(&text)) else {
@@ -315,8 +315,8 @@ async fn has_arbiters(cluster: &Cluster) -> Result<bool, ClusterError> {
     Ok(!found.items.is_empty())
 }
 
-/// The images that templates use, by the names they have there and in a release's `images.json`. A template prints
-/// `<no value>` for an image that is missing, so each is there, empty if need be.
+/// The images of the templates, by their names there and in a release's `images.json`. A template prints `<no value>`
+/// for a missing image, so each has an entry, possibly empty.
 const TEMPLATE_IMAGES: [(&str, &str); 9] = [
     ("machineConfigOperator", "machineConfigOperator"),
     ("apiServerWatcherKey", "machineConfigOperator"),
@@ -329,7 +329,7 @@ const TEMPLATE_IMAGES: [(&str, &str); 9] = [
     ("dockerRegistryImage", "dockerRegistryImage"),
 ];
 
-/// The images of a release as templates name them; none if the release names none.
+/// Returns the images of a release by their template names, empty if the release has none.
 pub(crate) fn release_images(entries: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let document = entries.get("images.json").map(String::as_str).unwrap_or_default();
     let named: BTreeMap<String, String> = serde_json::from_str(document).unwrap_or_default();
@@ -340,7 +340,7 @@ pub(crate) fn release_images(entries: &BTreeMap<String, String>) -> BTreeMap<Str
     TEMPLATE_IMAGES.map(image).into()
 }
 
-/// One entry of a ConfigMap; empty if there is none.
+/// Returns one entry of a ConfigMap, or an empty string if there is none.
 async fn entry(cluster: &Cluster, namespace: &str, name: &str, key: &str) -> Result<Vec<u8>, ClusterError> {
     Ok(entries(cluster, namespace, name)
         .await?
@@ -348,7 +348,7 @@ async fn entry(cluster: &Cluster, namespace: &str, name: &str, key: &str) -> Res
         .unwrap_or_default())
 }
 
-/// All entries of a ConfigMap, whether it holds them as text or as bytes.
+/// Returns all entries of a ConfigMap, text and binary.
 async fn entries(
     cluster: &Cluster,
     namespace: &str,
@@ -358,7 +358,7 @@ async fn entries(
     Ok(found.map(entries_of).unwrap_or_default())
 }
 
-/// The entries of a ConfigMap, texts and bytes alike.
+/// Converts a ConfigMap to its entries, text and binary.
 pub(crate) fn entries_of(config_map: ConfigMap) -> BTreeMap<String, Vec<u8>> {
     let texts = config_map.data.unwrap_or_default().into_iter();
     let bytes = config_map.binary_data.unwrap_or_default().into_iter();

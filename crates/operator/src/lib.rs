@@ -1,8 +1,9 @@
-//! The operator: brings everything else into being, keeps certificates fresh, and tells the cluster how it is.
+//! The operator: installs and updates all other components, renews certificates, and reports through the
+//! ClusterOperator.
 //!
-//! [`certificates`], [`controller_config`] and [`cluster_operator`] decide and do nothing else. The steps read, ask them, and write
-//! what differs; [`run()`] orders the steps and repeats them when something changes. Knows nothing of how a config is
-//! rendered, rolled out or served.
+//! [`certificates`], [`controller_config`] and [`cluster_operator`] are pure decisions. The steps read, call them, and
+//! write what differs; [`run()`] orders the steps and repeats them on changes. Rendering, rollout and serving are
+//! elsewhere.
 
 pub mod admission;
 pub mod bootstrap;

@@ -1,15 +1,15 @@
-//! How much the operator and its operands log, as the MachineConfiguration says. Whoever embeds the operator owns the log
-//! and follows; operands that run in the cluster are told with their pods.
+//! Log levels of the operator and its operands, from the MachineConfiguration. The embedding program owns the log and
+//! follows them; operands in the cluster get theirs as an environment variable.
 
 use mco_api::MachineConfiguration;
 use mco_api::machine_configuration::LogLevel;
 
-/// What the MachineConfiguration says about logs.
+/// The log levels in the MachineConfiguration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogLevels {
-    /// Of the operator itself.
+    /// The level of the operator itself.
     pub operator: LogLevel,
-    /// Of the controller, the daemons and the servers.
+    /// The level of the controller, the daemons and the servers.
     pub operands: LogLevel,
 }
 
@@ -21,7 +21,7 @@ impl LogLevels {
         }
     }
 
-    /// The level of a process that is both.
+    /// Returns the level of a process that is both.
     pub fn louder(self) -> LogLevel {
         self.operator.max(self.operands)
     }

@@ -1,4 +1,4 @@
-//! What can be seen of the operator from outside: how its rounds go, how each step went, and what it reports.
+//! The operator's metrics: duration and outcome of syncs and steps, and the reported conditions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Condition {
     condition: String,
 }
 
-/// The numbers of one operator process. Clones are the same numbers.
+/// The metrics of one operator process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -44,12 +44,12 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         registry.register(
             "mco_operator_round_seconds",
-            "Time to look after everything once",
+            "Duration of a full sync",
             rounds.clone(),
         );
         registry.register(
             "mco_operator_step",
-            "1 for the outcome of each step of the last round",
+            "1 for the outcome of each step of the last sync",
             Family::clone(&steps),
         );
         registry.register(
@@ -69,7 +69,7 @@ impl Default for Metrics {
 impl Metrics {
     pub(crate) fn round(&self, took: Duration, progress: &Progress) {
         self.0.rounds.observe(took.as_secs_f64());
-        // Each step has one outcome; what it had before goes.
+        // Removes the earlier outcome of each step.
         self.0.steps.clear();
         for (step, outcome) in progress.all() {
             let series = StepOutcome {
@@ -90,7 +90,7 @@ impl Metrics {
         }
     }
 
-    /// Everything in the text format that Prometheus reads.
+    /// Returns all metrics in the Prometheus text format.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         text::encode(&mut text, &self.0.registry)?;
@@ -118,7 +118,7 @@ mod tests {
     use crate::progress::Step;
 
     #[test]
-    fn the_documentation_lists_what_is_told() {
+    fn the_documentation_lists_every_metric() {
         let metrics = Metrics::default();
         let mut progress = Progress::default();
         progress.set(Step::Namespace, Outcome::Done);

@@ -1,4 +1,4 @@
-//! What the embedding program may choose.
+//! Options that the embedding program sets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,58 +8,58 @@ use tokio::sync::watch;
 use crate::log_levels::LogLevels;
 use crate::metrics::Metrics;
 
-/// How often everything is looked at again, whether or not something changed.
+/// Resync interval.
 const RESYNC: Duration = Duration::from_mins(5);
 
-/// What the operator is told.
+/// The options of the operator.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Our build. Controllers use only a ControllerConfig that an operator of their own build wrote.
+    /// The version of our build. Controllers use only a ControllerConfig that an operator of the same build wrote.
     pub version: String,
-    /// The release that the cluster runs; by default the ClusterVersion's, and without one our build.
+    /// The release that the cluster runs; by default the ClusterVersion's, else our build.
     pub release_version: Option<String>,
-    /// The image that the workloads run; may be empty where there are none.
+    /// The image of the workloads; may be empty where there are none.
     pub image: String,
-    /// The image whose templates the controller shall use; empty for those of this program.
+    /// The image with the controller's templates; empty for the built-in ones.
     pub templates_image: String,
-    /// How machines reach the API server, for clusters that do not say so themselves.
+    /// API server address for machines, if the cluster does not publish one.
     pub api_server_url: Option<String>,
-    /// Where machines fetch their first configuration: host or address, with a port where it is not the usual one. By
-    /// default the API server's host.
+    /// The address from which machines fetch their first configuration: host or address, with a port if it is not the
+    /// default. By default the API server's host.
     pub config_server: Option<String>,
     pub workloads: Workloads,
-    /// Refuses bad objects when they are written; none where the API server does so itself.
+    /// The validating webhook; `None` where the API server calls admission itself.
     pub webhook: Option<Webhook>,
     pub resync: Duration,
-    /// Where the operator says how much is to be logged; whoever has the log follows.
+    /// Publishes the log levels, which the owner of the log follows.
     pub log_levels: watch::Sender<LogLevels>,
     pub metrics: Metrics,
-    /// Where the operator's own metrics are told; nowhere by default.
+    /// The address of the operator's own metrics; off by default.
     pub metrics_address: Option<SocketAddr>,
     pub metrics_access: MetricsAccess,
 }
 
-/// Who runs the controller, the daemons and the servers.
+/// Where the controller, the daemons and the servers run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workloads {
-    /// Somebody else, for example this very process.
+    /// Outside the cluster, for example in this process.
     #[default]
     Elsewhere,
-    /// The cluster, with Deployments and DaemonSets that the operator looks after.
+    /// In the cluster, as Deployments and DaemonSets that the operator reconciles.
     Deployed,
 }
 
-/// Who sees the operator's own metrics.
+/// Access control of the operator's own metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsAccess {
-    /// Everybody who can connect, over plain HTTP.
+    /// Unauthenticated, over plain HTTP.
     #[default]
     Open,
-    /// Those whom the cluster lets get `/metrics`, over TLS with a certificate that the operator makes.
+    /// For clients that the cluster authorizes to get `/metrics`, over TLS with a certificate that the operator issues.
     Guarded,
 }
 
-/// Where the API server asks whether an object may be written.
+/// The validating webhook.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     pub listen: SocketAddr,
@@ -68,7 +68,7 @@ pub struct Webhook {
 }
 
 impl Options {
-    /// Everything as it is by default, for this build.
+    /// Returns the default options for this build.
     pub fn new(version: impl Into<String>) -> Self {
         Self {
             version: version.into(),

@@ -1,4 +1,4 @@
-//! How soon everything is tried again after something failed.
+//! Backoff and resync interval of the operator.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// When everything was done last, well or not.
+    /// The time of the last full sync, successful or not.
     everything: Instant,
-    /// How long after that it is tried again; nothing while all went well.
+    /// The current backoff; zero after a success.
     retry: Duration,
 }
 
@@ -23,7 +23,7 @@ impl Pace {
         }
     }
 
-    /// Takes note of a round. One that only told how things are has tried nothing.
+    /// Records a sync. One that only reported the status changes no backoff.
     pub fn done(&mut self, work: Work, is_well: bool, now: Instant) {
         if work == Work::Status {
             return;
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(
             pace.until_retry(now),
             Duration::ZERO,
-            "a status that cannot be told"
+            "a status that cannot be written"
         );
         pace.done(Work::Everything, false, now);
         assert_eq!(pace.until_retry(now), Duration::from_secs(1));

@@ -1,13 +1,13 @@
-//! The operator's steps, their order, and how each of them went.
+//! The operator's steps, their order, and their outcomes.
 //!
-//! Every step that can be done is done, whatever happened to the others: a step waits only for those it needs.
+//! Every step that can run does, independent of unrelated failures: a step depends only on those it needs.
 
 use std::fmt::Display;
 use std::future::Future;
 
 use futures::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 
-/// A step, in the order of their execution. The names are part of the ClusterOperator's reasons.
+/// A step, in the order of execution. The names are part of the ClusterOperator's reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     Namespace,
@@ -48,11 +48,11 @@ impl Step {
         }
     }
 
-    /// The steps without whose success this one cannot even be tried.
+    /// Returns the steps that must succeed before this one can run.
     fn needs(self) -> &'static [Self] {
         match self {
             Self::Namespace | Self::CustomResourceDefinitions | Self::RenderConfig => &[],
-            // What is made from facts needs those it is made from, not that all could be read; see `facts::Known`.
+            // A step that derives objects from facts needs only its own group of them; see `facts::Known`.
             Self::AccessControl
             | Self::Certificates
             | Self::Monitoring
@@ -67,7 +67,7 @@ impl Step {
         }
     }
 
-    /// Whether machines get nothing new while this step fails.
+    /// Returns whether machines get no new configuration while this step fails.
     pub fn is_essential(self) -> bool {
         matches!(
             self,
@@ -76,26 +76,26 @@ impl Step {
     }
 }
 
-/// How a step went.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// Done as far as possible; something that is not ours to do is still missing.
+    /// Complete on our side; waits for other components.
     Waiting(String),
-    /// All was written, but what should do the work does not run.
+    /// Everything was written, but a workload is not running.
     NotRunning(String),
-    /// Not tried, because a step it needs failed.
+    /// Skipped, because a step it needs failed.
     Skipped(Step),
     Failed(String),
 }
 
-/// What a step has to say when nothing failed.
+/// The result of a step without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     Yes,
-    /// Not yet: what is missing, in words.
+    /// Incomplete, with what is missing.
     NotYet(String),
-    /// What should do the work does not run: what, in words.
+    /// A workload is not running.
     NotRunning(String),
 }
 
@@ -109,14 +109,14 @@ impl From<Settled> for Outcome {
     }
 }
 
-/// How the steps went so far.
+/// The outcomes of the steps so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     outcomes: Vec<(Step, Outcome)>,
 }
 
 impl Progress {
-    /// Does a step whose success is all there is to know.
+    /// Runs a step that either succeeds or fails.
     pub fn run<'a, E: Display>(
         &'a mut self,
         step: Step,
@@ -125,7 +125,7 @@ impl Progress {
         self.settle(step, work.map_ok(|()| Settled::Yes))
     }
 
-    /// Does a step that may have to wait for others.
+    /// Runs a step that may have to wait for other components.
     pub fn settle<'a, E: Display>(
         &'a mut self,
         step: Step,
@@ -140,7 +140,7 @@ impl Progress {
         work.boxed()
     }
 
-    /// Does a step that finds something out.
+    /// Runs a step that returns a value.
     pub fn find<'a, T: Send, E: Display>(
         &'a mut self,
         step: Step,
@@ -160,7 +160,7 @@ impl Progress {
         work.boxed()
     }
 
-    /// Notes that a step was not tried, because what another step should have found is not there.
+    /// Records that a step was skipped, because the result of another step is missing.
     pub fn skip(&mut self, step: Step, missing: Step) {
         self.outcomes.push((step, Outcome::Skipped(missing)));
     }
@@ -172,18 +172,18 @@ impl Progress {
         missing.next()
     }
 
-    /// How a step went; none if it was not part of this round.
+    /// Returns the outcome of a step, or `None` if it was not part of this sync.
     pub fn of(&self, step: Step) -> Option<&Outcome> {
         let mut found = self.outcomes.iter().filter(|(other, _)| *other == step);
         found.next().map(|(_, outcome)| outcome)
     }
 
-    /// Every step of this round.
+    /// Returns every step of this sync.
     pub fn all(&self) -> impl Iterator<Item = (Step, &Outcome)> {
         self.outcomes.iter().map(|(step, outcome)| (*step, outcome))
     }
 
-    /// The steps that failed, and why.
+    /// Returns the failed steps with their errors.
     pub fn failures(&self) -> impl Iterator<Item = (Step, &str)> {
         self.outcomes.iter().filter_map(|(step, outcome)| match outcome {
             Outcome::Failed(why) => Some((*step, why.as_str())),
@@ -191,7 +191,7 @@ impl Progress {
         })
     }
 
-    /// What is still awaited.
+    /// Returns the steps that wait, with what they wait for.
     pub fn waiting(&self) -> impl Iterator<Item = (Step, &str)> {
         self.outcomes.iter().filter_map(|(step, outcome)| match outcome {
             Outcome::Waiting(what) | Outcome::NotRunning(what) => Some((*step, what.as_str())),
@@ -203,12 +203,12 @@ impl Progress {
         self.failures().next().is_some()
     }
 
-    /// Whether everything was done and nothing is awaited.
+    /// Returns whether all steps succeeded and none waits.
     pub fn is_complete(&self) -> bool {
         self.outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Done)
     }
 
-    /// Makes room for a step to be done again.
+    /// Removes the outcome of a step, so that it can run again.
     pub fn forget(&mut self, step: Step) {
         self.outcomes.retain(|(other, _)| *other != step);
     }

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 /// The reporting controller of events.
 const REPORTER: &str = "machineconfigoperator";
 
-/// What is told, beside what the cluster knows itself.
+/// The inputs of a report that do not come from the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Story<'a> {
     pub release: &'a str,
@@ -30,7 +30,7 @@ pub(crate) struct Story<'a> {
     pub boot_images: Option<&'a str>,
 }
 
-/// Creates the ClusterOperator if there is none, so that a cluster that starts can be followed.
+/// Creates the ClusterOperator if there is none, so that the bootstrap of a cluster can be followed.
 pub(crate) async fn announce(cluster: &Cluster) -> Result<(), ClusterError> {
     if cluster
         .find::<ClusterOperator>(names::CLUSTER_OPERATOR)
@@ -43,7 +43,7 @@ pub(crate) async fn announce(cluster: &Cluster) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// The release that was deployed last, if any was.
+/// Returns the release that was deployed last, if any.
 pub(crate) async fn deployed(cluster: &Cluster) -> Result<Option<String>, ClusterError> {
     let found = cluster.find::<ClusterOperator>(names::CLUSTER_OPERATOR).await?;
     let status = found.and_then(|found| found.status);
@@ -51,7 +51,7 @@ pub(crate) async fn deployed(cluster: &Cluster) -> Result<Option<String>, Cluste
     Ok(deployed.map(str::to_owned))
 }
 
-/// Tells how things are. Nothing is written when there is nothing new.
+/// Writes the status, if it changed, and its events.
 pub(crate) async fn report(
     cluster: &Cluster,
     options: &Options,
@@ -90,7 +90,8 @@ async fn create(cluster: &Cluster) -> Result<ClusterOperator, ClusterError> {
     answer.map_err(failed("creating", described))
 }
 
-/// The whole status is ours, but somebody may have written it meanwhile; then the next round starts from theirs.
+/// Writes the whole status with the resource version as precondition; on conflict the next sync starts from the newer
+/// one.
 async fn write(
     cluster: &Cluster,
     object: &ClusterOperator,
@@ -100,7 +101,7 @@ async fn write(
         "metadata": {"resourceVersion": object.metadata.resource_version},
         "status": status,
     });
-    // A merge keeps what it does not name, and a problem that is solved must not stay.
+    // A merge patch keeps absent members, so resolved problems are removed explicitly.
     let before = object
         .status
         .as_ref()
@@ -119,7 +120,7 @@ async fn write(
     answer.map(|_| ()).map_err(failed("updating", described))
 }
 
-/// The members of an extension that the next one does not have.
+/// Returns the members of an extension that the next one does not have.
 fn gone<'a>(before: Option<&'a Value>, after: Option<&Value>) -> Vec<&'a str> {
     let members = before.and_then(Value::as_object).into_iter().flatten();
     let stays = |key: &str| after.is_some_and(|after| after.get(key).is_some());
@@ -176,7 +177,7 @@ async fn record_events(
 }
 
 fn now() -> Time {
-    // The API keeps whole seconds; what it would drop must not look like a change.
+    // The API stores whole seconds, so a fraction would always be a difference.
     let second = Timestamp::now().as_second();
     Time(Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH))
 }

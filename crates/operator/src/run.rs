@@ -1,4 +1,4 @@
-//! The operator's life: look, do what is to be done, tell, wait for a change.
+//! The operator's main loop: gather, run the steps, report, wait for a change.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -38,11 +38,12 @@ use crate::steps::{
 };
 use crate::watches::{Watches, Work};
 
-/// Changes come in groups; one round for all of them is enough.
+/// Debounce of changes, which come in bursts.
 const SETTLE: Duration = Duration::from_millis(100);
-/// What the required pools wait for may change without the pools: on the configs they were rendered from.
+/// Polling interval for the required pools, whose configs can change without an event of the pools.
 const GLANCE: Duration = Duration::from_secs(15);
-/// What is made from them is left as it is until they could be read once: a guess would be a change of its own.
+/// The facts that a step needs. Until they have been read once the step is skipped, because a default could change the
+/// cluster.
 const FOR_SERVERS: &[Part] = &[Part::Platform];
 const FOR_CERTIFICATES: &[Part] = &[Part::Platform, Part::InstallerAuthority];
 const FOR_CONTROLLER_CONFIG: &[Part] = &[
@@ -51,9 +52,9 @@ const FOR_CONTROLLER_CONFIG: &[Part] = &[
     Part::InstallerAuthority,
     Part::Rest,
 ];
-const UNKNOWN_FACTS: &str = "the ControllerConfig waits until everything that it is made from could be read";
+const UNKNOWN_FACTS: &str = "the ControllerConfig is not written until all of its inputs could be read";
 const FOR_BOOT_IMAGES: &[Part] = &[Part::Platform, Part::Release];
-/// Its absence tells that this cluster is new to us.
+/// A CRD whose absence means that the cluster is new.
 const TELLTALE: &str = "controllerconfigs.machineconfiguration.openshift.io";
 
 #[derive(Debug, Error)]
@@ -65,11 +66,11 @@ pub enum OperatorError {
         #[source]
         source: std::io::Error,
     },
-    #[error("cannot tell metrics over TLS: {0}")]
+    #[error("cannot serve metrics over TLS: {0}")]
     Tls(#[from] TlsError),
 }
 
-/// Looks after the cluster until `stop`.
+/// Runs the operator until `stop`.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), OperatorError> {
     let ending = stop.child_token();
     let mut tasks = JoinSet::new();
@@ -84,7 +85,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         let serving = webhook::serve(listener, certificate, in_use, ending.clone());
         tasks.spawn(async move {
             if let Err(error) = serving.await {
-                warn!("no admission requests are answered: {error}");
+                warn!("cannot serve the admission webhook: {error}");
             }
         });
     }
@@ -119,7 +120,7 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
     })
 }
 
-/// Makes the namespace, for whatever has to be in it before the operator runs.
+/// Creates the namespace, for objects that must exist before the operator runs.
 pub async fn prepare(client: Client) -> Result<(), ClusterError> {
     Cluster::new(client)
         .create_if_absent(&manifests::namespace())
@@ -130,20 +131,20 @@ struct Operator {
     cluster: Cluster,
     options: Options,
     watches: Watches,
-    /// Unknown until the cluster could be asked.
+    /// `None` until the cluster could be read.
     bringup: Option<bool>,
     progress: Progress,
     known: Option<Known>,
     rotation: Rotation,
-    /// What the users' settings should no longer say, as the ClusterOperator tells it.
+    /// Deprecated settings, as the ClusterOperator reports them.
     evaluation: Option<String>,
-    /// Why the cluster should not be upgraded, as far as its boot images go.
+    /// Why boot images block an upgrade.
     boot_images: Option<String>,
-    /// The operating system's images in rendered configs that pools report.
+    /// The operating system images in the rendered configs that pools report.
     rendered_images: BTreeMap<String, String>,
-    /// The webhook's.
+    /// The webhook's certificate.
     certificate: Arc<Certificate>,
-    /// What scrapers of the operator's own metrics are shown.
+    /// The certificate of the operator's own metrics.
     metrics_certificate: Arc<Certificate>,
 }
 
@@ -190,7 +191,7 @@ impl Operator {
         }
     }
 
-    /// How long there is nothing to do if nobody calls, and what there is then.
+    /// Returns the time until the next sync without a change, and its extent.
     fn rest(&self, since_all_was_done: Duration) -> (Duration, Work) {
         let left = self.options.resync.saturating_sub(since_all_was_done);
         let waits = matches!(self.progress.of(Step::RequiredPools), Some(Outcome::Waiting(_)));
@@ -228,7 +229,7 @@ impl Operator {
         self.known.as_ref().map(|known| &known.facts)
     }
 
-    /// The release to tell of: while the cluster cannot say which it runs, the one that was deployed last.
+    /// Returns the release to report; if the cluster's release cannot be read, the one that was deployed last.
     async fn release(&self) -> Result<String, ClusterError> {
         let known = self.known.as_ref();
         let is_known = known.is_some_and(|known| known.has(&[Part::Release]));
@@ -239,7 +240,7 @@ impl Operator {
         Ok(release_version(self.facts(), &self.options))
     }
 
-    /// Does all steps but the last, which depends on others' progress.
+    /// Runs all steps but the last, which depends on the progress of other components.
     async fn steps(&mut self) {
         self.bringup = match self.bringup {
             None => self.is_new().await,
@@ -326,12 +327,12 @@ impl Operator {
         }
         match evaluation::evaluation(&self.cluster).await {
             Ok(found) => self.evaluation = found,
-            // What was found before still says more than nothing.
-            Err(error) => warn!("the users' settings are not looked through: {error}"),
+            // The previous result is kept.
+            Err(error) => warn!("cannot check for deprecated settings: {error}"),
         }
     }
 
-    /// The steps that make sense only where the cluster runs our components.
+    /// Runs the steps for workloads in the cluster.
     async fn deploy(
         &self,
         progress: &mut Progress,
@@ -365,7 +366,7 @@ impl Operator {
         }
     }
 
-    /// Asks the pools how they are.
+    /// Runs the last step, which checks the required pools.
     async fn required_pools(&mut self, release: &str) -> Vec<MachineConfigPool> {
         self.progress.forget(Step::RequiredPools);
         let mut found = Vec::new();
@@ -397,7 +398,7 @@ impl Operator {
     }
 }
 
-/// What the cluster says about itself now, or said when it could be heard last.
+/// Returns the facts about the cluster, each at its last successful read.
 async fn gathered(progress: &mut Progress, cluster: &Cluster, before: Option<&Known>) -> Known {
     let known = facts::gather(cluster, before).await;
     let heard = std::future::ready(known.problem().map_or(Ok(()), Err));
@@ -405,7 +406,7 @@ async fn gathered(progress: &mut Progress, cluster: &Cluster, before: Option<&Kn
     known
 }
 
-/// What the config server shows to machines, and what they trust it by.
+/// Reconciles the config server's certificates and returns the CAs to trust.
 async fn certificates(progress: &mut Progress, cluster: &Cluster, options: &Options, known: &Known) {
     if known.has(FOR_CERTIFICATES) {
         let certificates = serving::config_server(cluster, &known.facts, options, Timestamp::now());
@@ -415,7 +416,8 @@ async fn certificates(progress: &mut Progress, cluster: &Cluster, options: &Opti
     }
 }
 
-/// What the user wants, and what follows from it for boot images and logs; none if it could not be read.
+/// Reconciles the MachineConfiguration and returns it with its effect on boot images and logs, or `None` if it could
+/// not be read.
 async fn settings(
     progress: &mut Progress,
     cluster: &Cluster,
@@ -442,7 +444,7 @@ async fn settings(
     settings
 }
 
-/// What the workloads are told: the API server's address as the ControllerConfig has it.
+/// Returns the settings of the workloads, with the API server's address of the ControllerConfig.
 fn deployment_settings(facts: &Facts, options: &Options) -> Settings {
     let infrastructure = serving::effective_infrastructure(facts, options);
     let status = infrastructure.and_then(|infrastructure| infrastructure.status);

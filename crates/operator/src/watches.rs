@@ -1,7 +1,6 @@
-//! What wakes the operator: changes to what it writes, to what it reads, and to the pools whose state it tells.
+//! The watches that trigger a sync: of objects that the operator writes or reads, and of the pools that it reports.
 //!
-//! Only metadata is watched; what changed is read when it is needed. A kind that the cluster does not have is not
-//! watched until it appears.
+//! Only metadata is watched. A kind that the cluster does not have is not watched until it appears.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -32,16 +31,16 @@ type Metadata = PartialObjectMeta<DynamicObject>;
 
 const ELECTION: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// How much there is to do.
+/// The extent of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Something that the steps read or write changed.
+    /// Run all steps, because an input or output of theirs changed.
     Everything,
-    /// Only a pool changed, which the steps leave alone as long as it exists.
+    /// Only report, because only pools changed, which the steps do not modify once they exist.
     Status,
 }
 
-/// Collects changes until somebody has time for them.
+/// Accumulates changes until the next sync.
 #[derive(Debug, Default)]
 struct Wake {
     everything: AtomicBool,
@@ -57,7 +56,7 @@ impl Wake {
     }
 }
 
-/// The running watches. They end when this is dropped.
+/// The running watches, which end on drop.
 pub(crate) struct Watches {
     client: Client,
     wake: Arc<Wake>,
@@ -75,7 +74,7 @@ impl Watches {
         }
     }
 
-    /// Follows our own kinds and namespaces; to be called when they exist.
+    /// Watches our own kinds and namespaces, which must exist.
     pub fn follow_own(&mut self) {
         let one = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let kind = |resource| (resource, watcher::Config::default());
@@ -100,8 +99,8 @@ impl Watches {
         self.follow_within::<Secret>(names::MACHINE_API_NAMESPACE);
     }
 
-    /// Follows the ConfigMaps in which a cluster says whom to trust and how it is reached. Some have names of somebody's choosing; of
-    /// those with known names in a namespace of many others only these are followed.
+    /// Watches the ConfigMaps with the CAs and addresses of a cluster. Some have arbitrary names; in namespaces with
+    /// many others only those with fixed names are watched.
     pub fn follow_facts(&mut self) {
         self.follow_within::<ConfigMap>(names::CONFIG_NAMESPACE);
         self.follow_within::<ConfigMap>(names::CONFIG_MANAGED_NAMESPACE);
@@ -111,8 +110,8 @@ impl Watches {
         self.follow_named::<Secret>(names::CONFIG_NAMESPACE, names::secret::PULL_SECRET);
     }
 
-    /// Follows what the operator runs in the cluster, so that what somebody deletes comes back at once and what gets ready is
-    /// told at once.
+    /// Watches the workloads of the operator, so that a deleted one is recreated and a ready one is reported
+    /// immediately.
     pub fn follow_workloads(&mut self) {
         self.follow_within::<Deployment>(names::NAMESPACE);
         self.follow_within::<DaemonSet>(names::NAMESPACE);
@@ -121,7 +120,7 @@ impl Watches {
         self.follow_within::<NetworkPolicy>(names::NAMESPACE);
     }
 
-    /// Follows kinds of others that the cluster turned out to have.
+    /// Watches optional kinds that the cluster has.
     pub fn follow_kinds(&mut self, kinds: Vec<ApiResource>) {
         for kind in kinds {
             self.follow((kind, watcher::Config::default()), Work::Everything);
@@ -134,7 +133,7 @@ impl Watches {
         self.taken()
     }
 
-    /// What has changed by now.
+    /// Returns the accumulated changes and resets them.
     pub fn taken(&self) -> Work {
         if self.wake.everything.swap(false, Ordering::AcqRel) {
             Work::Everything
@@ -192,15 +191,15 @@ impl Watches {
                         }
                     }
                     Err(error) if is_forbidden(&error) => warn!("a watch is not allowed: {error}"),
-                    Err(error) => debug!("a watch was interrupted and goes on: {error}"),
+                    Err(error) => debug!("a watch was interrupted and is retried: {error}"),
                 }
             }
         });
     }
 }
 
-/// What there is to do about a change of something `known`, where changes alone mean `work`. Whatever appears or goes may have
-/// something to be made for it, or be missed.
+/// Returns the sync that a change of an object in `known` triggers, where a modification alone triggers `work`. An
+/// added or deleted object always triggers a full sync.
 fn news(change: &watcher::Event<Metadata>, work: Work, known: &mut HashSet<String>) -> Option<Work> {
     match change {
         watcher::Event::Init => {
@@ -211,8 +210,7 @@ fn news(change: &watcher::Event<Metadata>, work: Work, known: &mut HashSet<Strin
             known.insert(name(object));
             None
         }
-        // A list comes at some time after everything was read, or after a time in which the watch was broken: anything may
-        // have happened meanwhile.
+        // A list can be newer than the last sync, also after an interrupted watch, so anything may have changed.
         watcher::Event::InitDone => Some(Work::Everything),
         watcher::Event::Apply(object) | watcher::Event::Delete(object) if is_election(object) => None,
         watcher::Event::Apply(object) if known.insert(name(object)) => Some(Work::Everything),
@@ -224,7 +222,7 @@ fn news(change: &watcher::Event<Metadata>, work: Work, known: &mut HashSet<Strin
     }
 }
 
-/// Nobody else would tell: what is not seen is only done later.
+/// Not retried immediately: without permission, changes are found by the resync.
 fn is_forbidden(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -237,7 +235,7 @@ fn name(object: &Metadata) -> String {
     object.metadata.name.clone().unwrap_or_default()
 }
 
-/// Some still elect their leaders by ConfigMaps, which change every few seconds and mean nothing to anybody else.
+/// Returns whether the object is a leader election record in a ConfigMap, which changes every few seconds.
 fn is_election(object: &Metadata) -> bool {
     let annotations = object.metadata.annotations.as_ref();
     annotations.is_some_and(|annotations| annotations.contains_key(ELECTION))
@@ -269,7 +267,7 @@ mod tests {
         for (name, event, expected) in [
             ("a list begins", Init, None),
             ("what is there", InitApply(object(None)), None),
-            ("nobody knows what changed before", InitDone, everything),
+            ("anything may have changed before", InitDone, everything),
             ("a change", Apply(object(None)), everything),
             ("an election", Apply(object(Some(ELECTION))), None),
             (

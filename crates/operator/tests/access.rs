@@ -1,4 +1,4 @@
-//! What the accounts may do is what the components do, on every API server that asks for more than the plain one.
+//! The permissions of the service accounts match what the components do, also on API servers with stricter checks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use mco_api::machine_configuration::LogLevel;
@@ -8,7 +8,7 @@ use serde_json::Value;
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 const CONFIG_GROUP: &str = "config.openshift.io";
 
-/// One thing that somebody may do everywhere.
+/// A cluster-wide request.
 struct Request<'a> {
     group: &'a str,
     resource: &'a str,
@@ -21,7 +21,7 @@ fn contains(rule: &Value, field: &str, value: &str) -> bool {
     values.into_iter().any(|one| one == value)
 }
 
-/// Whether the ClusterRole of the component allows it.
+/// Returns whether the ClusterRole of the component allows it.
 fn may(component: &str, request: &Request<'_>) -> bool {
     let roles = manifests::access();
     let role = roles
@@ -94,7 +94,7 @@ fn nobody_may_what_it_never_does() {
 }
 
 #[test]
-fn only_the_operator_reads_whatever_lies_in_the_namespace() {
+fn only_the_operator_reads_all_objects_of_the_namespace() {
     let objects = manifests::access();
     let mut roles = Vec::new();
     for role in objects.iter().filter(|object| object["kind"] == "Role") {
@@ -145,7 +145,7 @@ fn openshift_lets_every_pod_be_what_it_is() {
         let needed = if on_host || is("privileged", true) {
             "privileged"
         } else {
-            // What both of the others ask for.
+            // Required by both of the others.
             assert!(is("runAsNonRoot", true) && is("allowPrivilegeEscalation", false));
             for container in &containers {
                 let security = &container["securityContext"];

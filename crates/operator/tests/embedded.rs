@@ -1,4 +1,4 @@
-//! The operator on the embedded control plane: from nothing to all that controllers need.
+//! The operator on the embedded control plane: from an empty cluster to everything that controllers need.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -81,7 +81,7 @@ async fn a_bare_cluster_gets_everything_that_rendering_needs() {
 }
 
 #[tokio::test]
-async fn what_somebody_changes_is_put_right_and_the_users_part_stays() {
+async fn changed_objects_are_reverted_and_the_users_part_stays() {
     let running = Running::start().await;
     let pools: Api<MachineConfigPool> = Api::all(running.client());
     eventually("the worker pool", || async {
@@ -160,7 +160,7 @@ async fn what_others_say_about_the_cluster_is_followed_at_once() {
 }
 
 #[tokio::test]
-async fn a_rotation_of_the_api_servers_authority_is_told_to_the_machines() {
+async fn a_rotation_of_the_api_servers_ca_is_announced_to_the_machines() {
     let running = Running::start().await;
     let configs: Api<ControllerConfig> = Api::all(running.client());
     let told = |value: &'static str| {
@@ -292,7 +292,7 @@ async fn nothing_is_written_when_nothing_changes() {
 }
 
 #[tokio::test]
-async fn settings_that_will_be_forbidden_are_told_until_they_are_gone() {
+async fn deprecated_settings_are_reported_until_they_are_gone() {
     let running = Running::start().await;
     running.play_controllers().await;
     let operators: Api<ClusterOperator> = Api::all(running.client());
@@ -303,7 +303,7 @@ async fn settings_that_will_be_forbidden_are_told_until_they_are_gone() {
         Some((condition.status, condition.reason))
     };
     let nothing = ("False".to_owned(), "AsExpected".to_owned());
-    eventually("nothing to tell", || async {
+    eventually("nothing to report", || async {
         (evaluated().await? == nothing).then_some(())
     })
     .await;
@@ -319,7 +319,7 @@ async fn settings_that_will_be_forbidden_are_told_until_they_are_gone() {
     })
     .await;
     runtimes.delete("old", &DeleteParams::default()).await.unwrap();
-    eventually("nothing to tell any more", || async {
+    eventually("nothing to report any more", || async {
         (evaluated().await? == nothing).then_some(())
     })
     .await;
@@ -397,7 +397,7 @@ async fn what_is_said_about_logs_is_passed_on_while_the_operator_runs() {
         let told = levels.wait_for(|levels| *levels == expected);
         tokio::time::timeout(common::DEADLINE, told)
             .await
-            .expect("the levels are told")
+            .expect("the levels are set")
             .unwrap();
     }
     running.stop().await;

@@ -1,5 +1,5 @@
-//! The generated `install.yaml`, `alerts.yaml` and `dashboard.yaml` of `manifests` are those that the code makes.
-//! `MCO_UPDATE_MANIFESTS=1 cargo test -p mco-operator` writes them anew.
+//! The generated `install.yaml`, `alerts.yaml` and `dashboard.yaml` in `manifests` are up to date.
+//! `MCO_UPDATE_MANIFESTS=1 cargo test -p mco-operator` regenerates them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 #[test]
-fn what_is_taken_away_is_ours_and_nobody_puts_it_back_meanwhile() {
+fn an_uninstall_deletes_our_objects_in_an_order_in_which_none_is_recreated() {
     let described = |object: &Value| format!("{} {}", text(object, "/kind"), text(object, "/metadata/name"));
     let installed: BTreeSet<String> = manifests::installation(&settings())
         .iter()
@@ -98,7 +98,7 @@ fn the_controller_renders_with_the_templates_it_is_given() {
     let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
     assert!(mounts.contains(shared), "{mounts:?}");
     assert_eq!(pod["volumes"][0]["name"], shared["name"]);
-    // And the operator, which puts the controller right, knows it too.
+    // The operator, which reconciles the controller, gets it too.
     let operator = deployment(manifests::operator(&settings)).unwrap();
     let arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
         .as_array()
@@ -185,7 +185,7 @@ fn containers_run_the_program_where_the_image_has_it() {
 }
 
 #[test]
-fn the_operands_are_told_how_much_to_log_unless_it_is_the_usual() {
+fn the_operands_get_the_log_level_unless_it_is_the_default() {
     let variable = |level: LogLevel| -> BTreeSet<(String, String)> {
         let settings = Settings {
             log_level: level,
@@ -237,7 +237,7 @@ fn pods_without_ipv4_are_reached_too() {
     assert_eq!(listening, 4);
 }
 
-/// All metrics that components tell, which is tested where each of them is, and what a scraper makes of histograms.
+/// Returns all metrics that components export, which is tested in each component, and the series of histograms.
 fn told_metrics() -> BTreeSet<String> {
     let components = ["controller", "daemon", "operator", "server"];
     let mut all = BTreeSet::new();
@@ -255,7 +255,7 @@ fn told_metrics() -> BTreeSet<String> {
     all
 }
 
-/// Metrics of others that alerts about machines refer to: of kubelets, kube-state-metrics, node-exporter and CRI-O.
+/// Foreign metrics in alerts about machines: of kubelets, kube-state-metrics, node-exporter and CRI-O.
 const FOREIGN: [&str; 7] = [
     "container_memory_rss",
     "kube_node_status_capacity",
@@ -266,7 +266,7 @@ const FOREIGN: [&str; 7] = [
     "container_runtime_crio_default_runtime",
 ];
 
-/// The metrics that an expression refers to: words that are neither functions, nor operators, nor labels.
+/// Returns the metrics in an expression: words that are neither functions, nor operators, nor labels.
 fn metrics_of(expression: &str) -> Vec<String> {
     let words = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
     words
@@ -316,7 +316,7 @@ fn every_alert_refers_to_metrics_that_exist() {
 }
 
 #[test]
-fn who_is_told_that_a_node_cannot_be_drained_is_told_where_to_look() {
+fn the_alert_about_a_blocked_drain_names_where_to_look() {
     let rules = manifests::alerts();
     let text = serde_json::to_string(&rules).unwrap();
     let alert = text.split("\"MCCDrainError\"").nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! Metrics of an installation: who is let, by which certificates, and that those are replaced while everything runs.
+//! Authenticated metrics of an installation: authorization, certificates, and their rotation at runtime.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -37,7 +37,7 @@ fn secret_of(component: &str) -> String {
     format!("{component}-metrics-tls")
 }
 
-/// What a scraper that is given the bundle hears, and from whom.
+/// Returns the response to a scraper with the bundle, and the server's certificate.
 async fn scrape(address: SocketAddr, bundle: &str, token: Option<&str>) -> Option<(String, Vec<u8>)> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -119,14 +119,14 @@ async fn the_operator_guards_its_metrics_with_certificates_that_it_renews() {
         .issue_token(&Identity::new("somebody", &[]))
         .unwrap();
     let expected = "mco_operator_step{step=\"Monitoring\",outcome=\"done\"} 1";
-    let shown = eventually("metrics for somebody who may", || async {
+    let shown = eventually("metrics for an authorized client", || async {
         let (text, shown) = scrape(address, &bundle, Some(&allowed)).await?;
         (text.starts_with("HTTP/1.1 200 ") && text.contains(expected)).then_some(shown)
     })
     .await;
     for (name, token, status) in [
         ("no token", None, "401"),
-        ("somebody who may not", Some(known.as_str()), "403"),
+        ("an unauthorized client", Some(known.as_str()), "403"),
     ] {
         let (text, _) = scrape(address, &bundle, token).await.unwrap();
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {text}");
@@ -188,11 +188,7 @@ fn pods_find_their_certificates_and_start_without_them() {
             assert!(arguments.contains(&json!(argument)), "{name}: {arguments:?}");
         }
         let probe = &container["livenessProbe"]["httpGet"];
-        assert_eq!(
-            probe["scheme"],
-            Value::Null,
-            "whether it lives is told without TLS"
-        );
+        assert_eq!(probe["scheme"], Value::Null, "health is served without TLS");
     }
     let operator = named(&objects, "Deployment", "machine-config-operator");
     let arguments = &operator["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -226,7 +222,7 @@ fn each_process_may_ask_about_tokens_and_nothing_more_than_ask() {
 }
 
 #[test]
-fn scrapers_are_told_whom_they_will_meet() {
+fn scrapers_get_the_server_name_and_the_ca() {
     let objects = manifests::alerts();
     let role = objects.iter().find(|object| object["kind"] == "Role").unwrap();
     let binding = (objects.iter())

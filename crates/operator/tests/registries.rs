@@ -1,4 +1,4 @@
-//! Whom machines trust as registries, on a cluster that has an Image to say so.
+//! The registry CAs of machines, on a cluster that has an Image.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -25,7 +25,7 @@ async fn config_map(client: &Client, namespace: &str, name: &str, data: &Value) 
     maps.create(&PostParams::default(), &map).await.unwrap();
 }
 
-/// The kind Image, and an Image.
+/// Creates the kind Image, and an Image.
 async fn create_image(client: &Client, spec: &Value) {
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -54,7 +54,7 @@ async fn create_image(client: &Client, spec: &Value) {
     .await;
 }
 
-/// As OpenShift has it, with what somebody else merged before.
+/// Creates the ConfigMap of OpenShift, with entries that another client merged before.
 async fn furnish(client: Client) -> Client {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for name in ["openshift-config", MANAGED] {
@@ -91,7 +91,7 @@ async fn controller_config(running: &Running) {
     .await;
 }
 
-/// Whether the ClusterOperator complains about the ConfigMap.
+/// Returns whether the ClusterOperator reports a problem with the ConfigMap.
 async fn complains(running: &Running) -> Option<bool> {
     let operators: Api<ClusterOperator> = Api::all(running.client());
     let found = operators.get_opt("machine-config").await.unwrap()?;

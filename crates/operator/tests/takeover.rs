@@ -1,4 +1,4 @@
-//! What the operator makes of another implementation's workloads that bear its operands' names.
+//! The operator replaces another implementation's workloads that have its operands' names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
 
-/// A workload as the Go implementation leaves it.
+/// A workload of the Go implementation.
 fn theirs(name: &str, extra: &Value) -> Value {
     let mut spec = json!({
         "selector": {"matchLabels": {"k8s-app": name}},
@@ -39,7 +39,7 @@ fn theirs(name: &str, extra: &Value) -> Value {
     json!({"metadata": metadata, "spec": spec})
 }
 
-/// The Services of the release, with the addresses that the cluster gave them.
+/// Creates the Services of the release, with the addresses that the cluster assigned.
 async fn create_their_services(client: &Client) {
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     for (name, address, ports) in [
@@ -181,7 +181,7 @@ async fn another_implementations_workloads_become_ours_and_nothing_of_theirs_is_
     running.stop().await;
 }
 
-/// The definitions as a release has them: other descriptions, and one of them kept by the cluster version operator.
+/// The CRDs of a release: with other descriptions, and one reconciled by the cluster version operator.
 fn their_definitions() -> Vec<CustomResourceDefinition> {
     fn reworded(value: &mut Value) {
         if let Some(Value::String(text)) = value.get_mut("description") {

@@ -1,4 +1,4 @@
-//! What the operator does while it cannot read what it makes things from: it leaves them as they are and says so.
+//! The operator leaves objects unchanged while it cannot read their inputs, and reports it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -23,7 +23,7 @@ const URL: &str = "https://api.example.com:6443";
 
 const CLUSTER_INFO: &str = "/configmaps/cluster-info";
 
-/// The API as somebody sees it who cannot read one object, as long as `hidden` says so.
+/// Wraps a client that may not read one object while `hidden` is set.
 fn veiled(client: Client, hidden: Arc<AtomicBool>, object: &'static str) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, hidden) = (client.clone(), Arc::clone(&hidden));
@@ -34,7 +34,7 @@ fn veiled(client: Client, hidden: Arc<AtomicBool>, object: &'static str) -> Clie
             }
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
-                "message": "nobody may read this now",
+                "message": "reading this is forbidden",
             });
             let mut response = Response::new(Body::from(status.to_string().into_bytes()));
             *response.status_mut() = StatusCode::FORBIDDEN;
@@ -44,7 +44,7 @@ fn veiled(client: Client, hidden: Arc<AtomicBool>, object: &'static str) -> Clie
     Client::new(service, "default")
 }
 
-/// What kubeadm publishes.
+/// Creates what kubeadm publishes.
 async fn publish(client: &Client) {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config",
@@ -77,14 +77,14 @@ async fn daemon_set(running: &Running, name: &str) -> Option<DaemonSet> {
     sets.get_opt(name).await.unwrap()
 }
 
-/// What the servers are told: arguments and environment.
+/// Returns the arguments and environment of the servers.
 async fn servers(running: &Running) -> Option<(Vec<String>, bool)> {
     let found = daemon_set(running, "machine-config-server").await?;
     let container = found.spec?.template.spec?.containers.into_iter().next()?;
     Some((container.args?, container.env.is_some()))
 }
 
-/// The reason of the ClusterOperator's trouble, if what cannot be read is part of it.
+/// Returns the reason of the ClusterOperator's Degraded condition, if it is about the unreadable object.
 async fn complaint(running: &Running) -> Option<String> {
     let operators: Api<ClusterOperator> = Api::all(running.client());
     let found = operators.get_opt("machine-config").await.unwrap()?;
@@ -111,7 +111,7 @@ async fn one_failed_read_does_not_send_new_machines_elsewhere() {
         .patch("cluster", &PatchParams::default(), &Patch::Merge(louder))
         .await
         .unwrap();
-    let (arguments, _) = eventually("servers that are told something new", || async {
+    let (arguments, _) = eventually("servers with new arguments", || async {
         servers(&running).await.filter(|(_, is_told)| *is_told)
     })
     .await;
@@ -124,7 +124,7 @@ async fn one_failed_read_does_not_send_new_machines_elsewhere() {
     assert_eq!(status.api_server_internal_uri, URL);
 
     hidden.store(false, Ordering::Release);
-    eventually("an operator that no longer complains", || async {
+    eventually("an operator that is no longer degraded", || async {
         complaint(&running).await.is_none().then_some(())
     })
     .await;
@@ -138,7 +138,7 @@ async fn what_is_made_from_unknown_facts_waits_and_nothing_else_does() {
     eventually("the daemons", || daemon_set(&running, "machine-config-daemon")).await;
     eventually("the reason", || complaint(&running)).await;
     let configs: Api<ControllerConfig> = Api::all(running.client());
-    assert!(servers(&running).await.is_none(), "nobody knows their address");
+    assert!(servers(&running).await.is_none(), "their address is unknown");
     assert!(
         configs
             .get_opt("machine-config-controller")
@@ -157,7 +157,7 @@ async fn what_is_made_from_unknown_facts_waits_and_nothing_else_does() {
 }
 
 #[tokio::test]
-async fn while_nobody_says_which_release_it_is_the_one_before_is_told() {
+async fn without_a_readable_release_the_previous_one_is_reported() {
     let hidden = Arc::new(AtomicBool::new(true));
     let running = Running::behind(Options::new("0.1.0"), async |client| {
         veiled(client, hidden, "/clusterversions/version")
@@ -171,7 +171,7 @@ async fn while_nobody_says_which_release_it_is_the_one_before_is_told() {
         answer.ok()
     })
     .await;
-    let told = eventually("what is told", || async {
+    let told = eventually("what is reported", || async {
         let found = operators.get("machine-config").await.unwrap();
         let conditions = found.status?.conditions;
         let message = |type_: &str| {

@@ -1,4 +1,4 @@
-//! Counts what a client writes, by what it is written to.
+//! Counts the writes of a client, by resource.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use http::{Method, Request};
 use parking_lot::Mutex;
 use tower::Service;
 
-/// How often each kind of object was written: `PATCH nodes`, `POST machineconfigs`, `PATCH machineconfigpools/status`.
+/// The number of writes by kind of object: `PATCH nodes`, `POST machineconfigs`, `PATCH machineconfigpools/status`.
 #[derive(Debug, Clone, Default)]
 pub struct Counts(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -21,7 +21,7 @@ impl Counts {
         self.0.lock().clear();
     }
 
-    /// All writes to what matches.
+    /// Returns the number of all writes to matching resources.
     pub fn of(&self, resource: &str) -> u64 {
         let counts = self.0.lock();
         let matching = counts
@@ -44,7 +44,7 @@ impl Counts {
     }
 }
 
-/// The resource of a path, with its subresource.
+/// Returns the resource of a path, with its subresource.
 fn resource(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let skip = if parts.first() == Some(&"api") { 2 } else { 3 };
@@ -59,7 +59,7 @@ fn resource(path: &str) -> String {
     }
 }
 
-/// A service that counts what goes through it.
+/// A service that counts the requests that pass through it.
 #[derive(Debug, Clone)]
 pub struct Counting<S> {
     inner: S,

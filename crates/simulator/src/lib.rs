@@ -1,7 +1,7 @@
-//! A fleet of machines that exist only as Nodes: each follows the daemon's side of the annotation protocol, with the
-//! timing and the failures one asks for. For tests, for measurements, and for trying things out without machines.
+//! A simulated fleet: machines that exist only as Nodes. Each follows the daemon's side of the annotation protocol,
+//! with configurable timing and failures. For tests, benchmarks and experiments without machines.
 //!
-//! One watch serves all of them, so that thousands cost little. It applies nothing and knows no file.
+//! One watch serves all of them, so that thousands are cheap. No file is written.
 
 mod count;
 mod machine;
@@ -31,29 +31,29 @@ use tracing::{debug, warn};
 pub use count::{Counting, Counts};
 use machine::Machine;
 
-/// What the machines of a fleet are like.
+/// The simulation profile of a fleet.
 #[derive(Clone)]
 pub struct Behaviour {
-    /// From the end of the drain until the new config is in place.
+    /// Time from the end of the drain until the new config is applied.
     pub apply: Duration,
-    /// How long a machine is away for its reboot; none changes without one.
+    /// Duration of a reboot; `None` for changes without one.
     pub reboot: Option<Duration>,
-    /// Whether work has to leave before a change.
+    /// Whether a node is drained before a change.
     pub drain: bool,
-    /// Whether the steps are shown in MachineConfigNodes.
+    /// Whether the steps are reported in MachineConfigNodes.
     pub report_steps: bool,
-    /// Asked with node and config before each attempt to apply: why it fails, if it does.
+    /// Called with node and config before each attempt to apply; returns the failure, if any.
     pub fails: Option<Fails>,
-    /// How long until a failed attempt is repeated.
+    /// Time until a failed attempt is retried.
     pub retry: Duration,
 }
 
 type Fails = Arc<dyn Fn(&str, &str) -> Option<Failure> + Send + Sync>;
 
-/// How a machine fails.
+/// The point at which a machine fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Before anything was touched.
+    /// Before the drain.
     Early(String),
     /// After the drain.
     Late(String),
@@ -83,7 +83,7 @@ impl fmt::Debug for Behaviour {
     }
 }
 
-/// A machine to be.
+/// A machine to create.
 #[derive(Debug, Clone)]
 pub struct Blueprint {
     pub name: String,
@@ -124,7 +124,7 @@ impl Blueprint {
     }
 }
 
-/// Makes the Nodes of these machines, ready for work. Those that exist already stay as they are.
+/// Creates the Nodes of these machines, Ready and schedulable. Existing ones are left unchanged.
 pub async fn create(client: &Client, machines: &[Blueprint]) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let creations: Vec<_> = machines
@@ -151,10 +151,10 @@ async fn create_one(nodes: &Api<Node>, machine: &Blueprint) -> Result<(), kube::
     Ok(())
 }
 
-/// Nodes that are made at once.
+/// Maximum number of concurrent creates.
 const AT_ONCE: usize = 32;
 
-/// Runs the daemons of all Nodes that exist or come, until it is stopped.
+/// Runs the daemons of all existing and new Nodes until `stop`.
 pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) {
     let nodes: Api<Node> = Api::all(client.clone());
     let pools = Arc::new(Pools::new(client.clone()));
@@ -166,7 +166,7 @@ pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) 
         let event = tokio::select! {
             () = stop.cancelled() => return,
             event = events.next() => event,
-            // A daemon ends when its Node is gone.
+            // A daemon ends when its Node is deleted.
             Some(_) = daemons.join_next() => continue,
         };
         match event {
@@ -195,14 +195,14 @@ pub async fn run(client: Client, behaviour: Behaviour, stop: CancellationToken) 
     }
 }
 
-/// What a machine is installed with: its pool's config at that moment.
+/// The initial config of a machine: the current config of its pool.
 struct Pools {
     client: Client,
-    /// Thousands of machines ask at once.
+    /// Cached, because thousands of machines read it concurrently.
     known: tokio::sync::Mutex<Option<(Instant, Arc<Vec<MachineConfigPool>>)>>,
 }
 
-/// How long a look at the pools is good for all machines.
+/// Maximum age of the cached pools.
 const POOLS_AGE: Duration = Duration::from_millis(200);
 
 impl Pools {
@@ -234,7 +234,7 @@ impl Pools {
         }
     }
 
-    /// The config for a node with these labels; none while its pool has none.
+    /// Returns the config for a node with these labels, or `None` while its pool has none.
     async fn config_for(&self, node: &Node) -> Option<String> {
         let pools = self.all().await?;
         let selectors = NodePools::new(pools.iter());

@@ -1,4 +1,4 @@
-//! One machine's daemon, as far as the cluster sees it.
+//! The daemon of one machine, as the cluster sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use tracing::debug;
 
 use super::{Behaviour, Failure, Pools};
 
-/// Between attempts to reach an API server that does not answer.
+/// Retry interval while the API server does not respond.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often a machine whose pool has no config asks again.
+/// Polling interval while the machine's pool has no config.
 const INSTALL_POLL: Duration = Duration::from_millis(200);
 
 pub(super) struct Machine {
@@ -33,7 +33,7 @@ pub(super) struct Machine {
 
 type Seen = watch::Receiver<Option<Arc<Node>>>;
 
-/// The Node is gone.
+/// The Node was deleted.
 struct Gone;
 
 impl Machine {
@@ -46,7 +46,7 @@ impl Machine {
         }
     }
 
-    /// Lives until the Node is gone.
+    /// Runs until the Node is deleted.
     pub async fn live(self, mut seen: Seen) {
         loop {
             if self.step(&mut seen).await.is_err() {
@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// Does what there is to do, and then waits for more.
+    /// Performs the next step, or waits for a change.
     async fn step(&self, seen: &mut Seen) -> Result<(), Gone> {
         let node = current(seen)?;
         let view = NodeView::new(&node);
@@ -82,7 +82,7 @@ impl Machine {
             }
             _ => {}
         }
-        // A change that was taken back before it was made costs nothing but giving the node back.
+        // A change that was reverted before it was applied only needs an uncordon.
         if !same && !self.prepare(seen, &target).await? {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Machine {
         self.finish(seen, &target).await
     }
 
-    /// The first boot: the file that came with the installation says which config is on disk.
+    /// The first boot, which records the initial config as current.
     async fn install(&self, seen: &mut Seen, node: &Node) -> Result<(), Gone> {
         if let Some(config) = self.pools.config_for(node).await {
             let wanted = NodeView::new(node).desired_config;
@@ -115,7 +115,7 @@ impl Machine {
         }
     }
 
-    /// Announces the change and has the node emptied. False when another config is wanted meanwhile.
+    /// Announces the change and waits for the drain. Returns false when the desired config changes meanwhile.
     async fn prepare(&self, seen: &mut Seen, target: &str) -> Result<bool, Gone> {
         let node = current(seen)?;
         let view = NodeView::new(&node);
@@ -133,7 +133,7 @@ impl Machine {
             post_actions: Vec::new(),
             drain_required: drains,
         };
-        // Before the drain, whose steps come next.
+        // Written before the drain, whose steps come next.
         self.steps(view.current_config, &[Phase::NeedsUpdate, prepared])
             .await;
         self.annotate(changes).await;
@@ -148,7 +148,7 @@ impl Machine {
         Ok(NodeView::new(&*current(seen)?).desired_config == target)
     }
 
-    /// Puts the config in place and reboots, if that is what this fleet does. Nothing stops it once it has begun.
+    /// Applies the config and reboots if configured. Cannot be interrupted.
     async fn apply(&self, seen: &mut Seen) -> Result<(), Gone> {
         let node = current(seen)?;
         let before = NodeView::new(&node).current_config;
@@ -168,7 +168,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives the node back and reports the config as proven.
+    /// Requests an uncordon and reports the config as done.
     async fn finish(&self, seen: &mut Seen, target: &str) -> Result<(), Gone> {
         let node = current(seen)?;
         let view = NodeView::new(&node);
@@ -244,7 +244,7 @@ impl Machine {
         }
     }
 
-    /// Shows steps in the MachineConfigNode, in one write, if it exists. `current` is the config that is on disk.
+    /// Reports steps in the MachineConfigNode, in one write, if it exists. `current` is the config on disk.
     async fn steps(&self, current: &str, phases: &[Phase]) {
         if !self.behaviour.report_steps {
             return;
@@ -313,7 +313,7 @@ fn has_open_drain(node: &Node) -> bool {
     asked.is_some_and(|request| request.starts_with(annotation::drain::DRAIN))
 }
 
-/// The Node is gone, or what we ask for can never be.
+/// Returns whether an error is permanent: the Node was deleted or the request is invalid.
 fn is_final(problem: &kube::Error) -> bool {
     matches!(problem, kube::Error::Api(status) if status.is_not_found() || status.is_invalid())
 }

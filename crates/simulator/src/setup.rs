@@ -1,5 +1,5 @@
-//! A cluster with what controllers need to begin, where no operator runs: the kinds, the namespace, the two pools everybody
-//! has, and a ControllerConfig with documented defaults.
+//! Prepares a cluster for controllers without an operator: CRDs, the namespace, the two built-in pools, and a
+//! ControllerConfig with documented defaults.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use mco_core::pipeline::offline;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The release that the ControllerConfig is said to belong to.
+/// The release version in the ControllerConfig.
 pub const RELEASE: &str = "1.0";
 const POLL: Duration = Duration::from_millis(50);
 
-/// Prepares the cluster for controllers of this version. What is there already stays.
+/// Prepares the cluster for controllers of this version. Existing objects are left unchanged.
 pub async fn prepare(client: &Client, version: &str) -> Result<(), kube::Error> {
     for definition in mco_api::crds() {
         ensure(client, &definition).await?;
@@ -27,7 +27,7 @@ pub async fn prepare(client: &Client, version: &str) -> Result<(), kube::Error> 
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(names::NAMESPACE.to_owned());
     ensure(client, &namespace).await?;
-    // A kind is served a moment after its definition was accepted.
+    // A kind is served shortly after its CRD is accepted.
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     while pools.list(&ListParams::default()).await.is_err() {
         tokio::time::sleep(POLL).await;
@@ -36,7 +36,7 @@ pub async fn prepare(client: &Client, version: &str) -> Result<(), kube::Error> 
         ensure(client, &pool).await?;
     }
     let mut config = bootstrap::default_controller_config();
-    // Simulated machines authenticate nothing, but Kubernetes refuses empty certificates.
+    // Simulated machines verify nothing, but the API server rejects empty certificates.
     config.spec.root_ca_data = ByteString(b"\n".to_vec());
     config.spec.kube_api_server_serving_ca_data = ByteString(b"\n".to_vec());
     let own = [

@@ -1,20 +1,20 @@
 //! Test-only helpers shared by every crate.
 
-#![allow(clippy::print_stderr, reason = "tests speak to the person who runs them")]
+#![allow(clippy::print_stderr, reason = "tests print notes")]
 
 pub mod metrics;
 
 use std::path::{Path, PathBuf};
 
-/// The root of this repository, for tests that read examples, manifests or the workspace's own files.
+/// Returns the root of this repository, for tests that read examples, manifests or the workspace's own files.
 pub fn repository_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A file or directory below the shared reference data that lives beside a developer's checkout.
+/// Returns a file or directory of the shared reference data beside a developer's checkout.
 ///
-/// `None` on a user's machine, where that data does not exist; the caller's test then covers only the
-/// project's own cases, and this function has said so.
+/// `None` on a user's machine, where that data does not exist; the caller's test then covers only the project's own
+/// cases, and this function prints a note.
 pub fn reference_data(relative: &str) -> Option<PathBuf> {
     let path = repository_root().join("../shared").join(relative);
     if path.exists() {

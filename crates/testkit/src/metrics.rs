@@ -1,10 +1,10 @@
-//! Which metrics there are: as `docs/monitoring.md` lists them, and as a component tells them. Names are those that one asks for.
+//! The metric names in `docs/monitoring.md`, and those that a component exports.
 
 use std::collections::BTreeSet;
 
 use crate::repository_root;
 
-/// The metrics of a component in the documentation.
+/// Returns the documented metrics of a component.
 pub fn documented(component: &str) -> BTreeSet<String> {
     let page = repository_root().join("docs/monitoring.md");
     let text = std::fs::read_to_string(page).unwrap_or_default();
@@ -16,7 +16,7 @@ pub fn documented(component: &str) -> BTreeSet<String> {
     rows.collect()
 }
 
-/// The metrics of a scrape.
+/// Returns the metrics in a scrape.
 pub fn told(scrape: &str) -> BTreeSet<String> {
     let types = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types

@@ -1,4 +1,4 @@
-//! Compares what a server answered with what was expected and says where they part.
+//! Compares the responses of a server with the expected ones and reports the differences.
 
 use similar::TextDiff;
 
@@ -13,9 +13,9 @@ pub struct Verdict {
     pub difference: Option<String>,
 }
 
-/// One verdict for every check of either side, in the order of the expected ones.
+/// Returns one verdict for every check of either side, in the order of the expected ones.
 ///
-/// Checks are matched by their sentence; a missing answer is a difference, and so is one that nobody expects.
+/// Checks are matched by their sentence; a missing or an unexpected response is a difference.
 pub fn compare(expected: &[Recording], actual: &[Recording]) -> Vec<Verdict> {
     let judged = expected.iter().map(|wanted| {
         let seen = actual.iter().find(|seen| seen.check == wanted.check);

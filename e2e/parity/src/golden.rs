@@ -1,11 +1,11 @@
-//! Golden answers: what the real Kubernetes said, as readable YAML, one file for each transcript.
+//! Golden responses: those of the real Kubernetes, as readable YAML, one file for each transcript.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The comparable answer of one check.
+/// The comparable response of one check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recording {
@@ -45,7 +45,7 @@ pub fn write(directory: &Path, transcript: &str, recordings: &[Recording]) -> Re
     std::fs::write(&path, format!("{HEAD}{text}")).map_err(|source| GoldenError::File { path, source })
 }
 
-/// The same text for the same value, whoever asks: files and differences use it.
+/// Returns canonical YAML: the same text for the same value, for files and differences.
 pub fn yaml<T: Serialize>(value: &T) -> Result<String, String> {
     serde_saphyr::to_string(value).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! `parity`: plays the transcripts against the server of a kubeconfig and compares or records the answers.
+//! `parity`: plays the transcripts against the server of a kubeconfig and compares or records the responses.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare the server's answers with the golden ones; exit with 1 when any differs.
+    /// Compare the server's responses with the golden ones; exit with 1 when any differs.
     Check(Options),
-    /// Write the server's answers as the golden ones. Only a real kube-apiserver may be recorded.
+    /// Write the server's responses as the golden ones. Only a real kube-apiserver may be recorded.
     Record(Options),
     /// List the checks.
     List(Options),
@@ -35,7 +35,7 @@ struct Options {
     /// The server to play against, with a cluster administrator's credentials.
     #[arg(long, default_value = "kubeconfig")]
     kubeconfig: PathBuf,
-    /// Where the transcripts and the golden answers are.
+    /// Directory of the transcripts and the golden responses.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR")))]
     data: PathBuf,
     /// Directory of the `kubectl` that transcripts with shell lines use; without it they are left out.

@@ -1,9 +1,8 @@
-//! Makes answers comparable: what may differ between two correct servers is replaced by a name for it.
+//! Makes responses comparable: values that may differ between two correct servers are replaced by placeholders.
 //!
-//! Identities keep their identity: the second UID of an object named `a` becomes `<uid-2 of a>` wherever it appears
-//! again, and its third revision `<rv-3 of a>`, so that "unchanged" and "changed" are still told apart while one extra
-//! object does not shift all that follows. Nothing else is touched: a field that is missing, extra or of another type
-//! stays visible.
+//! The second UID of an object named `a` becomes `<uid-2 of a>` wherever it appears again, and its third revision
+//! `<rv-3 of a>`, so that "unchanged" and "changed" stay distinct while one extra object does not shift all that
+//! follows. Nothing else is changed: a field that is missing, extra or of another type stays visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -29,7 +28,7 @@ pub struct Normaliser {
     now: Timestamp,
     uids: Numbering,
     revisions: Numbering,
-    /// Names that the server completed, with what stands for them.
+    /// Names that the server completed, with their placeholders.
     generated: BTreeMap<String, String>,
 }
 
@@ -44,7 +43,7 @@ impl Normaliser {
         }
     }
 
-    /// The comparable form of one JSON document of an answer.
+    /// Returns the comparable form of one JSON document of a response.
     pub fn document(&mut self, document: &Value, view: &View) -> Value {
         let mut document = document.clone();
         self.learn_generated_names(&document);
@@ -52,7 +51,7 @@ impl Normaliser {
         narrow(document, view)
     }
 
-    /// The comparable form of text that a command printed.
+    /// Returns the comparable form of the output of a command.
     pub fn output(&mut self, text: &str) -> String {
         let text = self.text(text);
         let text = REVISION_IN_TEXT.replace_all(&text, "$1<rv>");
@@ -62,7 +61,7 @@ impl Normaliser {
         lines.join("\n")
     }
 
-    /// The comparable form of a message or of any other string.
+    /// Returns the comparable form of a message or of any other string.
     pub fn text(&mut self, text: &str) -> String {
         let mut text = text.replace(&self.run, "RUN");
         for (name, placeholder) in &self.generated {
@@ -129,7 +128,7 @@ impl Normaliser {
         match key {
             // Servers order entries of one kind by their time in whole seconds, so the order depends on the clock.
             "managedFields" => items.sort_by_cached_key(owner_of),
-            // Some rules of a real server run twice; the second time tells nobody anything.
+            // Some validations of a real server run twice, which duplicates causes.
             "causes" => {
                 let mut seen = BTreeSet::new();
                 items.retain(|cause| seen.insert(cause.to_string()));
@@ -150,7 +149,7 @@ impl Normaliser {
             .and_then(Value::as_str)
             .map(|uid| self.uids.name(uid, &owner));
         if let Some(Value::String(revision)) = fields.get_mut("resourceVersion") {
-            // The revision of a list moves with every write anywhere; only an object's says something.
+            // The revision of a list changes with every write; only an object's is comparable.
             *revision = match revision.as_str() {
                 "" | "0" => revision.clone(),
                 _ if uid.is_some() => self.revisions.name(revision, &owner),
@@ -177,7 +176,7 @@ impl Normaliser {
     }
 }
 
-/// Gives each distinct value of an object a number in order of appearance.
+/// Numbers the distinct values of an object in order of appearance.
 #[derive(Debug)]
 struct Numbering {
     prefix: &'static str,
@@ -194,7 +193,7 @@ impl Numbering {
         }
     }
 
-    /// What stands for the value; `owner` counts only where the value is seen for the first time.
+    /// Returns the placeholder of the value; `owner` is used only when the value is seen for the first time.
     fn name(&mut self, value: &str, owner: &str) -> String {
         if let Some(name) = self.names.get(value) {
             return name.clone();
@@ -357,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_is_told_twice_counts_once() {
+    fn a_duplicate_cause_counts_once() {
         let status = json!({"details": {"causes": [{"field": "a"}, {"field": "b"}, {"field": "a"}]}});
         assert_eq!(
             normaliser().document(&status, &View::default()),

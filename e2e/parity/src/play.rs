@@ -1,7 +1,7 @@
-//! Plays one transcript against one server and records the comparable answers.
+//! Plays one transcript against one server and records the comparable responses.
 //!
-//! Nothing here judges: a server that cannot be reached, an event that never comes and a wait that runs out become
-//! part of the recording, where the comparison shows them.
+//! Nothing here judges: an unreachable server, a missing event and a timeout become part of the recording, where the
+//! comparison shows them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use crate::transcript::{
 };
 use crate::variables::Variables;
 
-/// How long an expected event may take; garbage collectors of real clusters work in their own time.
+/// Timeout of an expected event; garbage collectors of real clusters are slow.
 const EVENT: Duration = Duration::from_secs(30);
 
-/// How long nothing may happen for it to count as nothing.
+/// Time without an event after which a watch counts as quiet.
 const QUIET: Duration = Duration::from_millis(700);
 
-/// How long a condition may take: the longest known is a garbage collector that learns of a new kind.
+/// Timeout of a condition: the slowest is a garbage collector that discovers a new kind.
 const CONDITION: Duration = Duration::from_secs(90);
 
-/// Where transcripts find the manifests that users install.
+/// The repository, where transcripts find the manifests that users install.
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 const POLL: Duration = Duration::from_millis(100);
@@ -45,9 +45,9 @@ pub enum PlayError {
     Shell(#[from] ShellError),
 }
 
-/// What the checks of a transcript answered, and which preparations failed.
+/// The responses of the checks of a transcript, and the preparations that failed.
 ///
-/// A transcript is played to its end whatever fails, because each answer says something about the server.
+/// A transcript is played to its end despite failures, because each response is informative.
 #[derive(Debug)]
 pub struct Played {
     pub recordings: Vec<Recording>,
@@ -89,7 +89,7 @@ struct Player<'a> {
     failures: Vec<PlayError>,
 }
 
-/// What a step saw, before it is made comparable.
+/// The result of a step, before it is made comparable.
 enum Seen {
     Answer(Answer),
     Events { events: Vec<Value>, end: &'static str },
@@ -137,7 +137,7 @@ impl<'a> Player<'a> {
             let request = self.variables.text(&step.action.summary());
             let seen = self.step(step).await;
             self.save(step, &seen);
-            // A wait that ended has seen what it waited for, even where that is an error.
+            // A completed wait has its expected result, even if that is an error.
             let awaited = matches!((&step.action, &seen), (Action::Poll(..), Seen::Answer(_)));
             match &step.check {
                 Some(check) => self.record(check, &step.action.summary(), &seen, &step.view),
@@ -339,7 +339,7 @@ impl<'a> Player<'a> {
         Value::Object(comparable)
     }
 
-    /// Leaves nothing running and asks for the namespace to go; nobody waits for that.
+    /// Stops all processes and requests the deletion of the namespace, without waiting for it.
     async fn clean_up(&mut self) {
         self.watches.clear();
         self.shell.stop().await;
@@ -350,12 +350,12 @@ impl<'a> Player<'a> {
             body: Payload::Empty,
             credentials: Credentials::Admin,
         };
-        // A server that cannot be reached any more has already shown it in the recordings.
+        // An unreachable server is already visible in the recordings.
         let _ = self.server.call(&delete).await;
     }
 }
 
-/// The next event that belongs to the story, within the patience counted from now.
+/// Returns the next relevant event, within the timeout from now.
 async fn next_event(stream: &mut Stream, patience: Duration, marks_wanted: &mut bool) -> Next {
     let until = Instant::now() + patience;
     loop {
@@ -382,7 +382,7 @@ fn seen_answer(result: Result<Answer, ServerError>) -> Seen {
     }
 }
 
-/// Whether a step that only prepares did what it should.
+/// Returns whether a preparing step succeeded.
 fn prepared(seen: &Seen) -> Result<(), String> {
     match seen {
         Seen::Answer(answer) if answer.status >= 400 => Err(format!(

@@ -15,10 +15,10 @@ use tokio::time::timeout;
 
 use crate::transcript::{Credentials, Payload};
 
-/// Long enough for a loaded machine; an answer that takes longer is a failure.
+/// Long enough for a loaded machine; a slower response is a failure.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Names the manager of fields that are written without an explicit one.
+/// The default field manager of writes.
 const USER_AGENT: &str = "parity/1.0";
 
 /// Headers that clients act on.
@@ -81,7 +81,7 @@ pub struct Stream {
     lines: mpsc::Receiver<Value>,
 }
 
-/// What came of waiting for an event.
+/// The result of waiting for an event.
 #[derive(Debug)]
 pub enum Next {
     Event(Value),
@@ -99,7 +99,7 @@ impl Server {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
             .map_err(wrap)?;
-        // The status that a blocked or throttled request gets is part of what is compared.
+        // The status of a blocked or throttled request is compared.
         config.default_retry = false;
         let mut without = config.clone();
         without.auth_info = AuthInfo::default();
@@ -141,7 +141,7 @@ impl Server {
         .map_err(|_| ServerError::Deadline)?
     }
 
-    /// Opens a stream; an answer other than success is returned as it is.
+    /// Opens a stream; a response other than success is returned.
     pub async fn open(&self, outgoing: &Outgoing) -> Result<Result<(Answer, Stream), Answer>, ServerError> {
         let (status, headers, body) = timeout(ANSWER, self.send(outgoing))
             .await

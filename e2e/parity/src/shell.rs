@@ -10,10 +10,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// A drain that waits for a budget is the longest line there is.
+/// Timeout of a line; the longest is a drain that waits for a budget.
 const LINE: Duration = Duration::from_secs(90);
 
-/// How long a background line may take to print what is expected of it.
+/// Timeout of the expected output of a background line.
 const PRINTED: Duration = Duration::from_secs(30);
 
 const RETRY: Duration = Duration::from_millis(300);
@@ -61,7 +61,7 @@ struct Background {
 }
 
 impl Shell {
-    /// A scratch directory of its own; `kubectl` is the directory that holds the command.
+    /// Creates a scratch directory; `kubectl` is the directory that holds the command.
     pub fn new(kubeconfig: &Path, kubectl: Option<&Path>) -> Result<Self, ShellError> {
         let directory = TempDir::with_prefix("parity-").map_err(ShellError::Directory)?;
         let inherited = std::env::var("PATH").unwrap_or_default();
@@ -97,7 +97,7 @@ impl Shell {
         })
     }
 
-    /// Runs the line again until it exits with 0 or the deadline has passed; the last run's output counts.
+    /// Repeats the line until it exits with 0 or the deadline has passed; returns the output of the last run.
     pub async fn run_until_success(
         &self,
         line: &str,
@@ -126,7 +126,7 @@ impl Shell {
             line: line.to_owned(),
             source,
         };
-        // `exec` makes the command itself the child, so that ending the child ends the command.
+        // `exec` makes the command itself the child, so that killing the child kills the command.
         let mut child = self.command(&format!("exec {line}")).spawn().map_err(wrap)?;
         let stdout = child
             .stdout
@@ -155,7 +155,7 @@ impl Shell {
         printed?;
         let mut stderr = String::new();
         if let Some(mut stream) = background.child.stderr.take() {
-            // What was printed before the end is all there is to compare; a broken pipe adds nothing.
+            // Only what was printed before the end is compared; a broken pipe is ignored.
             let _ = stream.read_to_string(&mut stderr).await;
         }
         Ok(Output {
@@ -191,7 +191,7 @@ impl Shell {
             .current_dir(self.directory.path())
             .env("PATH", &self.path)
             .env("KUBECONFIG", &self.kubeconfig)
-            // The discovery cache of one server must not answer for another.
+            // The discovery cache of one server must not be used for another.
             .env("HOME", self.directory.path())
             .env("LC_ALL", "C.UTF-8")
             .env("TZ", "UTC")
@@ -227,7 +227,7 @@ impl Background {
     }
 
     async fn end(&mut self) {
-        // A command that has already ended is as good as one that is ended now.
+        // The command may have exited already.
         let _ = self.child.kill().await;
     }
 }

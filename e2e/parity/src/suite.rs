@@ -1,4 +1,4 @@
-//! The whole suite against one server: which transcripts, how many at once, and what came of it.
+//! The whole suite against one server: the transcripts, their concurrency, and the result.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::play::{Played, play};
 use crate::server::Server;
 use crate::transcript::{Action, Transcript, TranscriptError};
 
-/// Enough to hide the waits of transcripts behind each other without drowning a two-core machine.
+/// Enough to overlap the waits of transcripts without overloading a two-core machine.
 const AT_ONCE: usize = 4;
 
-/// Where the transcripts and their golden answers are.
+/// Directories of the transcripts and their golden responses.
 #[derive(Debug, Clone)]
 pub struct Data {
     directory: PathBuf,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     pub passed: usize,
-    /// One text for each failure, ready to be shown.
+    /// One text per failure.
     pub failures: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl Data {
         self.directory.join("golden")
     }
 
-    /// Adds what one played transcript showed to a report.
+    /// Adds the result of one played transcript to a report.
     pub fn judge(
         &self,
         transcript: &Transcript,
@@ -68,7 +68,7 @@ impl Data {
     }
 }
 
-/// Plays transcripts side by side and returns them in their own order.
+/// Plays transcripts concurrently and returns them in their own order.
 pub async fn play_all(
     transcripts: Vec<Transcript>,
     server: &Arc<Server>,
@@ -100,7 +100,8 @@ pub fn needs_kubectl(transcript: &Transcript) -> bool {
         .any(|step| matches!(step.action, Action::Shell { .. }))
 }
 
-/// A word of fixed length that no other run on the same server uses, so that runs need not clean up before they start.
+/// Returns a word of fixed length that no other run on the same server uses, so that runs need no cleanup before they
+/// start.
 fn run_word(now: SystemTime) -> String {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let nanos = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());

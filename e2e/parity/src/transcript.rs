@@ -1,8 +1,8 @@
-//! The transcripts: API conversations written as data, with no knowledge of any server or of expected answers.
+//! The transcripts: API conversations written as data, independent of any server and of expected responses.
 //!
-//! A transcript is a YAML file with a list of steps. A step with `check` is compared; one without only prepares
-//! the ground and must succeed. `$ns` is a namespace of the transcript's own, `$run` a word that is different in
-//! every run, and `save` gives names to parts of an answer for the steps that follow.
+//! A transcript is a YAML file with a list of steps. A step with `check` is compared; one without is a preparation and
+//! must succeed. `$ns` is a namespace of the transcript's own, `$run` a word that is different in every run, and `save`
+//! names parts of a response for later steps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ pub struct Transcript {
 
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// A sentence that says what must be the same on every server; `None` for a step that only prepares.
+    /// A sentence that describes what must be the same on every server; `None` for a preparing step.
     pub check: Option<String>,
     /// The status code of a refusal, or the exit code of a failing line; success when absent.
     pub refused: Option<i64>,
-    /// Values taken from the answer by JSON pointer.
+    /// Values from the response by JSON pointer.
     pub save: BTreeMap<String, String>,
     pub view: View,
     pub action: Action,
@@ -32,9 +32,9 @@ pub struct Step {
 
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// One request and its answer.
+    /// One request and its response.
     Call(Call),
-    /// The same request until the answer looks as wanted; that last answer is the step's.
+    /// The same request until the response matches; that last response is the step's.
     Poll(Call, Until),
     /// Opens a watch that later steps read from.
     OpenWatch { name: String, call: Call },
@@ -91,7 +91,7 @@ pub enum Credentials {
     WrongToken,
 }
 
-/// Bookmarks may come at any time; only the one that ends the initial events has its place in the story.
+/// How bookmarks are treated, which may come at any time; only the one that ends the initial events is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Marks {
@@ -106,7 +106,7 @@ pub enum Marks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum After {
-    /// Whatever comes belongs to later steps.
+    /// Further events belong to later steps.
     #[default]
     Open,
     /// Nothing more arrives for a moment.
@@ -125,18 +125,18 @@ pub struct Until {
     pub at: BTreeMap<String, Value>,
 }
 
-/// Which part of an answer is compared; all of it unless a transcript says otherwise and why.
+/// The part of a response that is compared; all of it by default.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// JSON pointers to leave out; `*` stands for any one key or index.
     pub ignore: Vec<String>,
     /// JSON pointers to compare; everything when empty.
     pub only: Vec<String>,
-    /// JSON pointers of lists whose order a server leaves to chance.
+    /// JSON pointers of lists whose order is not deterministic.
     pub sort: Vec<String>,
     /// Lists of which only the named entries are compared: pointer of the list -> pointer in an entry -> values.
     pub keep: BTreeMap<String, BTreeMap<String, Vec<String>>>,
-    /// The body is the server's own affair; that there is an answer is what counts.
+    /// Only the existence of a response is compared, not its body.
     pub without_body: bool,
 }
 
@@ -206,10 +206,10 @@ impl Transcript {
 }
 
 impl Step {
-    /// Where an answer is not of the kind that the step is about, as a sentence.
+    /// Returns a sentence if a response does not match the kind of the step.
     ///
-    /// A golden answer says what a server did, not what the author meant; this keeps a slip of the author from
-    /// becoming the specification.
+    /// A golden response records what a server did, not what the author meant; this prevents an error of the author
+    /// from becoming the specification.
     pub fn contradiction(&self, answer: &Value) -> Option<String> {
         if let Some(trouble) = answer.get("trouble") {
             return Some(format!("no answer: {trouble}"));
@@ -237,7 +237,7 @@ impl Step {
 }
 
 impl Action {
-    /// How the step is named in a recording.
+    /// Returns the name of the step in a recording.
     pub fn summary(&self) -> String {
         match self {
             Self::Call(call) | Self::Poll(call, _) | Self::OpenWatch { call, .. } => {

@@ -16,7 +16,7 @@ impl Variables {
         self.values.insert(name.to_owned(), value);
     }
 
-    /// The text with every known variable replaced; longer names win over their prefixes.
+    /// Returns the text with every defined variable replaced; longer names win over their prefixes.
     pub fn text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -37,8 +37,8 @@ impl Variables {
         out
     }
 
-    /// A copy of the document with every string and key treated as text; a string that is one variable takes the
-    /// variable's own type.
+    /// Returns a copy of the document with the variables in every string and key replaced; a string that is one
+    /// variable takes the variable's own type.
     pub fn document(&self, document: &Value) -> Value {
         match document {
             Value::String(text) => match text.strip_prefix('$').and_then(|name| self.values.get(name)) {

@@ -1,4 +1,4 @@
-//! The transcripts and their golden answers belong together.
+//! Every transcript has a golden file, and vice versa.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

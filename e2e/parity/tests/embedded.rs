@@ -1,4 +1,5 @@
-//! Every transcript that needs no kubectl, against the embedded control plane: it must answer like a real kube-apiserver.
+//! Every transcript that needs no kubectl, against the embedded control plane: its responses must equal those of a real
+//! kube-apiserver.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +13,7 @@ use mco_parity::server::Server;
 use mco_parity::suite::{Data, Report, needs_kubectl, play_all};
 use tokio::net::TcpListener;
 
-/// As short as the history of the real server that the suites start, so that expiry can be seen.
+/// As short as the history of the real server in the suites, to test expiry.
 const HISTORY: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! How one kind becomes a CustomResourceDefinition.
+//! Builds the CustomResourceDefinition of a kind.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::schema::structural;
 
 /// A kind whose CustomResourceDefinition we can install.
 pub trait Installable: kube::Resource<DynamicType = ()> {
-    /// The CustomResourceDefinition, ready to be applied.
+    /// Returns the CustomResourceDefinition, ready to be applied.
     fn crd() -> CustomResourceDefinition;
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    /// A definition of `K` with this text for `kubectl explain`.
+    /// Starts the definition of `K` with this description for `kubectl explain`.
     pub(crate) fn of<K: kube::Resource<DynamicType = ()>>(description: &str) -> Self {
         let root = object()
             .about(description)
@@ -55,7 +55,7 @@ impl Definition {
         }
     }
 
-    /// Marks the definition as one that an operator looks after, not the user.
+    /// Marks the definition as managed by an operator.
     pub(crate) fn operator_managed(mut self) -> Self {
         self.labels.insert(
             crate::vocabulary::labels::OPERATOR_MANAGED.to_owned(),
@@ -69,13 +69,13 @@ impl Definition {
         self
     }
 
-    /// A column of `kubectl get`.
+    /// Adds a column of `kubectl get`.
     pub(crate) fn column(mut self, column: CustomResourceColumnDefinition) -> Self {
         self.columns.push(column);
         self
     }
 
-    /// The type of `spec`, which an object must have.
+    /// Sets the type of `spec`, which is required.
     pub(crate) fn spec<S: JsonSchema>(mut self, description: &str) -> Self {
         self.root = self
             .root
@@ -83,7 +83,7 @@ impl Definition {
         self
     }
 
-    /// The type of `spec`, which an object may leave out.
+    /// Sets the type of `spec`, which is optional.
     pub(crate) fn optional_spec<S: JsonSchema>(mut self, description: &str) -> Self {
         self.root = self
             .root
@@ -91,7 +91,7 @@ impl Definition {
         self
     }
 
-    /// The type of `status`, and the subresource of that name.
+    /// Sets the type of `status`, and adds the status subresource.
     pub(crate) fn status<S: JsonSchema>(mut self, description: &str) -> Self {
         self.root = self
             .root
@@ -99,13 +99,13 @@ impl Definition {
         self.status_subresource()
     }
 
-    /// The subresource `status`, without saying what is in it.
+    /// Adds the status subresource without a schema.
     pub(crate) fn status_subresource(mut self) -> Self {
         self.status_subresource = true;
         self
     }
 
-    /// A CEL rule over the whole object.
+    /// Adds a CEL rule for the whole object.
     pub(crate) fn rule(mut self, rule: serde_json::Value) -> Self {
         self.root = self.root.push_rule(rule);
         self

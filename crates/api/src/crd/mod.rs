@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions we install, and how they are printed.
+//! The CustomResourceDefinitions that we install, and their YAML.
 
 mod definition;
 mod yaml;
@@ -17,14 +17,14 @@ use crate::{
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
 
-/// Every CustomResourceDefinition we install: [`own_crds`], then [`companion_crds`].
+/// Returns every CustomResourceDefinition that we install: [`own_crds`], then [`companion_crds`].
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut all = own_crds();
     all.extend(companion_crds());
     all
 }
 
-/// The definitions of our own kinds, by name.
+/// Returns the definitions of our own kinds, by name.
 pub fn own_crds() -> Vec<CustomResourceDefinition> {
     vec![
         ContainerRuntimeConfig::crd(),
@@ -41,7 +41,7 @@ pub fn own_crds() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-/// The definitions of others' kinds that we write or let users write, for clusters that do not have them.
+/// Returns the definitions of foreign kinds that we or our users write, for clusters without them.
 pub fn companion_crds() -> Vec<CustomResourceDefinition> {
     vec![
         ClusterOperator::crd(),

@@ -1,10 +1,10 @@
-//! CustomResourceDefinitions as YAML that `kubectl apply` takes.
+//! Serializes CustomResourceDefinitions to YAML for `kubectl apply`.
 
 use serde_json::Value;
 
 use super::{CustomResourceDefinition, crds};
 
-/// A definition that could not be printed.
+/// A definition could not be serialized.
 #[derive(Debug, thiserror::Error)]
 pub enum PrintError {
     #[error("cannot express the CustomResourceDefinition {name:?} as JSON")]
@@ -16,13 +16,13 @@ pub enum PrintError {
     },
 }
 
-/// Every CustomResourceDefinition we install, as one stream of YAML documents.
+/// Returns every CustomResourceDefinition that we install, as one stream of YAML documents.
 pub fn crds_yaml() -> Result<String, PrintError> {
     let documents: Result<Vec<String>, PrintError> = crds().iter().map(to_yaml).collect();
     Ok(documents?.join("---\n"))
 }
 
-/// One definition as a YAML document.
+/// Returns one definition as a YAML document.
 pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, PrintError> {
     let name = || crd.metadata.name.clone().unwrap_or_default();
     let mut document =
@@ -32,13 +32,14 @@ pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, PrintError> {
         .map_err(|source| PrintError::Yaml { name: name(), source })
 }
 
-/// Regular expressions and CEL rules must not be folded at their spaces, and one line per description makes a
-/// change to it one line of diff.
+/// Disables line folding: regular expressions and CEL rules must not be folded at their spaces, and one line per
+/// description makes a change to it one line of diff.
 fn options() -> serde_saphyr::SerializerOptions {
     serde_saphyr::ser_options! { prefer_block_scalars: false }
 }
 
-/// The API's type keeps limits as floating point numbers, which would print `maximum: 10.0`.
+/// Converts limits to integers. The API's type stores them as floating point numbers, which would print `maximum:
+/// 10.0`.
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {

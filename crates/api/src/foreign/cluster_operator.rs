@@ -1,4 +1,4 @@
-//! ClusterOperator: how an operator tells the cluster how it is. We write the one named `machine-config`.
+//! ClusterOperator: the reported state of an operator. We write the one named `machine-config`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use crate::vocabulary::conditions::cluster_operator as condition;
 use crate::wire::{is_default, null_is_default};
 
 resource! {
-    /// How an operator is, and which version it runs.
+    /// The state of an operator, and the versions it runs.
     ClusterOperator, ClusterResourceScope, "config.openshift.io" / "v1", "clusteroperators",
     spec: ClusterOperatorSpec,
     status: ClusterOperatorStatus,
@@ -49,7 +49,7 @@ impl Installable for ClusterOperator {
                 r#".status.conditions[?(@.type=="Available")].lastTransitionTime"#,
                 "How long the operator has been available or not.",
             ))
-            // People look for it here, although not every release's definition has it.
+            // Users expect this column, although not every release's definition has it.
             .column(column::text(
                 "Message",
                 r#".status.conditions[?(@.type=="Degraded")].message"#,
@@ -61,7 +61,7 @@ impl Installable for ClusterOperator {
     }
 }
 
-/// Nothing: the object only reports.
+/// Empty: the object only has a status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClusterOperatorSpec {
@@ -78,7 +78,7 @@ pub struct ClusterOperatorStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<ClusterOperatorCondition>,
 
-    /// Whatever else the operator wants to say.
+    /// Further data of the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::nullable_any_object")]
     pub extension: Option<Value>,

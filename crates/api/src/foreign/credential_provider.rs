@@ -1,4 +1,4 @@
-//! CRIOCredentialProviderConfig: for which images machines look for a namespace's own pull secrets. A cluster has one,
+//! CRIOCredentialProviderConfig: the images that machines pull with a namespace's own pull secrets. A cluster has one,
 //! named `cluster`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,7 +9,7 @@ use crate::resource::resource;
 use crate::wire::{is_default, null_is_default};
 
 resource! {
-    /// For which images machines look for a namespace's own pull secrets.
+    /// The images that machines pull with a namespace's own pull secrets.
     CRIOCredentialProviderConfig, ClusterResourceScope, "config.openshift.io" / "v1alpha1",
     "criocredentialproviderconfigs",
     spec: CRIOCredentialProviderConfigSpec,

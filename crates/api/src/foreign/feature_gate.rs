@@ -1,4 +1,4 @@
-//! FeatureGate: which features of a release are on. A cluster has one, named `cluster`.
+//! FeatureGate: the enabled features of a release. A cluster has one, named `cluster`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::resource::resource;
 use crate::wire::{is_default, null_is_default};
 
 resource! {
-    /// Which features of a release are on.
+    /// The enabled features of a release.
     FeatureGate, ClusterResourceScope, "config.openshift.io" / "v1", "featuregates",
     spec: FeatureGateSpec,
     status: FeatureGateStatus,
@@ -50,7 +50,7 @@ pub struct FeatureGateStatus {
 }
 
 impl FeatureGateStatus {
-    /// The gates of this version of the release.
+    /// Returns the gates of this version of the release.
     pub fn of_version(&self, version: &str) -> Option<&FeatureGateDetails> {
         self.feature_gates
             .iter()

@@ -89,7 +89,7 @@ pub struct FulcioCaWithRekor {
     pub extra: Extra,
 }
 
-/// Who a short-lived key was given to.
+/// The identity that a short-lived key was issued to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FulcioSubject {
@@ -115,7 +115,7 @@ pub struct Pki {
     pub extra: Extra,
 }
 
-/// Whom a signing certificate must name.
+/// The identity that a signing certificate must have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PkiCertificateSubject {
@@ -127,7 +127,7 @@ pub struct PkiCertificateSubject {
     pub extra: Extra,
 }
 
-/// As what an image must have been signed.
+/// The identity that an image must be signed with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SignedIdentity {

@@ -1,4 +1,4 @@
-//! What the cluster runs on.
+//! Infrastructure: the platform that the cluster runs on.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ resource! {
     unknown fields kept in extra
 }
 
-/// What was asked for when the cluster was installed.
+/// The platform requested at installation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InfrastructureSpec {
@@ -39,7 +39,7 @@ pub struct CloudConfigReference {
     pub extra: Extra,
 }
 
-/// The platform that was asked for.
+/// The requested platform.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlatformSpec {
@@ -53,7 +53,7 @@ pub struct PlatformSpec {
     pub extra: Extra,
 }
 
-/// What the cluster turned out to be.
+/// The observed platform.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InfrastructureStatus {
@@ -135,7 +135,7 @@ pub struct CloudStatus {
     pub extra: Extra,
 }
 
-/// Who serves the names of a cloud's load balancers.
+/// The DNS of a cloud's load balancers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CloudLoadBalancerConfig {
@@ -220,7 +220,7 @@ pub struct OnPremisesStatus {
     pub extra: Extra,
 }
 
-/// Who balances the load on a platform without load balancers of its own.
+/// The load balancer of a platform that does not provide one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoadBalancer {
@@ -245,7 +245,7 @@ pub struct ExternalStatus {
     pub extra: Extra,
 }
 
-/// Whether an external platform brings a cloud controller manager.
+/// Whether an external platform provides a cloud controller manager.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CloudControllerManager {

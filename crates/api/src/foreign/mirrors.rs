@@ -1,4 +1,4 @@
-//! ImageDigestMirrorSet, ImageTagMirrorSet and ImageContentSourcePolicy: from where images are pulled instead.
+//! ImageDigestMirrorSet, ImageTagMirrorSet and ImageContentSourcePolicy: mirrors that images are pulled from.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ resource! {
 }
 
 resource! {
-    /// Mirrors for images that are pulled by digest, in the form that came before ImageDigestMirrorSet.
+    /// Mirrors for images that are pulled by digest, in the predecessor of ImageDigestMirrorSet.
     ImageContentSourcePolicy, ClusterResourceScope,
     "operator.openshift.io" / "v1alpha1", "imagecontentsourcepolicies",
     spec: ImageContentSourcePolicySpec,
@@ -64,7 +64,7 @@ impl Installable for ImageContentSourcePolicy {
     }
 }
 
-/// The status of a mirror set, which says nothing.
+/// The status of a mirror set, which has no fields.
 struct NoFields;
 
 impl JsonSchema for NoFields {
@@ -127,12 +127,12 @@ pub struct ImageMirrors {
     pub extra: Extra,
 }
 
-/// Whether the source is asked for an image that no mirror has.
+/// Whether an image that no mirror has is pulled from the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MirrorSourcePolicy {
     NeverContactSource,
     AllowContactingSource,
-    /// A policy that a newer API knows.
+    /// A policy of a newer API version.
     #[serde(untagged)]
     Other(String),
 }

@@ -1,5 +1,5 @@
-//! Resources that belong to others and that we read or write. Only the fields this program uses have types;
-//! everything else is kept in `extra` and written back as it came.
+//! Foreign resources that we read or write. Only the fields this program uses have types; all others are preserved in
+//! `extra` and written back unchanged.
 
 pub mod api_server;
 pub mod cluster_operator;
@@ -20,10 +20,10 @@ pub mod tls;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Fields this program does not know, kept as they came.
+/// Unknown fields, preserved unchanged.
 pub type Extra = serde_json::Map<String, serde_json::Value>;
 
-/// A reference by name; what it names follows from the field.
+/// A reference by name; the kind follows from the field.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("required" = ["name"]))]

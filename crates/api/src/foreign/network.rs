@@ -14,7 +14,7 @@ resource! {
     unknown fields kept in extra
 }
 
-/// The network as it was asked for. It stands in for the status until the network operator has run.
+/// The requested network. It is used in place of the status until the network operator has run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkSpec {
@@ -26,7 +26,7 @@ pub struct NetworkSpec {
     pub extra: Extra,
 }
 
-/// The network in force.
+/// The effective network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkStatus {
@@ -42,7 +42,7 @@ pub struct NetworkStatus {
     pub extra: Extra,
 }
 
-/// A change of the network that is under way.
+/// A network migration in progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkMigration {
@@ -79,7 +79,7 @@ pub struct MtuMigrationValues {
     pub extra: Extra,
 }
 
-/// How an MTU migration appears inside a ControllerConfig.
+/// Returns the schema of an MTU migration inside a ControllerConfig.
 pub(crate) fn mtu_migration_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     let values = |description: &str| {
         let mtu = |description: &str| serde_json::json!({"description": description, "type": "integer", "format": "int32", "minimum": 0});

@@ -8,14 +8,14 @@ use crate::resource::resource;
 use crate::wire::{is_default, null_is_default};
 
 resource! {
-    /// How the cluster reaches the outside world.
+    /// The proxy that the cluster uses for outbound traffic.
     Proxy, ClusterResourceScope, "config.openshift.io" / "v1", "proxies",
     spec: ProxySpec,
     status: ProxyStatus,
     unknown fields kept in extra
 }
 
-/// The proxy as the user asked for it.
+/// The proxy as configured by the user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxySpec {
@@ -49,7 +49,7 @@ pub struct ProxyStatus {
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     pub no_proxy: String,
 
-    /// Fields this program does not know.
+    /// Unknown fields.
     #[serde(flatten)]
     #[schemars(skip)]
     pub extra: Extra,

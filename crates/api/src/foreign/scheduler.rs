@@ -1,4 +1,4 @@
-//! Scheduler: whether ordinary work runs on the control plane. A cluster has one, named `cluster`.
+//! Scheduler: whether user workloads run on the control plane. A cluster has one, named `cluster`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::resource::resource;
 use crate::wire::{is_default, null_is_default};
 
 resource! {
-    /// Whether ordinary work runs on the control plane.
+    /// Whether user workloads run on the control plane.
     Scheduler, ClusterResourceScope, "config.openshift.io" / "v1", "schedulers",
     spec: SchedulerSpec,
     unknown fields kept in extra

@@ -8,7 +8,7 @@ use super::Extra;
 use crate::schema;
 use crate::wire::{is_default, null_is_default};
 
-/// TLS versions and ciphers: one of the known sets, or the user's own.
+/// TLS versions and ciphers: a predefined profile, or a custom one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TlsSecurityProfile {

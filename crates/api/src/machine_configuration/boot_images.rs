@@ -1,4 +1,4 @@
-//! Boot images: which machine templates get newer ones, and what happens when they have become too old.
+//! Boot images: which machine templates get newer ones, and the policy for outdated ones.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -170,7 +170,7 @@ pub struct AutomaticBootImageVersion {
     pub rhcos_version: String,
 }
 
-/// The oldest boot image in use, as the user says.
+/// The oldest boot image in use, as configured by the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend(
@@ -232,7 +232,8 @@ fn os_version_schema(_: &mut SchemaGenerator) -> Schema {
         .into()
 }
 
-/// The mode Automatic only knows the oldest boot image while it updates all of them.
+/// Requires updates of all machine templates for the mode Automatic, because the oldest boot image cannot be determined
+/// otherwise.
 pub(super) fn automatic_mode_rules() -> Vec<Value> {
     let when_automatic = |then: &str, message: &str| {
         rule(

@@ -1,4 +1,4 @@
-//! What a change to files, units or SSH keys costs a machine.
+//! Node disruption policies: the cost of a change to files, units or SSH keys.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema::build::{Node, atomic_list_of, list_by, object, string};
 use crate::wire::{is_default, null_is_default};
 
-/// The policies in force: the defaults, with the user's in place of those for the same thing.
+/// The effective policies: the defaults, overridden by the user's policies for the same path, unit or SSH keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeDisruptionPolicyStatus {
@@ -16,7 +16,7 @@ pub struct NodeDisruptionPolicyStatus {
     pub cluster_policies: NodeDisruptionPolicies,
 }
 
-/// What changes cost, by what changes.
+/// Policies by what changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeDisruptionPolicies {
@@ -28,7 +28,7 @@ pub struct NodeDisruptionPolicies {
     pub sshkey: Option<SshKeyDisruptionPolicy>,
 }
 
-/// What a change to a file costs, or to anything below a directory.
+/// The cost of a change to a file, or to anything below a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FileDisruptionPolicy {
@@ -38,7 +38,7 @@ pub struct FileDisruptionPolicy {
     pub actions: Vec<DisruptionAction>,
 }
 
-/// What a change to a unit costs.
+/// The cost of a change to a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnitDisruptionPolicy {
@@ -48,7 +48,7 @@ pub struct UnitDisruptionPolicy {
     pub actions: Vec<DisruptionAction>,
 }
 
-/// What a change to the SSH keys costs.
+/// The cost of a change to the SSH keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SshKeyDisruptionPolicy {
@@ -56,7 +56,7 @@ pub struct SshKeyDisruptionPolicy {
     pub actions: Vec<DisruptionAction>,
 }
 
-/// One thing that is done to a machine after a change.
+/// An action after a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DisruptionAction {
@@ -71,7 +71,7 @@ pub struct DisruptionAction {
 }
 
 impl DisruptionAction {
-    /// An action that needs no service.
+    /// Returns an action that needs no service.
     pub fn plain(type_: DisruptionActionType) -> Self {
         Self {
             type_,
@@ -111,10 +111,10 @@ pub struct ServiceName {
     pub service_name: String,
 }
 
-/// The kinds of things that are done to a machine after a change.
+/// The types of actions after a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DisruptionActionType {
-    /// The safe answer, hence the default.
+    /// The default, because it is always safe.
     #[default]
     Reboot,
     Drain,
@@ -124,7 +124,7 @@ pub enum DisruptionActionType {
     None,
     /// Decided by the content of the change. Only in defaults, never in a user's policy.
     Special,
-    /// An action that a newer API knows. Whoever meets it should treat it like a reboot.
+    /// An action of a newer API version; treat it like a reboot.
     #[serde(untagged)]
     Other(String),
 }

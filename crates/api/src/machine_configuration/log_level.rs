@@ -1,6 +1,6 @@
-//! How much components log, in the words of the MachineConfiguration.
+//! Log levels of the MachineConfiguration.
 
-/// How much a component logs.
+/// The log level of a component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     #[default]
@@ -11,7 +11,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// The level of this name. What is empty or unheard of is the normal one, as the API says.
+    /// Parses a level. An empty or unknown name is the normal one, as documented in the API.
     pub fn named(name: &str) -> Self {
         match name {
             "Debug" => Self::Debug,

@@ -92,7 +92,7 @@ pub struct MachineConfigurationSpec {
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     pub succeeded_revision_limit: i32,
 
-    /// Not used: settings that nobody supports.
+    /// Not used: unsupported settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::nullable_any_object")]
     pub unsupported_config_overrides: Option<Value>,
@@ -115,7 +115,7 @@ pub enum StorageSection {
     Disks,
     FileSystems,
     Raid,
-    /// A section that a newer API knows.
+    /// A section of a newer API version.
     #[serde(untagged)]
     Other(String),
 }
@@ -139,7 +139,7 @@ pub struct MachineConfigurationStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_image_skew_enforcement_status: Option<BootImageSkewEnforcementStatus>,
 
-    /// What the controllers have to say, one entry per type.
+    /// The observed conditions, one entry per type.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

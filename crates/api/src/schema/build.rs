@@ -1,9 +1,7 @@
-//! A small language for writing structural schemas by hand, for the parts that no type of ours describes.
+//! A builder for hand-written structural schemas, for the parts that none of our types describes.
 
 use schemars::Schema;
 use serde_json::{Map, Value, json};
-
-use super::SERVER_SIDE_DEFAULT;
 
 /// A schema under construction.
 #[derive(Clone, Debug, Default)]
@@ -11,10 +9,6 @@ pub(crate) struct Node(Map<String, Value>);
 
 pub(crate) fn string() -> Node {
     Node::default().with("type", "string")
-}
-
-pub(crate) fn int32() -> Node {
-    Node::default().with("type", "integer").with("format", "int32")
 }
 
 pub(crate) fn int64() -> Node {
@@ -40,14 +34,14 @@ pub(crate) fn set_of(items: Node) -> Node {
     list_of(items).with("x-kubernetes-list-type", "set")
 }
 
-/// A list whose items are told apart by the values of these fields.
+/// A list whose items are identified by the values of these fields.
 pub(crate) fn list_by(keys: &[&str], items: Node) -> Node {
     list_of(items)
         .with("x-kubernetes-list-type", "map")
         .with("x-kubernetes-list-map-keys", json!(keys))
 }
 
-/// A list that says nothing about how it is merged.
+/// A list without a list type.
 pub(crate) fn list_of(items: Node) -> Node {
     Node::default().with("type", "array").with("items", items.0)
 }
@@ -74,11 +68,6 @@ impl Node {
         self.with("nullable", true)
     }
 
-    /// What the API server fills in when the field is absent.
-    pub(crate) fn default_to(self, value: impl Into<Value>) -> Self {
-        self.with(SERVER_SIDE_DEFAULT, value)
-    }
-
     pub(crate) fn format(self, format: &str) -> Self {
         self.with("format", format)
     }
@@ -103,10 +92,6 @@ impl Node {
         self.min_length(least).max_length(most)
     }
 
-    pub(crate) fn min_items(self, least: u32) -> Self {
-        self.with("minItems", least)
-    }
-
     pub(crate) fn max_items(self, most: u32) -> Self {
         self.with("maxItems", most)
     }
@@ -115,23 +100,14 @@ impl Node {
         self.with("minimum", least)
     }
 
-    pub(crate) fn range(self, least: i64, most: i64) -> Self {
-        self.minimum(least).with("maximum", most)
-    }
-
-    /// Replaced as a whole, not merged field by field.
+    /// Makes the object atomic: replaced as a whole, not merged field by field.
     pub(crate) fn atomic(self) -> Self {
         self.with("x-kubernetes-map-type", "atomic")
     }
 
-    /// A CEL rule and what the API server says when it does not hold.
+    /// Adds a CEL rule and the message of a violation.
     pub(crate) fn rule(self, rule: &str, message: &str) -> Self {
         self.push_rule(json!({"rule": rule, "message": message}))
-    }
-
-    /// A CEL rule for which the API server makes up its own words.
-    pub(crate) fn rule_without_message(self, rule: &str) -> Self {
-        self.push_rule(json!({"rule": rule}))
     }
 
     pub(crate) fn push_rule(mut self, rule: Value) -> Self {
@@ -145,7 +121,7 @@ impl Node {
         self
     }
 
-    /// A field of an object.
+    /// Adds an optional field.
     pub(crate) fn field(mut self, name: &str, schema: Node) -> Self {
         let properties = self.0.entry("properties").or_insert_with(|| json!({}));
         if let Value::Object(properties) = properties {
@@ -154,7 +130,7 @@ impl Node {
         self
     }
 
-    /// A field of an object that must be there.
+    /// Adds a required field.
     pub(crate) fn required(mut self, name: &str, schema: Node) -> Self {
         let required = self.0.entry("required").or_insert_with(|| json!([]));
         if let Value::Array(required) = required {

@@ -1,8 +1,8 @@
-//! From Rust types to the structural schemas that Kubernetes wants in a CustomResourceDefinition.
+//! Converts Rust types to the structural schemas that Kubernetes requires in a CustomResourceDefinition.
 //!
-//! What a type says with `#[schemars(...)]` is the validation rule. Serde's leniency is not: a field with a serde
-//! default is still required if the type lists it under `required`, and an `Option` is not nullable unless
-//! the type says `extend("nullable" = true)`.
+//! The validation rules are those in `#[schemars(...)]`, not serde's leniency: a field with a serde default is still
+//! required if the type lists it under `required`, and an `Option` is not nullable unless the type has
+//! `extend("nullable" = true)`.
 
 pub(crate) mod build;
 pub(crate) mod embedded;
@@ -15,11 +15,11 @@ use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
-/// The keyword our types use for a default that the API server shall fill in. `default` itself is taken:
-/// schemars derives it from serde's defaults, which only describe how this program reads absent fields.
+/// The keyword in our types for a default that the API server fills in. `default` itself is taken: schemars derives it
+/// from serde's defaults, which only describe how this program reads absent fields.
 const SERVER_SIDE_DEFAULT: &str = "x-default";
 
-/// The structural schema of one type, self-contained.
+/// Returns the self-contained structural schema of a type.
 pub(crate) fn structural<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft07().with(|settings| {
         settings.inline_subschemas = true;

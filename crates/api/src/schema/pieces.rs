@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::build::{self, Node, atomic_list_of, int64, list_by, map_of, object, string};
 
-/// One CEL rule and what the API server says when it does not hold.
+/// Returns a CEL rule with the message of a violation.
 pub(crate) fn rule(rule: &str, message: &str) -> Value {
     json!({"rule": rule, "message": message})
 }
@@ -163,12 +163,12 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     list_by(&["type"], condition).into()
 }
 
-/// An object that is told by group, resource and name.
+/// A reference to an object by group, resource and name.
 pub(crate) fn group_resource_reference(_: &mut SchemaGenerator) -> Schema {
     group_resource_reference_node().into()
 }
 
-/// A list of such objects, told apart by name and resource.
+/// A list of such references, identified by name and resource.
 pub(crate) fn group_resource_references(_: &mut SchemaGenerator) -> Schema {
     list_by(
         &["name", "resource"],

@@ -1,4 +1,4 @@
-//! Annotation keys, and the few values that mean something.
+//! Annotation keys and their special values.
 
 /// On a MachineConfig made by a controller, rendered ones included: the controller's source revision. Absent or
 /// empty, the MachineConfig is the user's.
@@ -15,7 +15,7 @@ pub const RELEASE_IMAGE_VERSION: &str = "machineconfiguration.openshift.io/relea
 /// On an OSImageStream: the release's image that it was made from.
 pub const RELEASE_PAYLOAD_IMAGE: &str = "machineconfiguration.openshift.io/release-payload-image";
 
-/// On an OSImageStream that no cluster has, but whoever asked for it from a release's files.
+/// On an OSImageStream that was generated on request from a release's files and exists in no cluster.
 pub const GENERATED_BY_STREAM_QUERY: &str =
     "machineconfiguration.openshift.io/generated-by-machine-config-osimagestream";
 
@@ -32,31 +32,24 @@ pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suff
 /// On a MachineConfig or MachineOSConfig: the operating system image that came with the installation, by digest.
 pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 
-/// On the daemon's own copy of a MachineConfig: the operating system image that the config had before the pool's
-/// built one took its place.
-pub const ORIGINAL_OS_IMAGE_URL: &str = "machineconfiguration.openshift.io/original-osimageurl";
-
-/// On the daemon's own copy of a MachineConfig: the pool's built image.
-pub const LAYERED_OS_IMAGE_URL: &str = "machineconfiguration.openshift.io/ocl-osimageurl";
-
 /// On a user-data secret: the Ignition version that its stub was converted to.
 pub const STUB_UPGRADED_TO: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-to";
 
 /// On a user-data secret: when its stub was converted.
 pub const STUB_UPGRADED_AT: &str = "machineconfiguration.openshift.io/stub-ignition-upgraded-at";
 
-/// On a machine template: the labels its machines' Nodes will have, the architecture among them.
-pub const AUTOSCALER_LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
-
 /// On a MachineConfigPool: "true" when `mco switch` has paused it, so that the pools that administrators paused stay so.
 pub const PAUSED_FOR_SWITCH: &str = "machineconfiguration.openshift.io/paused-for-switch";
+
+/// On a MachineConfigPool or a Node: what the daemon does about drift, "degrade", "heal" or "ignore".
+pub const DRIFT_POLICY: &str = "machineconfiguration.openshift.io/drift-policy";
 
 /// On the ClusterVersion: the overrides that `mco switch prepare` has added, as a JSON list.
 pub const SWITCH_OVERRIDES: &str = "machineconfiguration.openshift.io/switch-overrides";
 
-/// On a Node. Controller and daemon talk to each other through these.
+/// On a Node: the protocol between controller and daemon.
 pub mod node {
-    /// The rendered config that is proven on disk. Written by the daemon.
+    /// The rendered config that is validated on disk. Written by the daemon.
     pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
     /// The rendered config to reach. Written by the controller.
     pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
@@ -66,11 +59,11 @@ pub mod node {
     pub const DESIRED_IMAGE: &str = "machineconfiguration.openshift.io/desiredImage";
     /// See [`crate::vocabulary::node_state`].
     pub const STATE: &str = "machineconfiguration.openshift.io/state";
-    /// Why the state is what it is, for people.
+    /// The reason of the state, for users.
     pub const REASON: &str = "machineconfiguration.openshift.io/reason";
-    /// What the daemon asks for: `drain-<config>` or `uncordon-<config>`.
+    /// The daemon's request: `drain-<config>` or `uncordon-<config>`.
     pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
-    /// What the controller has done of it.
+    /// The latest request that the controller has completed.
     pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
     /// While the controller drains the node and until it is uncordoned: since when, for which request, whose cordon it
     /// is and what it waits for, as JSON. Ours alone; other implementations ignore it.
@@ -79,22 +72,19 @@ pub mod node {
     pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
     /// The value of [`POST_CONFIG_ACTION`] around a reboot.
     pub const REBOOTING: &str = "Rebooting";
-    /// Why the previous boot could not put its staged deployment in place.
+    /// Why the previous boot could not finalize its staged deployment.
     pub const OSTREE_FINALIZE_STAGED_FAILURE: &str =
         "machineconfiguration.openshift.io/ostree-finalize-staged-failure";
     /// The shape of the control plane, see [`crate::vocabulary::topology`].
     pub const CONTROL_PLANE_TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
     /// The rendered config that the node was installed with.
     pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
-    /// Present once the labels of the node's first pool were given to it.
+    /// Present once the node has the labels of its first pool.
     pub const CUSTOM_POOL_LABELS_APPLIED: &str = "machineconfiguration.openshift.io/customPoolLabelsApplied";
     /// The ControllerConfig whose certificates are on disk.
     pub const LAST_SYNCED_CONTROLLER_CONFIG: &str =
         "machineconfiguration.openshift.io/lastSyncedControllerConfigResourceVersion";
-    /// The latest value of [`super::SERVICE_CA_ROTATE`] that the daemon acted on.
-    pub const LAST_OBSERVED_SERVER_CA: &str =
-        "machineconfiguration.openshift.io/lastObservedServerCAAnnotation";
-    /// Once "accessed" when somebody had logged in. Nobody writes it any more.
+    /// Formerly "accessed" after an SSH login. No longer written.
     pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
 
     /// The verb and config of a drain request.
@@ -102,12 +92,12 @@ pub mod node {
         pub const DRAIN: &str = "drain";
         pub const UNCORDON: &str = "uncordon";
 
-        /// Asks the controller to drain the node for this config.
+        /// Returns the request to drain the node for this config.
         pub fn drain(config: &str) -> String {
             format!("{DRAIN}-{config}")
         }
 
-        /// Asks the controller to let work onto the node again.
+        /// Returns the request to uncordon the node.
         pub fn uncordon(config: &str) -> String {
             format!("{UNCORDON}-{config}")
         }
@@ -118,13 +108,6 @@ pub mod node {
 pub mod build {
     /// On a MachineOSConfig: its latest build.
     pub const CURRENT_MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
-    /// On a MachineOSConfig: the user wants the image built again.
-    pub const REBUILD: &str = "machineconfiguration.openshift.io/rebuild";
-    /// On a MachineOSBuild: the secret with the credentials for pushing the image.
-    pub const RENDERED_IMAGE_PUSH_SECRET: &str =
-        "machineconfiguration.openshift.io/rendered-image-push-secret";
-    /// On a MachineOSBuild: UID of the Job that does the work.
-    pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
 }
 
 /// On secrets and config maps with certificates.

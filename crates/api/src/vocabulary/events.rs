@@ -1,6 +1,6 @@
-//! Reasons of events, by who reports them.
+//! Reasons of events, by component.
 
-/// By the controller that rolls configs out, about pools.
+/// Of the rollout controller, about pools.
 pub mod rollout {
     pub const SET_DESIRED_CONFIG: &str = "SetDesiredConfig";
     pub const SET_DESIRED_CONFIG_AND_OS_IMAGE: &str = "SetDesiredConfigAndOSImage";
@@ -9,44 +9,46 @@ pub mod rollout {
     pub const ANNOTATION_CHANGE: &str = "AnnotationChange";
     pub const DEFERRING_OPERATOR_NODE_UPDATE: &str = "DeferringOperatorNodeUpdate";
     pub const SELECTING_ALL: &str = "SelectingAll";
-    /// The pool's settings let no machine go. Ours alone; other implementations only log it.
+    /// The pool's settings allow no machine to be updated. Specific to this implementation; others only log it.
     pub const FAILED_ROLLOUT: &str = "FailedRollout";
-    /// Several custom pools want the node. Ours alone; other implementations only log it.
+    /// Several custom pools select the node. Specific to this implementation; others only log it.
     pub const CONTESTED_NODE: &str = "ContestedNode";
 }
 
-/// By the controller of registry settings, about mirror sets and image policies. Ours alone; others only log.
+/// Of the registries controller, about mirror sets and image policies. Specific to this implementation; others only
+/// log.
 pub mod registries {
-    /// The object cannot be used and is left out.
+    /// The object is invalid and ignored.
     pub const INVALID: &str = "InvalidRegistrySettings";
 }
 
-/// By the controller that drains, about Nodes.
+/// Of the drain controller, about Nodes.
 pub mod drain {
     pub const DRAIN_FAILED: &str = "DrainFailed";
     pub const DRAIN_THRESHOLD_EXCEEDED: &str = "DrainThresholdExceeded";
-    /// A budget keeps a pod in place. Ours alone; other implementations tell only after ten minutes, and not which.
+    /// A PodDisruptionBudget blocks an eviction. Specific to this implementation; others report a blocked drain only
+    /// after ten minutes, and without the pod.
     pub const DRAIN_BLOCKED: &str = "DrainBlocked";
 }
 
-/// By the controllers that render and generate configs.
+/// Of the controllers that render and generate configs.
 pub mod render {
     pub const RENDERED_CONFIG_GENERATED: &str = "RenderedConfigGenerated";
     pub const OS_IMAGE_URL_OVERRIDDEN: &str = "OSImageURLOverridden";
     pub const ACTION_PROHIBITED: &str = "ActionProhibited";
 }
 
-/// By the operator, about its ClusterOperator.
+/// Of the operator, about its ClusterOperator.
 pub mod operator {
     pub const OPERATOR_VERSION_CHANGED: &str = "OperatorVersionChanged";
 
-    /// Something failed; the reason is the condition's.
+    /// Returns the reason of a failure, from the condition's reason.
     pub fn degraded(reason: &str) -> String {
         format!("OperatorDegraded: {reason}")
     }
 }
 
-/// By the daemon, about its Node.
+/// Of the daemon, about its Node.
 pub mod daemon {
     pub const CORDON: &str = "Cordon";
     pub const DRAIN: &str = "Drain";
@@ -78,25 +80,8 @@ pub mod daemon {
     pub const GOT_SIGTERM_DURING_UPDATE: &str = "GotSigtermDuringUpdate";
 }
 
-/// By the image builder, about builds, their configs and pools.
+/// Of the image builder, about builds, their configs and pools.
 pub mod build {
-    pub const BUILD_STARTED: &str = "BuildStarted";
-    pub const BUILD_PREPARING: &str = "BuildPreparing";
-    pub const BUILD_BUILDING: &str = "BuildBuilding";
-    pub const BUILD_COMPLETED: &str = "BuildCompleted";
     pub const BUILD_FAILED: &str = "BuildFailed";
     pub const BUILD_INTERRUPTED: &str = "BuildInterrupted";
-    pub const BUILD_DELETED: &str = "BuildDeleted";
-    pub const JOB_CREATED: &str = "JobCreated";
-    pub const JOB_STARTED: &str = "JobStarted";
-    pub const JOB_COMPLETED: &str = "JobCompleted";
-    pub const JOB_FAILED: &str = "JobFailed";
-    pub const JOB_DELETED: &str = "JobDeleted";
-    pub const CONFIG_RECONCILED: &str = "ConfigReconciled";
-    pub const CONFIG_RECONCILE_FAILED: &str = "ConfigReconcileFailed";
-    pub const REBUILD_REQUESTED: &str = "RebuildRequested";
-    pub const CONFIG_DELETED: &str = "ConfigDeleted";
-    pub const POOL_CONFIG_CHANGED: &str = "PoolConfigChanged";
-    pub const BUILD_DEGRADED: &str = "BuildDegraded";
-    pub const BUILD_RECOVERED: &str = "BuildRecovered";
 }

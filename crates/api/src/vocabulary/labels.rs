@@ -1,10 +1,10 @@
-//! Label keys, and the few values that mean something.
+//! Label keys and their special values.
 
 /// On a MachineConfig: the role whose pools select it, and on which its place in the merge order depends. On the
 /// configs that controllers make, the pool.
 pub const ROLE: &str = "machineconfiguration.openshift.io/role";
 
-/// On a pool: it belongs to the product and is not the user's own.
+/// On a pool: it is part of the product, not user-defined.
 pub const BUILT_IN: &str = "machineconfiguration.openshift.io/mco-built-in";
 
 /// On a pool: an upgrade is not complete before the pool is.
@@ -13,21 +13,12 @@ pub const REQUIRED_FOR_UPGRADE: &str = "operator.machineconfiguration.openshift.
 /// On a pool: with the pool's name appended, a label by which other objects select exactly this pool.
 pub const POOL_PREFIX: &str = "pools.operator.machineconfiguration.openshift.io/";
 
-/// On a pool: its machines boot images that are built in the cluster.
-pub const LAYERING_ENABLED: &str = "machineconfiguration.openshift.io/layering-enabled";
-
-/// On a pool: build its image again.
-pub const REBUILD_IMAGE: &str = "machineconfiguration.openshift.io/rebuildImage";
-
-/// On a CustomResourceDefinition: an operator looks after it.
+/// On a CustomResourceDefinition: an operator manages it.
 pub const OPERATOR_MANAGED: &str = "openshift.io/operator-managed";
 
 /// On a pool's user-data secret: its certificates come from our own bundle.
 pub const MANAGED_CA_BUNDLE: &str =
     "machineconfiguration.openshift.io/managed-ca-bundle-derived-from-configmap";
-
-/// On a machine template: the stream of operating system images its machines boot.
-pub const OS_STREAM: &str = "machineconfiguration.openshift.io/osstream";
 
 /// On a pod: the name of the component it belongs to.
 pub const APP: &str = "k8s-app";
@@ -40,7 +31,7 @@ pub mod node {
     pub const ROLE_CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
     pub const ROLE_WORKER: &str = "node-role.kubernetes.io/worker";
     pub const ROLE_ARBITER: &str = "node-role.kubernetes.io/arbiter";
-    /// The failure domain, after which a rollout is ordered.
+    /// The failure domain, by which a rollout is ordered.
     pub const ZONE: &str = "topology.kubernetes.io/zone";
     pub const OS: &str = "kubernetes.io/os";
     /// The value of [`OS`] on Nodes that belong to no pool.
@@ -49,36 +40,22 @@ pub mod node {
 
 /// On MachineOSBuilds and on the objects that exist only while an image is being built.
 pub mod build {
-    pub const TARGET_POOL: &str = "machineconfiguration.openshift.io/target-machine-config-pool";
-    pub const RENDERED_CONFIG: &str = "machineconfiguration.openshift.io/rendered-machine-config";
-    pub const MACHINE_OS_CONFIG: &str = "machineconfiguration.openshift.io/machine-os-config";
-    pub const MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os-build";
-    /// The object goes away with the build.
-    pub const EPHEMERAL: &str = "machineconfiguration.openshift.io/ephemeral-build-object";
-    pub const ON_CLUSTER_LAYERING: &str = "machineconfiguration.openshift.io/on-cluster-layering";
-    /// A secret that was rewritten into the newer format.
-    pub const CANONICALIZED_SECRET: &str = "machineconfiguration.openshift.io/canonicalizedSecret";
-    pub const ORIGINAL_SECRET_NAME: &str = "machineconfiguration.openshift.io/originalSecretName";
     /// "true" on a build that never ran because its image came with the installation.
     pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
 }
 
-/// On operating system images, where they say what the image is.
+/// On operating system images: metadata of the image.
 pub mod image {
-    /// The stream an image belongs to.
-    pub const STREAM_CLASS: &str = "io.openshift.os.streamclass";
-    /// "true" or "1" on a bootable image.
-    pub const BOOTC: &str = "containers.bootc";
     /// "true" on an image that extensions are installed from.
     pub const EXTENSIONS: &str = "io.openshift.os.extensions";
 }
 
-/// The label that selects exactly this pool.
+/// Returns the label that selects exactly this pool.
 pub fn pool(name: &str) -> String {
     format!("{POOL_PREFIX}{name}")
 }
 
-/// The label that gives a Node this role.
+/// Returns the label of a Node with this role.
 pub fn node_role(role: &str) -> String {
     format!("{}{role}", node::ROLE_PREFIX)
 }

@@ -1,5 +1,5 @@
-//! The words of the system: every label, annotation, finalizer, condition type and reason, once.
-//! Modules are named after what a word is, their submodules after what it is on. No behaviour beyond building and
+//! The vocabulary of the system: every label, annotation, finalizer, condition type and reason, defined once. Modules
+//! are named after the kind of word, their submodules after the object it is used on. No behaviour beyond building and
 //! updating conditions.
 
 pub mod annotations;

@@ -24,7 +24,7 @@ pub mod pool {
     pub const WORKER: &str = "worker";
     pub const ARBITER: &str = "arbiter";
 
-    /// Whether a pool is the user's own.
+    /// Returns whether a pool is user-defined.
     pub fn is_custom(name: &str) -> bool {
         !matches!(name, MASTER | WORKER | ARBITER)
     }
@@ -45,11 +45,8 @@ pub mod secret {
     pub const SERVER_CA: &str = "machine-config-server-ca";
     pub const SERVER_TLS: &str = "machine-config-server-tls";
     pub const NODE_BOOTSTRAPPER_TOKEN: &str = "node-bootstrapper-token";
-    pub const GLOBAL_PULL_SECRET_COPY: &str = "global-pull-secret-copy";
-    pub const INTERNAL_RELEASE_IMAGE_TLS: &str = "internal-release-image-tls";
-    pub const INTERNAL_RELEASE_IMAGE_REGISTRY_AUTH: &str = "internal-release-image-registry-auth";
 
-    /// The pointer config of a pool's new machines.
+    /// Returns the name of the secret with the pointer config of a pool's new machines.
     pub fn user_data(pool: &str) -> String {
         format!("{pool}-user-data-managed")
     }
@@ -59,7 +56,6 @@ pub mod secret {
 pub mod config_map {
     pub const SERVER_CA: &str = "machine-config-server-ca";
     pub const OS_IMAGE_URL: &str = "machine-config-osimageurl";
-    pub const BOOT_IMAGES: &str = "coreos-bootimages";
     /// The images that a release is made of.
     pub const IMAGES: &str = "machine-config-operator-images";
     pub const INITIAL_KUBE_API_SERVER_CA: &str = "initial-kube-apiserver-server-ca";
@@ -68,45 +64,46 @@ pub mod config_map {
     pub const MERGED_TRUSTED_IMAGE_REGISTRY_CA: &str = "merged-trusted-image-registry-ca";
 }
 
-/// What names of rendered MachineConfigs start with.
+/// The prefix of the names of rendered MachineConfigs.
 pub const RENDERED_PREFIX: &str = "rendered-";
 
-/// The rendered MachineConfig of a pool with this hash.
+/// Returns the name of the rendered MachineConfig of a pool with this hash.
 pub fn rendered(pool: &str, hash: &str) -> String {
     format!("{RENDERED_PREFIX}{pool}-{hash}")
 }
 
-/// The MachineConfig that a pool's KubeletConfig gives. Several on one pool are told apart by a suffix.
+/// Returns the name of the MachineConfig generated from a pool's KubeletConfig. A suffix distinguishes several on one
+/// pool.
 pub fn generated_kubelet(pool: &str, suffix: Option<u32>) -> String {
     suffixed(format!("99-{pool}-generated-kubelet"), suffix)
 }
 
-/// The MachineConfig that a pool's ContainerRuntimeConfig gives.
+/// Returns the name of the MachineConfig generated from a pool's ContainerRuntimeConfig.
 pub fn generated_container_runtime(pool: &str, suffix: Option<u32>) -> String {
     suffixed(format!("99-{pool}-generated-containerruntime"), suffix)
 }
 
-/// The MachineConfig that the cluster's Node settings give.
+/// Returns the name of the MachineConfig generated from the cluster's Node settings.
 pub fn generated_node_kubelet(pool: &str) -> String {
     format!("97-{pool}-generated-kubelet")
 }
 
-/// The MachineConfig that the cluster's feature gates give.
+/// Returns the name of the MachineConfig generated from the cluster's feature gates.
 pub fn generated_feature_kubelet(pool: &str) -> String {
     format!("98-{pool}-generated-kubelet")
 }
 
-/// The MachineConfig that the cluster's registry settings give.
+/// Returns the name of the MachineConfig generated from the cluster's registry settings.
 pub fn generated_registries(pool: &str) -> String {
     format!("99-{pool}-generated-registries")
 }
 
-/// The MachineConfig that the cluster's credential providers give.
+/// Returns the name of the MachineConfig generated from the cluster's credential providers.
 pub fn generated_credential_provider(pool: &str) -> String {
     format!("97-{pool}-generated-credentialproviderconfig")
 }
 
-/// The MachineConfig of a pool whose image came with the installation.
+/// Returns the name of the MachineConfig of a pool whose image was provided by the installation.
 pub fn pre_built_image(pool: &str) -> String {
     format!("10-prebuiltimage-osimageurl-{pool}")
 }

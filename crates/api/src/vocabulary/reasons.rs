@@ -1,6 +1,6 @@
-//! Reasons of conditions, by what the condition is on.
+//! Reasons of conditions, by object.
 
-/// All is as it should be.
+/// No problem.
 pub const AS_EXPECTED: &str = "AsExpected";
 
 /// On pools. Most pool conditions have an empty reason.
@@ -12,7 +12,7 @@ pub mod pool {
     pub const BUILD_PENDING: &str = "BuildPending";
     pub const NO_LAYERED_OBJECTS: &str = "NoLayeredObjects";
 
-    /// How many nodes make a pool NodeDegraded.
+    /// Returns the reason for this number of degraded nodes in a pool.
     pub fn degraded_nodes(count: usize) -> String {
         format!("{count} nodes are reporting degraded status on sync")
     }
@@ -25,7 +25,7 @@ pub mod cluster_operator {
     pub const INTERRUPTED_BUILD: &str = "InterruptedBuild";
     pub const CLUSTER_BOOT_IMAGE_SKEW_ERROR: &str = "ClusterBootImageSkewError";
 
-    /// One of the operator's steps failed.
+    /// Returns the reason for a failed step of the operator.
     pub fn failed(step: &str) -> String {
         format!("{step}Failed")
     }
@@ -38,16 +38,14 @@ pub mod machine_config_node {
     pub const IMAGE_PREFETCH: &str = "ImagePrefetch";
     pub const PREFETCH_FAILED: &str = "PrefetchFailed";
 
-    /// The reason of a condition that is part of another one.
+    /// Returns the reason of a condition that is part of another one.
     pub fn child(parent: &str, child: &str) -> String {
         format!("{parent}{child}")
     }
 }
 
 /// On MachineOSConfigs.
-pub mod machine_os_config {
-    pub const PRE_BUILT_IMAGE_SEEDED: &str = "PreBuiltImageSeeded";
-}
+pub mod machine_os_config {}
 
 /// On MachineOSBuilds.
 pub mod machine_os_build {
@@ -73,10 +71,4 @@ pub mod credential_provider {
 }
 
 /// On the InternalReleaseImage.
-pub mod internal_release_image {
-    pub const ALL_RELEASES_AVAILABLE: &str = "AllReleasesAvailable";
-    pub const API_INT_NOT_AVAILABLE: &str = "ApiIntNotAvailable";
-    pub const SOME_NODES_UNAVAILABLE: &str = "SomeNodesUnavailable";
-    pub const SOME_REGISTRIES_UNAVAILABLE: &str = "SomeRegistriesUnavailable";
-    pub const SYNC_ERROR: &str = "SyncError";
-}
+pub mod internal_release_image {}

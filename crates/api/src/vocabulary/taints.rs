@@ -1,6 +1,6 @@
 //! Taints on Nodes.
 
-/// Work should rather go to nodes that are not about to be updated.
+/// Pods should preferably be scheduled to nodes that are not about to be updated.
 pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";
 
 /// Effects of a taint.

@@ -1,6 +1,5 @@
-//! The shapes of a cluster's control plane, as Infrastructure names them.
+//! The control plane topologies of Infrastructure.
 
-pub const HIGHLY_AVAILABLE: &str = "HighlyAvailable";
 pub const HIGHLY_AVAILABLE_ARBITER: &str = "HighlyAvailableArbiter";
 pub const SINGLE_REPLICA: &str = "SingleReplica";
 pub const DUAL_REPLICA: &str = "DualReplica";

@@ -1,8 +1,8 @@
-//! Our CustomResourceDefinitions say the same as the established ones: the same objects are accepted, rejected,
-//! pruned and defaulted, and `kubectl get` shows the same columns.
+//! Our CustomResourceDefinitions are compatible with the reference: the same objects are accepted, rejected, pruned and
+//! defaulted, and `kubectl get` shows the same columns.
 //!
-//! The established definitions are reference data that is not part of this repository. Where they are absent, our
-//! own stand in for them, so that the generator and the judges are still exercised.
+//! The reference definitions are not part of this repository. Where they are absent, our own are used in their place,
+//! so that the generator and the validators are still exercised.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(
@@ -77,7 +77,7 @@ fn names_scope_columns_and_subresources_are_equal() {
     });
 }
 
-/// People know `oc get co` with this last column, although the definition that we compare with lacks it.
+/// Users expect this last column of `oc get co`, although the reference definition lacks it.
 const ADDED_COLUMN_OF: &str = "clusteroperators.config.openshift.io";
 
 fn added_column() -> Value {
@@ -224,7 +224,7 @@ fn a_constraint_that_is_dropped_or_changed_is_noticed() {
     }
 }
 
-/// The schema without one of its constraints, for every constraint that the mutants are to notice.
+/// Returns the schema without one of its constraints, for every constraint that the mutants must detect.
 fn weakenings(schema: &Value) -> Vec<(String, Value)> {
     const KEYWORDS: &[&str] = &[
         "type",

@@ -1,10 +1,10 @@
-//! Objects made from a schema: valid ones, and ones with exactly one thing wrong.
+//! Generates objects from a schema: valid ones, and ones with exactly one violation.
 
 use serde_json::{Map, Value, json};
 
 use crate::verdict::{compile, json_schema};
 
-/// One thing that is changed in the maximal object, and what a schema must say to the result.
+/// A change of the maximal object, and whether a schema must accept the result.
 pub struct Change {
     pub what: String,
     pub valid: bool,
@@ -13,7 +13,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Changes the object, shows it, and changes it back.
+    /// Applies the change, calls `look` with the object, and reverts the change.
     pub fn try_on<R>(&self, object: &mut Value, look: impl FnOnce(&Value) -> R) -> R {
         let old = std::mem::replace(object.pointer_mut(&self.pointer).unwrap(), self.value.clone());
         let seen = look(object);
@@ -22,7 +22,7 @@ impl Change {
     }
 }
 
-/// Only what is required.
+/// Returns an object with only the required fields.
 pub fn minimal(schema: &Value) -> Value {
     value_of(schema, "", &|schema, field| {
         let embedded = schema["x-kubernetes-embedded-resource"] == true;
@@ -31,12 +31,12 @@ pub fn minimal(schema: &Value) -> Value {
     })
 }
 
-/// Every field that the schema knows, and one item in every list.
+/// Returns an object with every field of the schema, and one item in every list.
 pub fn maximal(schema: &Value) -> Value {
     value_of(schema, "", &|_, _| true)
 }
 
-/// Everything that can be changed in the maximal object: every field, in every way.
+/// Returns all changes of the maximal object: every field, in every way.
 pub fn changes(schema: &Value) -> Vec<Change> {
     let root = maximal(schema);
     let mut all = Vec::new();
@@ -54,7 +54,7 @@ pub fn changes(schema: &Value) -> Vec<Change> {
     all
 }
 
-/// A field that the schema does not know, for every object in the maximal object.
+/// Returns a change that adds an unknown field, for every object in the maximal object.
 pub fn unknown_fields(schema: &Value) -> Vec<Change> {
     let root = maximal(schema);
     let mut all = Vec::new();
@@ -73,7 +73,7 @@ pub fn unknown_fields(schema: &Value) -> Vec<Change> {
     all
 }
 
-/// Every schema in a schema, with the pointer to its value in the maximal object.
+/// Visits every schema in a schema, with the pointer to its value in the maximal object.
 pub fn visit(schema: &Value, pointer: &str, each: &mut dyn FnMut(&Value, &str)) {
     each(schema, pointer);
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
@@ -133,7 +133,7 @@ fn value_of(schema: &Value, path: &str, wanted: &dyn Fn(&Value, &str) -> bool) -
     }
 }
 
-/// Texts of every shape that some field of ours asks for.
+/// Texts in every format that some field of ours requires.
 pub const TEXTS: &[&str] = &[
     "text",
     "cluster",
@@ -161,7 +161,7 @@ pub const TEXTS: &[&str] = &[
     "1Gi",
 ];
 
-/// A text that the field takes, its own CEL rules included.
+/// Returns a text that the field accepts, its own CEL rules included.
 fn text_of(schema: &Value, path: &str) -> String {
     let shape = compile(&json_schema(schema));
     let rules = kube_cel::compile_schema(schema);
@@ -175,7 +175,7 @@ fn text_of(schema: &Value, path: &str) -> String {
         .to_string()
 }
 
-/// Every way to change one value: what it is, the new value, and whether it is still valid.
+/// Returns every change of one value: description, new value, and whether it is still valid.
 fn changes_of_value(schema: &Value, value: &Value) -> Vec<(String, Value, bool)> {
     let mut changes = vec![("null".to_owned(), Value::Null, schema["nullable"] == true)];
     let types: Vec<&str> = if schema["x-kubernetes-int-or-string"] == true {
@@ -254,7 +254,7 @@ fn text_changes(schema: &Value, value: &Value) -> Vec<(String, Value, bool)> {
     changes
 }
 
-/// The value made this long, still matching the pattern if that can be had.
+/// Returns the value at this length, still matching the pattern if possible.
 fn stretched(schema: &Value, value: &Value, length: usize) -> String {
     let text = value.as_str().unwrap();
     let missing = length.saturating_sub(text.len());
@@ -275,7 +275,7 @@ fn stretched(schema: &Value, value: &Value, length: usize) -> String {
         .unwrap_or(format!("{text}{letters}"))
 }
 
-/// The text with something put into it, if it can still match the pattern.
+/// Returns the text with a filler inserted, if it can still match the pattern.
 fn filled(schema: &Value, text: &str, filler: &str) -> Option<String> {
     let shape = compile(&json!({"pattern": schema["pattern"].as_str().unwrap_or("")}));
     let mut ways = (0..=text.len())
@@ -326,7 +326,7 @@ fn list_changes(schema: &Value, value: &Value) -> Vec<(String, Value, bool)> {
     changes
 }
 
-/// The item, told apart from others like it.
+/// Returns a copy of the item with distinct keys.
 fn distinct(list: &Value, item: &Value, number: usize) -> Value {
     let other = |schema: &Value, text: &str| -> Value {
         match schema["enum"].as_array() {

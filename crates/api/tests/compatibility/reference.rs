@@ -1,4 +1,4 @@
-//! The established definitions beside ours, and how two of them differ.
+//! Pairs of reference definitions and ours, and their differences.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::verdict::Judge;
 
-/// An established definition and ours of the same name.
+/// A reference definition and ours of the same name.
 pub struct Pair {
     pub name: String,
     pub established: Value,
@@ -40,7 +40,7 @@ pub fn pairs() -> Vec<Pair> {
         .collect()
 }
 
-/// The established definitions by name; ours where those are absent.
+/// Returns the reference definitions by name; ours where those are absent.
 pub fn established() -> Vec<(String, Value)> {
     let Some(directory) = mco_testkit::reference_data("crds") else {
         return our_definitions();
@@ -72,7 +72,7 @@ fn our_definitions() -> Vec<(String, Value)> {
         .collect()
 }
 
-/// The schema of our definition of this resource.
+/// Returns the schema of our definition of this resource.
 pub fn our_schema(plural: &str) -> Value {
     let definitions = our_definitions();
     let (_, crd) = definitions
@@ -86,7 +86,7 @@ fn schema_of(crd: &Value) -> Value {
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// The same without descriptions, with limits as plain numbers and required fields in order.
+/// Returns the schema without descriptions, with limits as plain numbers and required fields in order.
 pub fn without_words(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -107,7 +107,7 @@ pub fn without_words(value: &Value) -> Value {
     }
 }
 
-/// Where two documents differ.
+/// Returns the differences of two documents.
 pub fn differences(established: &Value, ours: &Value, pointer: &str) -> Vec<String> {
     match (established, ours) {
         (Value::Object(left), Value::Object(right)) => {
@@ -130,7 +130,7 @@ pub fn differences(established: &Value, ours: &Value, pointer: &str) -> Vec<Stri
     }
 }
 
-/// Pointers to every schema in a schema.
+/// Visits pointers to every schema in a schema.
 pub fn schema_pointers(schema: &Value, pointer: &str, each: &mut dyn FnMut(&str)) {
     each(pointer);
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! CEL rules: objects written by hand for those that look at more than one value or at a change, and texts for
-//! those that look at one text.
+//! CEL rules: hand-written objects for rules over more than one value or over a change, and texts for rules over one
+//! text.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::objects::TEXTS;
 use crate::reference::{Pair, schema_pointers};
 use crate::verdict::{Judge, can_be_evaluated};
 
-/// An object, or a change of one, and the messages of the rules that it breaks.
+/// An object, or a change of one, and the messages of the rules that it violates.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
     serde_saphyr::from_str(include_str!("rules.yaml")).unwrap()
 }
 
-/// Texts that no field with a rule takes.
+/// Texts that no field with a rule accepts.
 const BAD_TEXTS: &[&str] = &[
     "-",
     "!",
@@ -40,8 +40,8 @@ const BAD_TEXTS: &[&str] = &[
     "kubernetes-io",
 ];
 
-/// What both schemas say to every text, for every field of text that has rules. Returns where they differ, and the
-/// messages that came up.
+/// Evaluates every text against both schemas, for every string field with rules. Returns the differences, and the
+/// messages that occurred.
 pub fn texts(pair: &Pair) -> (Vec<String>, BTreeSet<String>) {
     let mut findings = Vec::new();
     let mut messages = BTreeSet::new();
@@ -66,7 +66,7 @@ pub fn texts(pair: &Pair) -> (Vec<String>, BTreeSet<String>) {
     (findings, messages)
 }
 
-/// The messages of all rules in a schema that our evaluator can run.
+/// Returns the messages of all rules in a schema that our evaluator supports.
 pub fn messages(schema: &Value) -> BTreeSet<String> {
     let mut messages = BTreeSet::new();
     schema_pointers(schema, "", &mut |pointer| {

@@ -1,4 +1,4 @@
-//! The Rust types beside their schemas: what one knows the other knows.
+//! Compares the Rust types with their schemas: both have the same fields.
 
 use mco_api::foreign::cluster_operator::ClusterOperator;
 use mco_api::foreign::image::Image;
@@ -47,7 +47,7 @@ fn what_types_write_is_valid_even_for_the_smallest_object() {
 
 #[test]
 fn types_read_null_and_absent_fields_alike() {
-    // Kubernetes' own type for conditions insists on this field, and no API server stores one without it.
+    // Kubernetes' own condition type requires this field, and no API server stores a condition without it.
     let insisted = |pointer: &str| pointer.contains("/conditions/0/lastTransitionTime");
     let value_of_a_map = |parent: &str| {
         ["/matchLabels", "/images", "/tags"]
@@ -102,7 +102,7 @@ fn foreign_types_keep_the_fields_that_they_do_not_know() {
     }
 }
 
-/// A kind, and what becomes of an object that is read into its type and written back.
+/// A kind, and the round trip of an object through its type.
 struct Kind {
     plural: &'static str,
     api_version: &'static str,
@@ -168,7 +168,7 @@ fn foreign<T: DeserializeOwned + Serialize>(
 }
 
 impl Kind {
-    /// Gives a generated object what our types write whatever they read.
+    /// Sets the fields of a generated object that our types always write.
     fn with_fixed_values(&self, mut object: Value) -> Value {
         object["apiVersion"] = json!(self.api_version);
         object["kind"] = json!(self.name);

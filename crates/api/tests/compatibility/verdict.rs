@@ -1,4 +1,4 @@
-//! What an API server would say: the structural schema, the list types, pruning, defaulting and CEL rules.
+//! Validates objects as an API server does: structural schema, list types, pruning, defaulting and CEL rules.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
@@ -7,7 +7,7 @@ use base64::Engine;
 use kube_cel::{CompiledSchema, ErrorKind};
 use serde_json::{Map, Value, json};
 
-/// One definition's schema, ready to judge objects.
+/// One definition's schema, compiled for validation.
 pub struct Judge {
     pub schema: Value,
     structure: jsonschema::Validator,
@@ -24,12 +24,12 @@ impl Judge {
         }
     }
 
-    /// Whether the object has the right shape. CEL rules are not asked.
+    /// Returns whether the object is structurally valid. CEL rules are not evaluated.
     pub fn accepts_structure(&self, object: &Value) -> bool {
         self.structure.is_valid(object) && lists_hold(&self.schema, object)
     }
 
-    /// What is wrong with the object's shape, for the person who reads a failed test.
+    /// Returns the structural violations, for the message of a failed test.
     pub fn complaints(&self, object: &Value) -> Vec<String> {
         self.structure
             .iter_errors(object)
@@ -37,7 +37,7 @@ impl Judge {
             .collect()
     }
 
-    /// The messages of the CEL rules that the object, or its change from `old`, does not satisfy.
+    /// Returns the messages of the CEL rules that the object, or its change from `old`, violates.
     pub fn broken_rules(&self, object: &Value, old: Option<&Value>) -> BTreeSet<String> {
         let rules = self.rules.get_or_init(|| {
             let rules = kube_cel::compile_schema(&with_evaluated_rules(&self.schema));
@@ -61,26 +61,26 @@ impl Judge {
         errors.into_vec().into_iter().map(|error| error.message).collect()
     }
 
-    /// The object as it is stored: without the fields that the schema does not know.
+    /// Returns the object as stored: without unknown fields.
     pub fn prune(&self, object: &Value) -> Value {
         prune(&self.schema, object)
     }
 
-    /// The object as it is stored: with the defaults filled in.
+    /// Returns the object as stored: with defaults.
     pub fn fill_in(&self, object: &Value) -> Value {
         kube_cel::apply_defaults(&self.schema, object)
     }
 }
 
-/// Whether our evaluator can run a rule: it does not know optional field access, an optional old object, or the
-/// conversion of a point in time to itself. That the other rules are the established ones is left to the comparison
-/// of all keywords.
+/// Returns whether our evaluator supports a rule: it does not support optional field access, an optional old object, or
+/// the conversion of a point in time to itself. The comparison of all keywords ensures that the other rules match the
+/// reference.
 pub fn can_be_evaluated(rule: &Value) -> bool {
     let text = rule["rule"].as_str().unwrap();
     !text.contains(".?") && !text.contains("timestamp(") && rule["optionalOldSelf"] != true
 }
 
-/// The schema without the rules that our evaluator cannot run.
+/// Returns the schema without the rules that our evaluator does not support.
 fn with_evaluated_rules(schema: &Value) -> Value {
     match schema {
         Value::Object(keywords) => keywords
@@ -111,7 +111,7 @@ pub fn compile(schema: &Value) -> jsonschema::Validator {
         .unwrap()
 }
 
-/// A Kubernetes structural schema as a JSON schema with the same meaning.
+/// Converts a Kubernetes structural schema to a JSON schema with the same meaning.
 pub fn json_schema(structural: &Value) -> Value {
     let mut plain = Map::new();
     for (keyword, value) in structural.as_object().unwrap() {
@@ -160,7 +160,7 @@ fn each_value(object: &Value, change: fn(&Value) -> Value) -> Value {
         .into()
 }
 
-/// Sets have no duplicates, and lists that are maps have no two items with the same keys.
+/// Checks list types: sets have no duplicates, and map lists have no two items with the same keys.
 fn lists_hold(schema: &Value, value: &Value) -> bool {
     match value {
         Value::Array(items) => {
@@ -180,7 +180,7 @@ fn lists_hold(schema: &Value, value: &Value) -> bool {
     }
 }
 
-/// The values of an item's keys, with the defaults that the API server would have filled in.
+/// Returns the values of an item's keys, with the API server's defaults.
 fn key_of(schema: &Value, item: &Value) -> String {
     let keys = schema["x-kubernetes-list-map-keys"].as_array().unwrap();
     let values: Vec<&Value> = keys

@@ -1,4 +1,4 @@
-//! Which config a pool had before. A cluster keeps no history, so the best witness that there is decides.
+//! Selects the previous config of a pool. A cluster keeps no history, so the best available evidence decides.
 
 use k8s_openapi::api::core::v1::Event;
 use mco_api::vocabulary::events::rollout;
@@ -6,15 +6,15 @@ use mco_api::{MachineConfig, MachineConfigPool};
 
 use crate::timeline::time_of;
 
-/// The config before the pool's target: the one its machines come from while they are on their way; else the one that
-/// the pool completed before, as events tell; else the newest that is older than the target.
+/// Returns the config before the pool's target: the one that its nodes are being updated from; else the one that the
+/// pool completed before, according to events; else the newest one older than the target.
 pub fn former<'a>(
     pool: &MachineConfigPool,
     rendered: &'a [MachineConfig],
     events: &[Event],
 ) -> Option<&'a MachineConfig> {
     let target = pool.target_name();
-    // Whatever is there before the first target was not followed by any other.
+    // Before the first target there is no previous config.
     if target.is_empty() {
         return None;
     }
@@ -89,16 +89,16 @@ mod tests {
         let cases = [
             ("on the way", pool("c", "a"), vec![completed("b", 1)], Some("a")),
             (
-                "arrived, and events tell",
+                "done, according to events",
                 pool("c", "c"),
                 vec![completed("b", 1), completed("a", 2), completed("c", 3)],
                 Some("a"),
             ),
-            ("arrived, and nobody tells", pool("c", "c"), vec![], Some("b")),
+            ("done, without events", pool("c", "c"), vec![], Some("b")),
             ("the first one", pool("a", "a"), vec![], None),
             ("not even the first one", pool("", ""), vec![], None),
             (
-                "events tell of what is gone",
+                "events name a deleted config",
                 pool("b", "b"),
                 vec![completed("z", 1)],
                 Some("a"),

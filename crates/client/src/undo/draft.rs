@@ -1,4 +1,4 @@
-//! MachineConfigs on the workbench: parts are taken out, put back and moved until together they make a former config.
+//! Drafts of MachineConfigs: parts are removed, restored and moved until their merge equals a former config.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use mco_core::config::render::Rendered;
 use mco_core::config::validate;
 use mco_core::pipeline::bootstrap::Cluster;
 
-/// The MachineConfigs of one pool, in the order they are merged.
+/// The drafts of one pool's MachineConfigs, in merge order.
 #[derive(Debug)]
 pub struct Drafts {
     users: Vec<Draft>,
@@ -35,12 +35,12 @@ struct Draft {
     touched: bool,
 }
 
-/// What to do about an operating system image that a user has chosen.
+/// The action for an OS image that a user has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Images {
-    /// Let the cluster choose again.
+    /// Remove it, so that the cluster's default applies.
     Release,
-    /// Choose the former one.
+    /// Set the former one.
     Choose,
 }
 
@@ -49,7 +49,7 @@ struct Section<T> {
     title: &'static str,
     list: fn(&mut Config) -> &mut Vec<T>,
     key: fn(&T) -> &str,
-    /// Takes out of an entry what merging would add to the former one.
+    /// Removes from an entry what a merge would add to the former one.
     prune: fn(&mut T, &T),
 }
 
@@ -80,7 +80,7 @@ impl Drafts {
         drafts
     }
 
-    /// Changes the drafts so that their sum becomes the former config, as far as that is possible.
+    /// Changes the drafts so that their merge equals the former config, as far as that is possible.
     pub fn restore(
         &mut self,
         now: &Rendered,
@@ -215,7 +215,7 @@ impl Drafts {
         );
     }
 
-    /// Takes out what the former list had not, and keeps what is missing for later.
+    /// Removes entries that the former list did not have, and returns the missing ones.
     fn restore_words(
         &mut self,
         now: &[String],
@@ -265,8 +265,8 @@ impl Drafts {
         }
     }
 
-    /// Parts without a MachineConfig most likely come from the one that has changed, if there is only one; else they get
-    /// one of their own.
+    /// Assigns parts without a MachineConfig: most likely they come from the one that has changed, if there is only
+    /// one; else they get a new one.
     fn give_homes(&mut self, former: &Config) {
         let mut touched = self.users.iter_mut().filter(|draft| draft.touched);
         if let (Some(home), None, true) = (touched.next(), touched.next(), self.homeless.touched) {
@@ -307,7 +307,7 @@ impl Draft {
         other.touched = false;
     }
 
-    /// The order of entries is part of a rendered config's name.
+    /// Sorts entries like the former config: their order is part of a rendered config's name.
     fn sort_like(&mut self, former: &Config) {
         FILES.sort_like(&mut self.ignition, former);
         DIRECTORIES.sort_like(&mut self.ignition, former);
@@ -406,7 +406,7 @@ fn empty(name: &str, pool: &str) -> MachineConfig {
     }
 }
 
-/// Whether everything that a MachineConfig says is in a rendered config.
+/// Whether a rendered config contains everything in a MachineConfig.
 pub fn is_part_of(config: &MachineConfig, rendered: &ParsedConfig) -> bool {
     let Ok(parsed) = validate::check(&Arc::new(config.clone())) else {
         return false;
@@ -449,7 +449,7 @@ pub fn is_part_of(config: &MachineConfig, rendered: &ParsedConfig) -> bool {
         )
 }
 
-/// What differs, by name.
+/// Returns the names of everything that differs.
 pub fn names_of(changes: &ConfigDiff) -> Vec<String> {
     let mut names: Vec<String> = changes.names().map(str::to_owned).collect();
     names.extend(

@@ -1,10 +1,10 @@
-//! Which changes to a pool's MachineConfigs bring back a config that it had before.
+//! Computes the changes to a pool's MachineConfigs that restore a former config.
 //!
-//! A cluster keeps rendered configs, not what they were made from, so the former MachineConfigs are worked out: those that
-//! are newer than the former config go, those that say something else get the former parts, and parts that nobody says
-//! any more go into one MachineConfig. The result is rendered with the controller's own function and compared with the
-//! former config; nothing is proposed that would leave a machine different. What was generated from other objects is never
-//! touched, because its generator would put it back.
+//! A cluster keeps rendered configs, not their sources, so the former MachineConfigs are reconstructed: those that
+//! are newer than the former config are deleted, those that differ get the former parts, and parts that no
+//! MachineConfig has any more are put into a new one. The result is rendered with the controller's own function and
+//! compared with the former config; no change is proposed that would leave a node different. Configs generated from
+//! other objects are never changed, because their generator would revert that.
 
 mod choice;
 mod draft;
@@ -37,7 +37,7 @@ impl SourceEdit {
     }
 }
 
-/// What to do, and what comes out.
+/// The changes, and the resulting config.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Undo {
     pub edits: Vec<SourceEdit>,
@@ -45,12 +45,12 @@ pub struct Undo {
     pub result: String,
 }
 
-/// The config to go back to.
+/// The config to restore.
 #[derive(Debug, Clone, Copy)]
 pub struct Former<'a> {
     pub config: &'a ParsedConfig,
     pub created: Option<Timestamp>,
-    /// The name that parts get whose MachineConfig is gone.
+    /// The name of the new MachineConfig for parts whose MachineConfig is gone.
     pub missing_source: &'a str,
 }
 
@@ -73,7 +73,7 @@ pub enum UndoError {
     NotTheSame { config: String, left: Vec<String> },
 }
 
-/// Works out how to bring back a former config. `cluster` holds the MachineConfigs as they are, without rendered ones.
+/// Computes how to restore a former config. `cluster` holds the current MachineConfigs, without rendered ones.
 pub fn undo(
     cluster: &Cluster,
     pool: &str,
@@ -146,8 +146,8 @@ fn render(cluster: &Cluster, pool: &str, identity: Identity<'_>) -> Result<Rende
     })
 }
 
-/// The user's MachineConfigs of this pool that are newer than the former config, except those that it already had: a
-/// MachineConfig that was deleted and created again is newer and yet part of it.
+/// Returns the user's MachineConfigs of this pool that are newer than the former config, except those that it already
+/// contains: a MachineConfig that was deleted and recreated is newer and yet part of it.
 fn newer_sources(cluster: &Cluster, pool: &str, former: Former<'_>) -> Vec<MachineConfig> {
     let pools = &cluster.inventory.pools;
     let selector = pools
@@ -184,7 +184,7 @@ fn without(cluster: &Cluster, gone: &[MachineConfig]) -> Cluster {
     cluster
 }
 
-/// The cluster as it will be.
+/// Returns the cluster after the edits.
 fn edited(cluster: &Cluster, edits: &[SourceEdit]) -> Cluster {
     let mut cluster = cluster.clone();
     let configs = &mut cluster.inventory.configs;

@@ -18,7 +18,7 @@ fn file(path: &str, text: &str) -> Value {
     json!({"path": path, "mode": 420, "contents": {"source": format!("data:,{text}")}})
 }
 
-/// A user's MachineConfig; `minute` says when it was created, with the former config at ten.
+/// A user's MachineConfig; `minute` is its creation time, with the former config at ten.
 fn config(name: &str, minute: u32, spec: &Value) -> MachineConfig {
     object(json!({
         "metadata": {"name": name, "creationTimestamp": format!("2026-01-01T00:{minute:02}:00Z"),
@@ -223,7 +223,7 @@ fn some_configs() -> impl Strategy<Value = Vec<MachineConfig>> {
 }
 
 proptest! {
-    /// Whatever was changed: either the machines get exactly what they had, or nothing is proposed.
+    /// For any change: either the nodes get exactly what they had, or nothing is proposed.
     #[test]
     fn an_undo_gives_machines_what_they_had(before in some_configs(), after in some_configs()) {
         let former = rendered(&before);

@@ -1,4 +1,4 @@
-//! What changes between two configs, line by line, with contents if they were asked for and may be seen.
+//! The changes between two configs, line by line, with contents if requested and allowed.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use similar::{ChangeTag, TextDiff};
 use super::secrecy;
 use super::{Show, Text, Tone, link};
 
-/// More lines than that are counted instead.
+/// Maximum number of lines; the rest is counted.
 const LINES: usize = 200;
-/// Lines of differences within files, on one page.
+/// Maximum number of diff lines on one page.
 const DIFF_LINES: usize = 600;
-/// Comparing larger texts line by line takes longer than anybody waits.
+/// Larger texts are not diffed, because that takes too long.
 const LARGEST_TEXT: usize = 256 << 10;
 const LONGEST_LINE: usize = 300;
 
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     pub lines: Vec<Line>,
-    /// How many were left out.
+    /// The number of omitted lines.
     pub more: usize,
-    /// Why running nodes cannot take it.
+    /// Why the change cannot be applied to running nodes.
     pub obstacles: Vec<Text>,
 }
 
@@ -36,13 +36,13 @@ pub struct Line {
     pub kind: &'static str,
     pub what: &'static str,
     pub name: Text,
-    /// Where to look who sets it.
+    /// The search page for the MachineConfigs that set it.
     pub search: String,
     pub details: Text,
     pub diff: Vec<DiffLine>,
-    /// Why there is no difference to see.
+    /// Why no diff is shown.
     pub hidden: Option<&'static str>,
-    /// What became of it, pool by pool; only where somebody asks about one MachineConfig.
+    /// Its effect in each pool; only on the page of one MachineConfig.
     pub fates: Vec<Fate>,
 }
 
@@ -60,12 +60,12 @@ pub struct Fate {
     pub text: Text,
 }
 
-/// What it takes to bring a change to a machine.
+/// The disruption of a change.
 #[derive(Debug, Clone)]
 pub struct Price {
     pub level: String,
     pub tone: &'static str,
-    /// Each change and what it asks for.
+    /// Each change with its action.
     pub causes: Vec<(Text, Text, Text)>,
     pub more: usize,
     pub drain: Option<Text>,

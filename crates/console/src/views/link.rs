@@ -1,8 +1,8 @@
-//! Addresses of pages. Names are encoded, whatever they are.
+//! URLs of pages, with percent-encoded names.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What never needs encoding, in a path or a query.
+/// Characters that need no encoding, in a path or a query.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -1,4 +1,4 @@
-//! The way in.
+//! The login pages.
 
 use askama::Template;
 
@@ -9,12 +9,12 @@ use super::{Frame, Text};
 pub struct Login {
     pub frame: Frame,
     pub problem: Option<Text>,
-    /// Whether there is a person who gets in with an address from their terminal.
+    /// Whether there is an owner, who logs in with an address from the terminal.
     pub has_owner: bool,
 }
 
-/// Says that the login worked and leads on, by itself and by a link. A page of our own in between makes the browser send
-/// the strict cookie however it came here.
+/// The page after a login, which redirects by itself and by a link. This same-site page makes the browser send the
+/// strict cookie, independent of where the request came from.
 #[derive(Debug, Template)]
 #[template(path = "welcome.html")]
 pub struct Welcome {

@@ -1,7 +1,7 @@
-//! Pages: pure functions from what is known to HTML.
+//! Pages: pure functions from view values to HTML.
 //!
-//! Whatever comes from outside is a [`Text`] here, which cannot hurt a page, and templates escape it once more. Nothing
-//! here reads, waits or decides.
+//! All external input is a [`Text`] here, which is safe on a page, and templates escape it once more. Nothing here
+//! reads, waits or decides.
 
 pub mod changes;
 pub mod config;
@@ -22,7 +22,7 @@ use askama::Template;
 pub use text::Text;
 pub use tone::Tone;
 
-/// Which part of the console a page belongs to.
+/// The section of the console that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Section {
     Pools,
@@ -33,16 +33,16 @@ pub enum Section {
     None,
 }
 
-/// What every page has around its contents.
+/// The layout around every page.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
     pub title: Text,
     pub section: Section,
-    /// Nobody before the login.
+    /// The logged-in user, or `None` before the login.
     pub viewer: Option<Viewer>,
-    /// Whether the page changes while somebody looks.
+    /// Whether the page is updated live.
     pub live: Live,
-    /// What could not be read.
+    /// Read errors.
     pub trouble: Vec<Text>,
     pub version: String,
 }
@@ -51,7 +51,7 @@ pub struct Frame {
 pub struct Viewer {
     pub name: Text,
     pub csrf: String,
-    /// Whether this person may pause and resume pools.
+    /// Whether this user may pause and resume pools.
     pub may_steer: bool,
 }
 
@@ -79,14 +79,14 @@ impl Frame {
     }
 }
 
-/// Whether file contents were asked for.
+/// Whether file contents were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
     Summaries,
     Contents,
 }
 
-/// Something that can only be said: not found, not possible, try again.
+/// A page with only a message, such as an error.
 #[derive(Debug, Template)]
 #[template(path = "message.html")]
 pub struct Message {

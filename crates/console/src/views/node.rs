@@ -1,4 +1,4 @@
-//! A node's page: what it does, what it will get, what is wrong and what to do about it.
+//! A node's page: its state, its pending update, and its problems with their remedies.
 
 use askama::Template;
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use super::{Frame, Show, Text, Tone, link, tone};
 use crate::hub::time_of;
 use mco_client::snapshot::Snapshot;
 
-/// Events of the last days fit; older ones tell little.
+/// Maximum number of events, which covers the last days.
 const EVENTS: usize = 40;
 
 #[derive(Debug, Template)]
@@ -30,19 +30,19 @@ pub struct NodePage {
     pub doing: Text,
     pub time: String,
     pub stages: Vec<StageView>,
-    /// Whether the stages are those of an update that is over.
+    /// Whether the stages are those of a completed update.
     pub arrived: bool,
     pub facts: Vec<Fact>,
     pub trouble: Option<Trouble>,
     pub update: Option<Update>,
-    /// Why it cannot be said what the update changes.
+    /// Why the changes of the update are unknown.
     pub update_unknown: Option<Text>,
     pub contents: Contents,
     pub events: Vec<EventView>,
     pub events_unknown: Option<Text>,
 }
 
-/// The link that shows contents, or hides them.
+/// The link that shows or hides file contents.
 #[derive(Debug, Clone)]
 pub struct Contents {
     pub href: String,
@@ -77,7 +77,7 @@ pub struct StageView {
 pub struct Fact {
     pub name: &'static str,
     pub value: Text,
-    /// In full, where the value is shortened.
+    /// The full value, where it is shortened.
     pub full: Text,
     pub href: Option<String>,
 }
@@ -85,7 +85,7 @@ pub struct Fact {
 #[derive(Debug, Clone)]
 pub struct Trouble {
     pub title: &'static str,
-    /// In the daemon's own words.
+    /// The daemon's message.
     pub complaint: Text,
     pub meaning: &'static str,
     pub steps: &'static [&'static str],
@@ -106,7 +106,7 @@ pub struct EventView {
     pub times: i32,
 }
 
-/// What lies between a node's two configs, if both could be read.
+/// The changes between a node's two configs, if both could be read.
 #[derive(Debug)]
 pub enum Between<'a> {
     Nothing,
@@ -114,7 +114,7 @@ pub enum Between<'a> {
     Unknown(String),
 }
 
-/// The page of a node; none if there is no such node.
+/// Returns the page of a node, or `None` if it does not exist.
 pub fn node(
     frame: Frame,
     snapshot: &Snapshot,
@@ -218,7 +218,7 @@ fn fact(name: &'static str, value: &str) -> Fact {
     }
 }
 
-/// What differs, and the way to who sets it.
+/// Returns the drift of a node, with a link to the MachineConfig that sets the file.
 fn drift(drift: Option<&Drift>, node: &str) -> Fact {
     let Some(drift) = drift else {
         return fact("Drift", "none reported");

@@ -1,4 +1,4 @@
-//! The first page: every pool, how far it is and what it waits for.
+//! The overview page: every pool with its progress and what it waits for.
 
 use askama::Template;
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use mco_client::words::{ago, count};
 use super::{Frame, Text, Tone, link};
 use mco_client::snapshot::Snapshot;
 
-/// Nodes of a pool that are named on the first page.
+/// Maximum number of nodes per pool on the overview page.
 const NAMED: usize = 4;
 
 #[derive(Debug, Template)]
@@ -16,7 +16,7 @@ const NAMED: usize = 4;
 pub struct Overview {
     pub frame: Frame,
     pub tone: &'static str,
-    /// The whole cluster in one sentence.
+    /// A summary of the whole cluster.
     pub headline: Text,
     pub pools: Vec<Card>,
 }
@@ -70,7 +70,7 @@ impl Bar {
         }
     }
 
-    /// Where a part begins.
+    /// Returns where a part begins.
     pub fn busy_at(self) -> usize {
         self.good
     }
@@ -121,7 +121,7 @@ pub fn card(pool: &PoolOverview, now: Timestamp) -> Card {
     }
 }
 
-/// What is wrong with the pool, unless its nodes say so themselves.
+/// Returns the problem of a pool, unless its nodes report it.
 fn problem(pool: &PoolOverview) -> Option<&str> {
     let problem = pool.problem.as_deref()?;
     let mut degraded = pool

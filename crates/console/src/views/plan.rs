@@ -1,4 +1,4 @@
-//! The plan page: paste a change, see what it would do.
+//! The plan page: preview a pasted change.
 
 use askama::Template;
 use mco_client::explain::Part;
@@ -10,7 +10,7 @@ use super::changes::{self, Changes, Price};
 use super::{Frame, Show, Text, link};
 use mco_client::plan::Report;
 
-/// Waves and names in them that are written out.
+/// Maximum number of waves, and of names in each.
 const WAVES: usize = 20;
 const NAMES: usize = 12;
 const OVERRIDES: usize = 50;
@@ -26,10 +26,10 @@ pub struct Plan {
     pub answer: Option<Answer>,
 }
 
-/// What was typed, so that it is still there.
+/// The submitted form, shown again.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// The person's own text, shown to them alone; escaped, but not shortened.
+    /// The user's own input, shown to that user only; escaped, but not shortened.
     pub yaml: String,
     pub delete: String,
     pub contents: bool,
@@ -124,9 +124,9 @@ fn answer(report: &Report, show: Show) -> Answer {
     let failed = !refused.is_empty() || report.pools.iter().any(|pool| pool.error.is_some());
     pools.sort_by_key(|pool| !pool.changed);
     let (tone, icon, headline) = match report.is_change() {
-        _ if failed => ("bad", "bad", "This would not be accepted as it is"),
+        _ if failed => ("bad", "bad", "This would be rejected"),
         true => ("busy", "plan", "This is what would happen"),
-        false => ("good", "good", "Nothing would change on any machine"),
+        false => ("good", "good", "No node would change"),
     };
     Answer {
         headline,

@@ -1,4 +1,4 @@
-//! A pool's page: its rollout as a timeline per node, page by page.
+//! A pool's page: its rollout as a timeline per node, paginated.
 
 use std::fmt::Write as _;
 
@@ -12,11 +12,11 @@ use super::overview::{Card, card};
 use super::{Frame, Text, Tone, link, tone};
 use mco_client::snapshot::Snapshot;
 
-/// Rows of one page: a screen or two, and a page of it stays small however large the pool is.
+/// Rows per page, so that a page stays small for a pool of any size.
 const ROWS: usize = 50;
-/// Below it the rows say everything; above the map would be larger than a page may be.
+/// Pool sizes with a map: below, the rows suffice; above, the map would be too large.
 const MAPPED: std::ops::RangeInclusive<usize> = 13..=5000;
-/// Cells of the map: side, distance and number in a row.
+/// Cells of the map: side, pitch and number per row.
 const CELL: usize = 10;
 const PITCH: usize = 12;
 const COLUMNS: usize = 50;
@@ -32,7 +32,7 @@ pub struct Pool {
     pub rows: Vec<Row>,
     pub nothing: bool,
     pub pages: Option<Pages>,
-    /// The button; none for people who may not press it.
+    /// The pause or resume button; `None` without permission.
     pub switch: Option<Switch>,
 }
 
@@ -63,7 +63,7 @@ pub struct Filter {
 
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// For the script, which keeps rows apart by it.
+    /// The element id, by which the script matches rows.
     pub id: String,
     pub name: Text,
     pub href: String,
@@ -71,7 +71,7 @@ pub struct Row {
     pub tone: &'static str,
     pub doing: Text,
     pub time: String,
-    /// Style and word of each stage.
+    /// Style and label of each stage.
     pub stages: Vec<(&'static str, &'static str)>,
 }
 
@@ -82,7 +82,7 @@ pub struct Pages {
     pub next: Option<String>,
 }
 
-/// Which rows.
+/// The filter and page of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Choice {
     pub standing: Option<Standing>,
@@ -116,7 +116,7 @@ fn word(standing: Standing) -> &'static str {
     }
 }
 
-/// The page of a pool; none if there is no such pool.
+/// Returns the page of a pool, or `None` if it does not exist.
 pub fn pool(frame: Frame, snapshot: &Snapshot, name: &str, choice: Choice, now: Timestamp) -> Option<Pool> {
     let pool = snapshot.pool(name)?;
     let chosen: Vec<&NodeOverview> = in_order(pool)
@@ -146,8 +146,8 @@ pub fn pool(frame: Frame, snapshot: &Snapshot, name: &str, choice: Choice, now: 
     })
 }
 
-/// In the order of their turn, in which rows stay where they are; but if they do not all fit on a page, first what needs a
-/// look, then what moves.
+/// Returns the nodes in rollout order, which is stable. If they do not fit on one page, degraded ones come first, then
+/// those in progress.
 fn in_order(pool: &PoolOverview) -> Vec<&NodeOverview> {
     let rank = |node: &&NodeOverview| STANDINGS.iter().position(|standing| *standing == node.standing);
     let mut nodes: Vec<&NodeOverview> = pool.nodes.iter().collect();
@@ -204,7 +204,7 @@ fn pages(name: &str, choice: Choice, page: usize, last: usize, total: usize) -> 
 
 fn row(node: &NodeOverview, snapshot: &Snapshot, now: Timestamp) -> Row {
     let timeline = snapshot.nodes.get(&node.name).map(|details| &details.timeline);
-    // A node that waits shows what is to come, not what its last update did.
+    // A waiting node shows the upcoming stages, not those of its last update.
     let own = timeline.filter(|_| node.standing != Standing::Waiting);
     let stages = own.into_iter().flatten().map(|report| tone::stage(report.state));
     let mut stages: Vec<_> = stages.collect();

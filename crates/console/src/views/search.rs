@@ -1,4 +1,4 @@
-//! "Who sets /etc/chrony.conf?": any path, unit or name, in any pool or on one node.
+//! The search page: which MachineConfig sets a path, unit or name, in any pool or on one node.
 
 use askama::Template;
 use mco_client::explain::{Explanation, Part};
@@ -7,9 +7,9 @@ use mco_client::words::count;
 use super::{Frame, Text, link};
 use mco_client::snapshot::Snapshot;
 
-/// Of one pool; more means that the question is too short.
+/// Maximum number of hits per pool.
 const HITS: usize = 30;
-/// Nodes, pools and MachineConfigs that go by the name.
+/// Maximum number of nodes, pools and MachineConfigs whose names match.
 const DIRECT: usize = 12;
 
 #[derive(Debug, Template)]
@@ -50,7 +50,7 @@ pub struct PartView {
     pub made_from: Option<Text>,
 }
 
-/// What one pool's config consists of.
+/// The provenance of one pool's config.
 #[derive(Debug, Clone)]
 pub struct Explained {
     pub pool: String,
@@ -58,7 +58,7 @@ pub struct Explained {
     pub parts: Vec<Explanation>,
 }
 
-/// What somebody wants to know.
+/// The search query.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     pub query: &'a str,
@@ -134,7 +134,7 @@ fn pool_hits(explained: &Explained, query: &str, node: &str, snapshot: &Snapshot
     }
 }
 
-/// Which machines have this already.
+/// Returns which nodes already have this config.
 fn note(explained: &Explained, node: &str, snapshot: &Snapshot) -> String {
     let Some(pool) = snapshot.pool(&explained.pool) else {
         return String::new();
@@ -144,7 +144,7 @@ fn note(explained: &Explained, node: &str, snapshot: &Snapshot) -> String {
             format!("{} has this config.", node.name)
         } else {
             format!(
-                "{} still has {}; this is what it will get.",
+                "{} still has {}; this is its next config.",
                 node.name, node.current
             )
         };

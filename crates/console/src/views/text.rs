@@ -1,15 +1,15 @@
-//! Text from outside, made fit for a page.
+//! External text, sanitized for a page.
 
 use std::fmt;
 
 use mco_client::words::harmless;
 
-/// Control characters are visible in it, and it is never longer than a person reads. Everything that was not written by us
-/// has to be one before it reaches a template.
+/// A text of limited length with visible control characters. All external input is converted to this type before it
+/// reaches a template.
 #[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Text(String);
 
-/// The longest names are 253 characters and the longest paths 4,096; longer messages are read elsewhere.
+/// The longest names are 253 characters and the longest paths 4,096; longer messages are cut.
 const LONGEST: usize = 4096;
 
 impl Text {
@@ -17,7 +17,7 @@ impl Text {
         Self::at_most(text.as_ref(), LONGEST)
     }
 
-    /// Cuts after so many characters and says how much is missing.
+    /// Cuts the text after so many characters and adds the number of missing bytes.
     pub fn at_most(text: &str, longest: usize) -> Self {
         let Some((end, _)) = text.char_indices().nth(longest) else {
             return Self(harmless(text));
@@ -26,7 +26,7 @@ impl Text {
         Self(format!("{}… ({} more bytes)", harmless(shown), rest.len()))
     }
 
-    /// The name of a config, short enough to be recognised at a glance: of the hash of a rendered one the beginning.
+    /// Returns the name of a config with a shortened hash.
     pub fn config(name: &str) -> Self {
         let hash = name.rsplit_once('-').filter(|(_, hash)| {
             name.starts_with("rendered-")

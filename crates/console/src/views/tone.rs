@@ -1,4 +1,4 @@
-//! How things look by how they are: a colour, an icon and a word, so that none of them is needed alone.
+//! The presentation of states: a colour, an icon and a word, so that none of them is needed alone.
 
 use mco_client::overview::{PoolState, Standing};
 use mco_core::config::disruption::Level;
@@ -14,7 +14,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// Of the style sheet and of the icon.
+    /// Returns the name in the style sheet and of the icon.
     pub fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -59,7 +59,7 @@ impl From<Level> for Tone {
     }
 }
 
-/// A word for each standing, as people say it.
+/// Returns the label of a standing.
 pub fn standing(standing: Standing) -> &'static str {
     match standing {
         Standing::Updated => "Updated",
@@ -69,7 +69,7 @@ pub fn standing(standing: Standing) -> &'static str {
     }
 }
 
-/// The name of a stage's state in the style sheet, and the word for it.
+/// Returns the name of a stage's state in the style sheet, and its label.
 pub fn stage(state: StageState) -> (&'static str, &'static str) {
     match state {
         StageState::Pending => ("pending", "to come"),

@@ -258,7 +258,7 @@ async fn a_refusal_that_is_no_budgets_is_named_and_alarms_and_other_pods_go() {
     cluster
         .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
         .await;
-    let refusal = "pod shop/kept (its eviction is refused: admission policy keep-it denies this)";
+    let refusal = "pod shop/kept (its eviction was rejected: admission policy keep-it denies this)";
     record_says(&cluster, "worker-0", refusal).await;
     told(&cluster, "DrainBlocked", &[refusal]).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");

@@ -88,7 +88,7 @@ async fn pools_choose_among_the_streams_that_the_release_offers() {
     let object = streams.get(names::SINGLETON).await.unwrap();
     assert_eq!(object.spec.default_stream, "rhel-9", "what pools had anyway");
     let worker = cluster
-        .pool_where("worker", "tells its stream", |pool| {
+        .pool_where("worker", "reports its stream", |pool| {
             let status = pool.status.clone().unwrap_or_default();
             status
                 .os_image_stream

@@ -270,7 +270,7 @@ async fn a_cordon_that_a_person_made_keeps_a_node_back_and_is_never_lifted() {
     assert_eq!(
         message(&pool, "Updating"),
         format!(
-            "All nodes are updating to MachineConfig {new}. Nothing moves: node worker-0 waits because somebody cordoned it"
+            "All nodes are updating to MachineConfig {new}. Nothing moves: node worker-0 waits because it is cordoned"
         )
     );
     let _: k8s_openapi::api::core::v1::Node = cluster

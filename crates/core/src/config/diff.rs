@@ -1,4 +1,4 @@
-//! What changes on a machine between two configs, by effect: the same bytes written another way are no change.
+//! Differences between two configs in their effect on a node. The same bytes in another encoding are no difference.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::config::extensions::KernelType;
 use crate::config::hex;
 use crate::config::parsed_config::ParsedConfig;
 
-/// A file larger than this is compared by its source text instead of its decoded bytes.
+/// Contents above this size are compared by their source URL instead of their decoded bytes.
 const LARGEST_CONTENTS: usize = 64 << 20;
 const DEFAULT_FILE_MODE: i64 = 0o644;
 
-/// Everything that differs. Empty when a machine would not notice.
+/// All differences between two configs. Empty when applying the new config would change nothing on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigDiff {
@@ -27,7 +27,7 @@ pub struct ConfigDiff {
     pub units: Vec<UnitChange>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<UserChange>,
-    /// Sections that take effect at first boot only, by their path in the Ignition config.
+    /// Sections that only take effect at first boot, by their path in the Ignition config.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first_boot_sections: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ impl ConfigDiff {
         *self == Self::default()
     }
 
-    /// The names of files, units and users that change.
+    /// Returns the names of all files, units and users that change.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let files = self.files.iter().map(|file| file.path.as_str());
         let units = self.units.iter().map(|unit| unit.name.as_str());
@@ -76,7 +76,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As people mark it at the start of a line.
+    /// Returns the marker at the start of a line in a diff: `+`, `-` or `~`.
     pub fn sign(self) -> char {
         match self {
             Self::Added => '+',
@@ -98,7 +98,7 @@ pub struct FileChange {
     pub owner: Option<Replaced<Option<String>>>,
 }
 
-/// What may be said of a file's contents without showing them.
+/// Size and hash of a file's contents, which can be shown without revealing them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Contents {
     pub size: usize,
@@ -136,7 +136,7 @@ pub struct UserChange {
     pub other_fields_changed: bool,
 }
 
-/// Compares two configs.
+/// Returns the differences between two configs.
 pub fn diff(old: &ParsedConfig, new: &ParsedConfig) -> ConfigDiff {
     let (before, after) = (old.spec(), new.spec());
     let kernel = |spec: &MachineConfigSpec| KernelType::canonical(&spec.kernel_type).as_str();
@@ -172,7 +172,7 @@ pub fn diff(old: &ParsedConfig, new: &ParsedConfig) -> ConfigDiff {
     }
 }
 
-/// The bytes of a file, if the config itself holds them.
+/// Returns the decoded bytes of a file; `None` if the config only refers to a remote source.
 pub fn file_bytes(file: &File) -> Option<Vec<u8>> {
     let contents = &file.contents;
     resource::decode(
@@ -187,7 +187,7 @@ fn replaced<T: PartialEq>(old: T, new: T) -> Option<Replaced<T>> {
     (old != new).then_some(Replaced { old, new })
 }
 
-/// Pairs the entries of two lists by key and keeps the pairs that differ, in the order of their keys.
+/// Pairs the entries of two lists by key and returns the pairs that differ, sorted by key.
 fn by_key<'a, T, C>(
     old: &'a [T],
     new: &'a [T],
@@ -236,7 +236,7 @@ fn file_change(path: &str, old: Option<&File>, new: Option<&File>) -> Option<Fil
     noticed.then_some(change)
 }
 
-/// What may be said of a file's contents without showing them.
+/// Returns size and hash of a file's contents, which can be shown without revealing them.
 pub fn contents(file: &File) -> Contents {
     let bytes =
         file_bytes(file).unwrap_or_else(|| file.contents.source.clone().unwrap_or_default().into_bytes());
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_change_is_told_apart() {
+    fn each_kind_of_change_is_distinguished() {
         let old = json!({
             "storage": {"files": [
                 {"path": "/gone", "contents": {"source": "data:,1"}},

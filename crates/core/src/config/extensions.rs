@@ -1,6 +1,6 @@
-//! The operating system extensions and kernels a MachineConfig may ask for.
+//! The OS extensions and kernel types that a MachineConfig may request.
 
-/// An extension and the packages it stands for, in the order they are installed.
+/// An extension and the packages that implement it, in installation order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extension {
     pub name: &'static str,
@@ -40,7 +40,7 @@ pub const EXTENSIONS: &[Extension] = &[
 
 pub const KERNEL_DEVEL: &str = "kernel-devel";
 
-/// Which kernel a machine runs. Anything that is not one of the two special kernels is the default one.
+/// The kernel type of a node. Every value other than the two special kernels selects the default kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KernelType {
     #[default]
@@ -50,10 +50,10 @@ pub enum KernelType {
 }
 
 impl KernelType {
-    /// Every value the API accepts.
+    /// All values that the API accepts.
     pub const ACCEPTED: &[&str] = &["", "default", "realtime", "64k-pages"];
 
-    /// As the daemon reads it: an unknown value means the default kernel.
+    /// Parses a kernel type as the daemon does: an unrecognised value selects the default kernel.
     pub fn canonical(text: &str) -> Self {
         match text {
             "realtime" => Self::Realtime,
@@ -71,7 +71,7 @@ impl KernelType {
     }
 }
 
-/// The packages of the given extensions, in the order of the list.
+/// Returns the packages of the listed extensions, in the order of the list.
 pub fn packages<'a>(extensions: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
     extensions
         .into_iter()
@@ -80,7 +80,7 @@ pub fn packages<'a>(extensions: impl IntoIterator<Item = &'a str>) -> Vec<&'stat
         .collect()
 }
 
-/// The names in the list that are no known extension, in the list's order.
+/// Returns the names in the list that are not supported extensions, in the order of the list.
 pub fn unknown(extensions: &[String]) -> Vec<&str> {
     extensions
         .iter()
@@ -89,7 +89,7 @@ pub fn unknown(extensions: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// All known names, for messages.
+/// Returns the names of all supported extensions, joined for use in messages.
 pub fn known_names() -> String {
     EXTENSIONS
         .iter()

@@ -1,8 +1,8 @@
-//! Hashes as text.
+//! Hexadecimal encoding of hashes.
 
 use std::fmt::Write as _;
 
-/// Lower-case hexadecimal digits.
+/// Encodes bytes as lower-case hexadecimal digits.
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {

@@ -1,7 +1,7 @@
-//! What a config asks for that only new machines get: where disks, filesystems, encryption and arrays differ between the
-//! config a machine was installed with and the one it has now.
+//! Differences that a running node cannot apply: disks, filesystems, encryption and arrays that differ between the
+//! config a node was provisioned with and its current one. They take effect on new nodes only.
 //!
-//! Says it in the words of a MachineConfigNode's status, within that status's limits, and never what a key is.
+//! Reported in the format and within the limits of a MachineConfigNode's status, without key material.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use mco_api::machine_config_node::IrreconcilableChange;
 use mco_ignition::Config;
 use serde_json::{Map, Value};
 
-/// The feature gate by which a release can do this.
+/// The feature gate that enables this.
 pub const FEATURE_GATE: &str = "IrreconcilableMachineConfig";
 
-/// The sections of Ignition's storage that take effect when a machine is installed and never again.
+/// The sections of Ignition's `storage` that only take effect when a node is provisioned.
 const SECTIONS: [&str; 4] = ["disks", "filesystems", "luks", "raid"];
-/// Whatever is below this unlocks a disk, or fetches what does.
+/// Everything below this field unlocks a disk, or refers to the key that does.
 const KEY_FILE: &str = "keyFile";
 const HIDDEN: &str = "(hidden)";
 
-/// What the status takes.
+/// Limits of the status field.
 const MOST_CHANGES: usize = 32;
 const LONGEST_PATH: usize = 70;
 const LONGEST_DIFF: usize = 4096;
 
-/// Where `current` asks for something else than `installed` did.
+/// Returns the changes from `installed` to `current` that only new nodes apply.
 pub fn changes(installed: &Config, current: &Config) -> Vec<IrreconcilableChange> {
     let (old, new) = (storage(installed), storage(current));
     let mut found = Vec::new();
@@ -38,7 +38,7 @@ pub fn changes(installed: &Config, current: &Config) -> Vec<IrreconcilableChange
     found
 }
 
-/// One change for each section, for those who have changed everything.
+/// Returns one change per section, for configs with more changes than the status can hold.
 fn by_section(old: &Value, new: &Value) -> Vec<IrreconcilableChange> {
     SECTIONS
         .into_iter()
@@ -54,7 +54,6 @@ fn path(section: &str) -> String {
 }
 
 fn storage(config: &Config) -> Value {
-    // The model has no value that JSON does not have.
     serde_json::to_value(&config.storage).unwrap_or_default()
 }
 
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_new_machines_get_is_told_field_by_field() {
+    fn irreconcilable_changes_are_reported_field_by_field() {
         let disk = |device: &str| json!({"device": device, "wipeTable": true});
         let luks = |source: &str| json!({"luks": [{"name": "data", "device": "/dev/sdb", "keyFile": {"source": source}}]});
         let cases = [
@@ -203,7 +202,7 @@ mod tests {
                 ],
             ),
             (
-                "a key is not told",
+                "a key is not shown",
                 luks("data:,old-key"),
                 luks("data:,new-key"),
                 vec![pair("luks[0].keyFile.source", "- \"(hidden)\"\n+ \"(hidden)\"")],

@@ -1,5 +1,5 @@
-//! Kubernetes objects from YAML or JSON text, read as the Kubernetes tools read it (YAML 1.1: `0644` is 420,
-//! `yes` is true; of equal keys the last one counts), within fixed bounds of memory.
+//! Parses Kubernetes objects from YAML or JSON with the rules of the Kubernetes tools (YAML 1.1: `0644` is 420, `yes`
+//! is true; of duplicate keys the last one wins), within fixed memory bounds.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use thiserror::Error;
 use crate::config::goyaml::read::{self as yaml, Document, Rest, YamlError};
 use crate::config::problem::Problem;
 
-/// More text than this in one file is no manifest; a full export of a large cluster is well below it.
+/// Maximum size of one manifest file; a full export of a large cluster is well below it.
 pub const LARGEST_FILE: usize = 64 << 20;
 
-/// One object and where it was found.
+/// One object and its location in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
     pub origin: Origin,
@@ -60,14 +60,15 @@ pub enum ManifestError {
     },
 }
 
-/// The objects of one file, and what is probably not meant as it is read.
+/// The objects of one file, with warnings about text that probably does not mean what its author intended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
     pub manifests: Vec<Manifest>,
     pub warnings: Vec<ReadWarning>,
 }
 
-/// Text that the Kubernetes tools accept without a word, though its author may not expect what they make of it.
+/// A warning about text that the Kubernetes tools silently accept, though with a meaning that its author may not
+/// expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadWarning {
     pub origin: Origin,
@@ -80,12 +81,12 @@ impl fmt::Display for ReadWarning {
     }
 }
 
-/// Reads all objects of one file. Empty documents are skipped and lists are taken apart.
+/// Parses all objects of one file. Empty documents are skipped and `List` objects are flattened.
 pub fn read(file: &str, bytes: &[u8]) -> Result<Vec<Manifest>, ManifestError> {
     read_with_warnings(file, bytes).map(|reading| reading.manifests)
 }
 
-/// Like [`read`], for a caller that shows warnings to the person who wrote the file.
+/// Parses all objects of one file like [`read`] and also returns warnings for the author of the file.
 pub fn read_with_warnings(file: &str, bytes: &[u8]) -> Result<Reading, ManifestError> {
     if bytes.len() > LARGEST_FILE {
         return Err(ManifestError::TooLarge {
@@ -138,14 +139,14 @@ pub fn read_with_warnings(file: &str, bytes: &[u8]) -> Result<Reading, ManifestE
     Ok(reading)
 }
 
-/// The value of a text's first YAML document, of any shape; for templates and embedded texts.
+/// Returns the value of the first YAML document of a text, of any shape; for templates and embedded texts.
 pub fn value(text: &str) -> Result<Value, String> {
     let (document, _) = yaml::first_document(text).map_err(|error| error.to_string())?;
     Ok(document.map_or(Value::Null, |document| document.value))
 }
 
 impl Manifest {
-    /// The object as a type of ours; an error names the field that does not fit.
+    /// Deserializes the object into a typed resource; an error names the invalid field.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, ManifestError> {
         self.decode_or_problem()
             .map_err(|Problem { path, message, .. }| ManifestError::WrongShape {
@@ -157,14 +158,14 @@ impl Manifest {
             })
     }
 
-    /// Like [`Manifest::decode`], for a caller that reports problems of several objects.
+    /// Deserializes like [`Manifest::decode`], for callers that collect the problems of several objects.
     pub fn decode_or_problem<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         serde_path_to_error::deserialize(&self.value)
             .map_err(|error| Problem::new(error.path().to_string(), error.inner().to_string()))
     }
 }
 
-/// The objects of a text that is JSON: one or several, one after the other.
+/// Returns the objects of a JSON text, which may hold several values in sequence; `None` if it is not JSON.
 fn json_documents(text: &str) -> Option<Vec<Document>> {
     if !text.trim_start().starts_with('{') {
         return None;
@@ -189,7 +190,7 @@ fn json_documents(text: &str) -> Option<Vec<Document>> {
     }
 }
 
-/// The documents of a YAML text, and the lines of those that are followed by text that is ignored.
+/// Returns the documents of a YAML text, and the lines of those documents that are followed by ignored text.
 fn yaml_documents(text: &str) -> Result<(Vec<Document>, Vec<u64>), YamlError> {
     let (mut documents, mut ignored) = (Vec::new(), Vec::new());
     for (first_line, chunk) in chunks(text) {
@@ -211,7 +212,7 @@ fn yaml_documents(text: &str) -> Result<(Vec<Document>, Vec<u64>), YamlError> {
     Ok((documents, ignored))
 }
 
-/// The text cut before each line that starts with `---`, with the number of lines before each part.
+/// Splits the text before each line that starts with `---`; each part comes with the number of lines before it.
 fn chunks(text: &str) -> Vec<(u64, &str)> {
     let mut chunks = Vec::new();
     let (mut start, mut start_line) = (0, 0);
@@ -234,7 +235,7 @@ fn chunks(text: &str) -> Vec<(u64, &str)> {
     chunks
 }
 
-/// `1.0` is an integer to the Kubernetes tools.
+/// Turns whole floats into integers: the Kubernetes tools read `1.0` as an integer.
 fn whole_numbers(value: Value) -> Value {
     match value {
         Value::Number(number) => Value::Number(yaml::whole(number)),

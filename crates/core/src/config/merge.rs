@@ -1,4 +1,4 @@
-//! Many MachineConfigs into one, in an order that does not depend on how they came in.
+//! Merges MachineConfigs into one. The result does not depend on the order of the input.
 
 use std::fmt;
 
@@ -15,26 +15,27 @@ use crate::config::pools;
 use crate::config::problem::Problem;
 use crate::config::provenance::{Provenance, SourceIndex, SpecField};
 
-/// The operating system a pool runs unless one of its MachineConfigs says otherwise.
+/// The OS images of a pool, which its MachineConfigs can override.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DefaultImages<'a> {
     pub os: &'a str,
     pub extensions: &'a str,
 }
 
-/// The result of a merge: complete and with its history.
+/// The result of a merge, with the provenance of each part.
 #[derive(Debug, Clone)]
 pub struct MergedConfig {
     pub spec: MachineConfigSpec,
-    /// The same Ignition config as in `spec.config`, as a model.
+    /// The parsed form of the Ignition config in `spec.config`.
     pub ignition: Config,
     pub provenance: Provenance,
     pub warnings: Vec<SourcedProblem>,
-    /// What valid configs contradict each other in. The result is the Go implementation's all the same; no node accepts it.
+    /// Conflicts between configs that are valid on their own. The merged result still equals the Go implementation's,
+    /// but every node rejects it.
     pub contradictions: Vec<SourcedProblem>,
 }
 
-/// A problem and the MachineConfigs it comes from.
+/// A problem and the MachineConfigs that cause it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcedProblem {
     pub sources: Vec<String>,
@@ -69,8 +70,8 @@ pub enum MergeError {
     },
 }
 
-/// Sorts configs into merge order: those with the role worker first, so that a custom pool's own configs override
-/// what it inherits, and by name within each half.
+/// Sorts configs into merge order: configs with the role worker first, so that a custom pool's own configs override
+/// what it inherits, then by name.
 pub fn order(configs: &mut [&ParsedConfig]) {
     configs.sort_by(|a, b| (!is_worker(&a.object), a.name()).cmp(&(!is_worker(&b.object), b.name())));
 }
@@ -84,7 +85,7 @@ fn is_worker(config: &MachineConfig) -> bool {
     role.is_some_and(|role| role == pools::WORKER)
 }
 
-/// A config made by a controller may not choose the operating system; one made by a person may.
+/// Whether the config was written by a user. Only such a config may choose the OS image; generated ones may not.
 pub fn is_user_provided(config: &MachineConfig) -> bool {
     let by = config
         .metadata
@@ -94,7 +95,7 @@ pub fn is_user_provided(config: &MachineConfig) -> bool {
     by.is_none_or(String::is_empty)
 }
 
-/// Merges checked configs, whatever order they come in.
+/// Merges validated configs, in any input order.
 pub fn merge(configs: &[&ParsedConfig], images: DefaultImages<'_>) -> Result<MergedConfig, MergeError> {
     if configs.is_empty() {
         return Err(MergeError::Nothing);
@@ -111,7 +112,7 @@ pub fn merge(configs: &[&ParsedConfig], images: DefaultImages<'_>) -> Result<Mer
 struct Merger {
     spec: MachineConfigSpec,
     ignition: Config,
-    /// How many configs had an Ignition part.
+    /// Number of configs with an Ignition part.
     ignition_parts: usize,
     provenance: Provenance,
     warnings: Vec<SourcedProblem>,
@@ -255,7 +256,8 @@ impl Merger {
         })
     }
 
-    /// Everything that makes the result one that no node accepts: two valid configs can merge into an invalid one.
+    /// Returns all problems that make nodes reject the merged result: two valid configs can merge into an invalid
+    /// one.
     fn contradictions(&self, value: &Value) -> Vec<SourcedProblem> {
         let report = mco_ignition::validate(&self.ignition);
         let problems = report.errors.iter().map(|finding| {
@@ -269,7 +271,8 @@ impl Merger {
         problems.collect()
     }
 
-    /// Everyone who had a hand in the thing the problem is about; everyone at all when it is about no single thing.
+    /// Returns the MachineConfigs that contributed to the item the problem is about; all of them if it concerns no
+    /// single item.
     fn sources_of(&self, problem: &Problem) -> Vec<String> {
         let contributors: Vec<String> = self
             .provenance
@@ -315,17 +318,17 @@ fn item_name(item: &mco_ignition::Item) -> Option<&str> {
     }
 }
 
-/// Ignition's words assume that the author wrote the field; here the default did.
+/// Rewrites Ignition's message, which assumes that the author set the field; here the default value did.
 fn explain(problem: Problem) -> Problem {
     if problem.message == "overwrite must be false if source is unspecified" && problem.hint.is_none() {
         return problem.with_hint(
-            "give the file contents.source (\"data:,\" for an empty file) or set overwrite: false",
+            "set contents.source of the file (\"data:,\" for an empty file) or set overwrite: false",
         );
     }
     problem
 }
 
-/// A model value is plain data; turning it into JSON cannot fail.
+/// Serializes a config to JSON, which cannot fail for a plain data model.
 pub fn to_value(config: &Config) -> Value {
     serde_json::to_value(config).unwrap_or_default()
 }

@@ -1,8 +1,10 @@
-//! What a MachineConfig means: parsing, validation, merge, rendering and naming, provenance, diff and disruption.
+//! Processing of MachineConfigs: parsing, validation, merge, rendering and naming, provenance, diff and disruption.
 
 pub mod diff;
 pub mod disruption;
 pub mod extensions;
+pub mod feature_gates;
+pub mod go_duration;
 pub mod goyaml;
 pub mod hex;
 pub mod irreconcilable;

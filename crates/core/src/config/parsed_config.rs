@@ -13,7 +13,8 @@ use crate::config::validate;
 
 const READABLE_BY_ALL: i64 = 0o004;
 
-/// A MachineConfig whose Ignition config was parsed and found valid. The default is a machine without any config.
+/// A MachineConfig whose Ignition config was parsed and found valid. The default value represents a node without any
+/// config.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ParsedConfig {
     pub object: Arc<MachineConfig>,
@@ -38,12 +39,12 @@ impl ParsedConfig {
         &self.object.spec
     }
 
-    /// Whether this stands for a machine without any config.
+    /// Whether this represents a node without any config.
     pub fn is_nothing(&self) -> bool {
         self.name().is_empty()
     }
 
-    /// Whether the MachineConfig has an Ignition config at all.
+    /// Whether the MachineConfig has an Ignition config.
     pub fn has_ignition(&self) -> bool {
         self.object
             .spec
@@ -52,14 +53,14 @@ impl ParsedConfig {
             .is_some_and(|config| !config.is_null())
     }
 
-    /// Returns the decoded text of a file, if it is there and is text.
+    /// Returns the decoded contents of a file; `None` if the file is missing or not UTF-8.
     pub fn text_of(&self, path: &str) -> Option<String> {
         let mut files = self.ignition.storage.files.iter();
         let file = files.find(|file| file.path == path)?;
         String::from_utf8(diff::file_bytes(file)?).ok()
     }
 
-    /// Returns a unit and its drop-ins, one after the other; empty if it is not there.
+    /// Returns the contents of a unit and its drop-ins, concatenated; empty if the unit is missing.
     pub fn text_of_unit(&self, name: &str) -> String {
         let mut units = self.ignition.systemd.units.iter();
         let Some(unit) = units.find(|unit| unit.name == name) else {
@@ -73,7 +74,7 @@ impl ParsedConfig {
         contents.chain(dropins).collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether every user of a machine may read a file, or the file is not there.
+    /// Whether a file is world-readable or missing.
     pub fn is_public(&self, path: &str) -> bool {
         let mut files = self.ignition.storage.files.iter();
         let file = files.find(|file| file.path == path);
@@ -81,7 +82,8 @@ impl ParsedConfig {
     }
 }
 
-/// A MachineConfig that pools are rendered from: the object, and its parsed form or why it cannot be merged.
+/// A MachineConfig that pools are rendered from: the object with its parsed form, or with the reason that it cannot
+/// be merged.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
     pub object: Arc<MachineConfig>,
@@ -95,7 +97,7 @@ impl PartialEq for SourceConfig {
 }
 
 impl SourceConfig {
-    /// Parses and validates the object as far as rendering needs it.
+    /// Parses and validates the object to the extent that rendering requires.
     pub fn new(object: impl Into<Arc<MachineConfig>>) -> Self {
         let object = object.into();
         let parsed = validate::check(&object).map(Arc::new);
@@ -109,7 +111,7 @@ impl SourceConfig {
 
 #[cfg(test)]
 impl ParsedConfig {
-    /// A config with this spec, whose Ignition config must parse; nothing else is validated.
+    /// Creates a config from a spec whose Ignition config must parse; nothing else is validated.
     pub(crate) fn of_spec(spec: serde_json::Value) -> Self {
         let mut object = MachineConfig::new("config", serde_json::from_value(spec).unwrap());
         object.metadata.labels = None;

@@ -1,4 +1,4 @@
-//! Which pool a node belongs to, and which MachineConfigs a pool selects.
+//! Pool membership of nodes, and the MachineConfigs that a pool selects.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,12 +14,12 @@ pub const ARBITER: &str = "arbiter";
 
 const OS_LABEL: &str = "kubernetes.io/os";
 
-/// A pool that everybody's cluster has, as opposed to one the user made.
+/// Whether the pool is one that every cluster has, as opposed to a custom pool.
 pub fn is_built_in(pool: &str) -> bool {
     matches!(pool, MASTER | WORKER | ARBITER)
 }
 
-/// Whether a pool of this name can exist in Kubernetes.
+/// Whether the name is a valid Kubernetes object name for a pool.
 pub fn is_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -30,30 +30,30 @@ pub fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// What the pools say about one node.
+/// The pool membership of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Membership<'a> {
-    /// No pool wants it, or it runs Windows: not ours to manage, and not an error.
+    /// No pool selects the node, or it runs Windows. It is not managed, which is not an error.
     Unmanaged,
     Member {
-        /// The pool whose configuration the node gets.
+        /// The pool that determines the node's config.
         pool: &'a str,
-        /// A custom pool that also wants the node but cannot have it, because it is a control-plane node.
+        /// A custom pool that also selects the node but is ignored, because it is a control-plane node.
         ignored: Option<&'a str>,
     },
-    /// Several custom pools want the node; nobody can say which configuration is right.
+    /// Several custom pools select the node, so its config is ambiguous.
     Contested { pools: Vec<&'a str> },
 }
 
-/// The node selectors of all pools, read once. A pool whose selector cannot be read selects no node and leaves the
-/// other pools alone; [`NodePools::unreadable`] lists them.
+/// The node selectors of all pools, parsed once. A pool with an invalid selector selects no node and does not affect
+/// the other pools; [`NodePools::unreadable`] lists such pools.
 #[derive(Debug, Clone)]
 pub struct NodePools {
     readable: Vec<(String, Selector)>,
-    /// Of `readable`, those that select no node without this label. A node has few labels and a cluster may have many
-    /// pools, so only the pools that a node's labels lead to are asked.
+    /// The pools of `readable` that require this label. An index, because a node has few labels and a cluster may
+    /// have many pools: only pools that the node's labels lead to are evaluated.
     by_label: HashMap<String, Vec<usize>>,
-    /// Of `readable`, those that any node may satisfy.
+    /// The pools of `readable` that do not require any particular label.
     without_label: Vec<usize>,
     unreadable: Vec<(String, SelectorError)>,
 }
@@ -65,7 +65,7 @@ impl NodePools {
         for pool in pools {
             let name = pool.metadata.name.clone().unwrap_or_default();
             match pool.spec.node_selector.as_ref().map(Selector::parse) {
-                // No selector, or an empty one, would select every node there is; it selects none instead.
+                // In Kubernetes an empty selector matches every node; here it matches none.
                 None => {}
                 Some(Ok(selector)) if selector.is_empty() => {}
                 Some(Ok(selector)) => readable.push((name, selector)),
@@ -121,7 +121,7 @@ impl NodePools {
         }
     }
 
-    /// The pools that select a node with these labels, in the order they were given.
+    /// Returns the pools that select a node with these labels, in input order.
     fn wanting(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<&str> {
         let named = labels.into_iter().flat_map(BTreeMap::keys);
         let mut candidates: Vec<usize> = named
@@ -152,7 +152,7 @@ pub enum SelectError {
     SelectsNothing { pool: String },
 }
 
-/// The pools whose labels a selector matches. Neither no selector nor an empty one matches any.
+/// Returns the pools whose labels match a selector. A missing or empty selector matches none.
 pub fn selected<'p>(
     pools: impl IntoIterator<Item = &'p MachineConfigPool>,
     selector: Option<&LabelSelector>,
@@ -167,7 +167,7 @@ pub fn selected<'p>(
     Ok(matching.collect())
 }
 
-/// The selector of the MachineConfigs a pool is made of.
+/// Returns the selector of the MachineConfigs that a pool is rendered from.
 pub fn config_selector(pool: &MachineConfigPool) -> Result<Selector, SelectError> {
     let name = || pool.metadata.name.clone().unwrap_or_default();
     let Some(selector) = &pool.spec.machine_config_selector else {
@@ -204,7 +204,7 @@ mod tests {
         let member = |pool| Membership::Member { pool, ignored: None };
         let cases: Vec<(&str, &[&str], Membership<'_>)> = vec![
             ("no role", &[], Membership::Unmanaged),
-            ("a role nobody selects", &["storage"], Membership::Unmanaged),
+            ("a role that no pool selects", &["storage"], Membership::Unmanaged),
             ("worker only", &["worker"], member("worker")),
             (
                 "a custom pool beats worker",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_selector_asks_for_no_pool_is_overlooked() {
+    fn every_kind_of_selector_finds_its_pools() {
         let selectors = [
             json!({"matchLabels": {"a": "1"}}),
             json!({"matchLabels": {"a": "1", "b": "2"}}),

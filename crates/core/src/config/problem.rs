@@ -1,4 +1,4 @@
-//! What is wrong with an object, where, and what to do about it.
+//! Validation problems: what is wrong with an object, where, and how to fix it.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use mco_ignition::Finding;
 use serde::Serialize;
 use serde_json::Value;
 
-/// One thing that is wrong. Its text never contains file contents, keys or password hashes.
+/// One validation problem. Its text never contains file contents, keys or password hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Where in the object, as in `spec.config.storage.files[2].mode`.
+    /// The field path in the object, such as `spec.config.storage.files[2].mode`.
     pub path: String,
-    /// What that place is about, as in `/etc/chrony.conf`, when the path alone says only a number.
+    /// The name of the list entry at that path, such as `/etc/chrony.conf`, where the path only has an index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub message: String,
@@ -41,7 +41,7 @@ impl Problem {
         self
     }
 
-    /// A finding in the Ignition config that stands at `spec.config` of some object.
+    /// Converts a finding in the Ignition config at `spec.config` of an object.
     pub fn in_config(finding: &Finding, config: &Value) -> Self {
         let path = if finding.path.is_empty() {
             "spec.config".to_owned()
@@ -71,7 +71,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// An object that cannot be used, with everything that is wrong with it.
+/// An invalid object, with all of its problems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InvalidObject {
     pub kind: String,
@@ -93,7 +93,7 @@ impl fmt::Display for InvalidObject {
 
 impl std::error::Error for InvalidObject {}
 
-/// The path, name or device of the innermost list entry on the way to `path`.
+/// Returns the path, name or device of the innermost list entry on the way to `path`.
 fn subject(config: &Value, path: &str) -> Option<String> {
     let mut value = config;
     let mut subject = None;

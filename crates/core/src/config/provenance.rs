@@ -1,16 +1,16 @@
-//! Where each part of a merged config comes from, recorded while it is merged.
+//! The provenance of each part of a merged config, recorded during the merge.
 //!
-//! Nothing here looks at a finished result and guesses: the merge reports each step, and this module keeps the
+//! Provenance is never inferred from the merged result: the merge reports each step, and this module records the
 //! steps in order.
 
 use std::collections::BTreeMap;
 
 use mco_ignition::{Change, Item, MergeEvent, MergeObserver};
 
-/// A MachineConfig, by its place in the merge order.
+/// A MachineConfig, by its index in merge order.
 pub type SourceIndex = usize;
 
-/// The history of one merge.
+/// The provenance of one merge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {
     sources: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Provenance {
     pub(crate) extensions: Vec<SourceIndex>,
 }
 
-/// The parts of a MachineConfig beside its Ignition config that have one value.
+/// The single-valued fields of a MachineConfig's spec outside of its Ignition config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpecField {
     Fips,
@@ -42,7 +42,7 @@ impl SpecField {
     }
 }
 
-/// One thing that one MachineConfig did to an item.
+/// One change of an item by one MachineConfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub source: SourceIndex,
@@ -51,14 +51,14 @@ pub struct Step {
     pub change: Change,
 }
 
-/// Who supplied an item's parts in the end, and whose parts were lost.
+/// The MachineConfigs that determine an item's final fields, and those that were overridden.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attribution<'a> {
-    /// Each MachineConfig whose fields are in the result, with those fields.
+    /// Each MachineConfig with fields in the result, and those fields.
     pub winners: Vec<Contribution<'a>>,
-    /// Each MachineConfig some of whose fields were replaced, with those fields.
+    /// Each MachineConfig with overridden fields, and those fields.
     pub overridden: Vec<Contribution<'a>>,
-    /// The item is not in the result: a later MachineConfig declared its path as another kind of thing.
+    /// The MachineConfig that removed the item from the result, by declaring its path as another type of entry.
     pub removed_by: Option<&'a str>,
 }
 
@@ -69,7 +69,7 @@ pub struct Contribution<'a> {
 }
 
 impl Provenance {
-    /// The MachineConfigs, in merge order.
+    /// Returns the MachineConfigs in merge order.
     pub fn sources(&self) -> &[String] {
         &self.sources
     }
@@ -86,7 +86,7 @@ impl Provenance {
         self.extensions.get(index).map(|source| self.name(*source))
     }
 
-    /// The MachineConfigs that set a field, in merge order; the last one won.
+    /// Returns the MachineConfigs that set a field, in merge order; the last one wins.
     pub fn sources_of_field(&self, field: SpecField) -> Vec<&str> {
         self.scalars
             .get(&field)
@@ -96,7 +96,7 @@ impl Provenance {
             .collect()
     }
 
-    /// Who supplied an item, and who was overridden.
+    /// Returns the attribution of an item: which MachineConfigs supplied it, and which were overridden.
     pub fn attribute(&self, item: &Item) -> Option<Attribution<'_>> {
         let steps = self.items.get(item)?;
         let mut holders: BTreeMap<&str, SourceIndex> = BTreeMap::new();
@@ -114,12 +114,12 @@ impl Provenance {
                 Change::Removed => holders.remove(step.field.as_str()),
                 _ => holders.insert(&step.field, step.source),
             };
-            // Saying the same thing again takes nothing away from anybody.
+            // Setting a field to the same value overrides no other MachineConfig.
             if step.change != Change::Repeated {
                 lost.extend(previous.map(|source| (source, step.field.as_str())));
             }
         }
-        // The item itself is not a field once one of its fields names the source.
+        // The item itself only counts while none of its fields is attributed to the source.
         let named_by_field = |source: SourceIndex| holders.iter().any(|(f, s)| !f.is_empty() && *s == source);
         let won = holders
             .iter()
@@ -132,7 +132,7 @@ impl Provenance {
         })
     }
 
-    /// The MachineConfigs that had a hand in an item, in merge order.
+    /// Returns the MachineConfigs that contributed to an item, in merge order.
     pub fn contributors(&self, item: &Item) -> Vec<&str> {
         let mut sources: Vec<SourceIndex> = self
             .items
@@ -179,7 +179,7 @@ impl Provenance {
         self.scalars.entry(field).or_default().push(source);
     }
 
-    /// Records what the Ignition merge of one source reports.
+    /// Returns a recorder for the merge steps of one source.
     pub(crate) fn recorder(&mut self, source: SourceIndex) -> Recorder<'_> {
         Recorder {
             provenance: self,

@@ -1,4 +1,4 @@
-//! May a running node be taken from one config to another, or would it have to be installed anew?
+//! Reconcilability: whether a running node can change from one config to another, or must be reprovisioned.
 
 use mco_api::machine_configuration::{IrreconcilableValidationOverrides, StorageSection};
 use mco_ignition::Config;
@@ -8,10 +8,10 @@ use crate::config::parsed_config::ParsedConfig;
 use crate::config::problem::Problem;
 use crate::config::validate::FORCE_FILE;
 
-/// The user every machine has; the only one whose keys and password may change.
+/// The user that exists on every node, and the only one whose keys and password may change.
 const CORE_USER: &str = "core";
 
-/// Sections whose changes the administrator has decided to accept; they take effect on new machines only.
+/// Sections whose irreconcilable changes the administrator accepts; they take effect on new nodes only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub disks: bool,
@@ -30,7 +30,7 @@ impl From<&IrreconcilableValidationOverrides> for Overrides {
     }
 }
 
-/// Everything that stands in the way of going from `old` to `new` on a running node; empty means the node can go.
+/// Returns all changes from `old` to `new` that a running node cannot apply; empty if it can apply all of them.
 pub fn obstacles(old: &ParsedConfig, new: &ParsedConfig, overrides: Overrides) -> Vec<Problem> {
     let mut problems = Vec::new();
     passwd(&old.ignition, &new.ignition, &mut problems);
@@ -92,7 +92,7 @@ fn passwd(old: &Config, new: &Config, problems: &mut Vec<Problem>) {
                  user must be core and have 1 or more sshKeys",
             )
             .about(CORE_USER)
-            .with_hint("give core a key or a password hash, or remove the user entry altogether"),
+            .with_hint("set a key or a password hash for core, or remove the user entry altogether"),
         );
     }
     if !has_only_credentials(user) {
@@ -152,10 +152,10 @@ fn sections(old: &Config, new: &Config, overrides: Overrides, problems: &mut Vec
         let hint = match name {
             "kargs" => "use the MachineConfig's own spec.kernelArguments, which running nodes can change",
             "disks" | "filesystems" | "raid" => {
-                "this section takes effect at first boot only; put it back as it was, or let only new machines follow by naming \
-                 it in spec.irreconcilableValidationOverrides.storage of MachineConfiguration cluster"
+                "this section takes effect at first boot only; revert it, or apply it only to new nodes by listing it \
+                 in spec.irreconcilableValidationOverrides.storage of MachineConfiguration cluster"
             }
-            _ => "this section takes effect at first boot only; put it back as it was",
+            _ => "this section takes effect at first boot only; revert it",
         };
         problems.push(
             Problem::new(
@@ -177,7 +177,7 @@ fn files(new: &Config, problems: &mut Vec<Problem>) {
                     format!("ignition file {} includes append", file.path),
                 )
                 .about(file.path.clone())
-                .with_hint("a running node cannot append; give the whole file in contents.source"),
+                .with_hint("a running node cannot append; set the whole contents in contents.source"),
             );
         }
         if file.path == FORCE_FILE {

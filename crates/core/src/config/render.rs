@@ -1,5 +1,4 @@
-//! From a pool and its MachineConfigs to the one immutable config its machines get, under a name that depends on
-//! nothing but the content.
+//! Renders a pool's MachineConfigs into the one immutable config of its nodes. The name depends only on the content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +16,12 @@ use crate::config::merge::{self, DefaultImages, MergeError, MergedConfig, Source
 use crate::config::parsed_config::ParsedConfig;
 use crate::config::provenance::Provenance;
 
-/// The API server refuses larger objects.
+/// Maximum size of an object; the API server rejects larger ones.
 pub const LARGEST_OBJECT: usize = 1_572_864;
-/// Above this part of the limit a user should hear about it.
+/// From this percentage of the limit on, users are warned.
 const WARN_AT_PERCENT: usize = 80;
 
-/// Hashed before the content; every cluster's rendered names depend on it.
+/// Prefix of the hashed content. The rendered names of all existing clusters depend on it.
 const SALT: [u8; 80] = [
     0x10, 0x7c, 0xce, 0xe4, 0x8b, 0x38, 0xaf, 0xaf, 0x4f, 0xe5, 0x86, 0x76, 0x9d, 0x9a, 0xd3, 0x6e, 0x19,
     0x5d, 0x2f, 0xfd, 0xac, 0x6a, 0x25, 0x07, 0xae, 0x0d, 0xa0, 0xb9, 0x6e, 0x11, 0x57, 0x34, 0xdb, 0x83,
@@ -31,22 +30,23 @@ const SALT: [u8; 80] = [
     0x20, 0xad, 0x1f, 0xea, 0x29, 0x90, 0x94, 0x4f, 0x06, 0xce, 0x17, 0x16,
 ];
 
-/// Who renders, for the annotations of the result. None of it enters the name.
+/// The identity of the renderer, for the annotations of the result. It is not part of the hashed name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity<'a> {
     /// The source revision of the controller.
     pub controller_version: &'a str,
-    /// The release the ControllerConfig belongs to.
+    /// The release version of the ControllerConfig.
     pub release_version: &'a str,
 }
 
-/// A rendered config and how it came about.
+/// A rendered config with its provenance.
 #[derive(Debug, Clone)]
 pub struct Rendered {
     pub config: ParsedConfig,
     pub provenance: Provenance,
     pub warnings: Vec<SourcedProblem>,
-    /// What its sources contradict each other in, so that no node accepts it; see [`crate::config::transition::check`].
+    /// Conflicts between its sources, because of which every node rejects it; see
+    /// [`crate::config::transition::check`].
     pub contradictions: Vec<SourcedProblem>,
 }
 
@@ -65,8 +65,8 @@ pub enum RenderError {
          (osImageURL is set by MachineConfig {source_name:?})"
     )]
     ImageAndStream { source_name: String },
-    /// Only for an operating system image of the user's own: the Go implementation reads the merged config again to find
-    /// out whether that image has the runtime it asks for.
+    /// Conflicts between sources. Fatal only with a user-provided OS image: the Go implementation then parses the
+    /// merged config again, to check whether that image has the requested container runtime.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Contradiction(Vec<SourcedProblem>),
     #[error(
@@ -80,7 +80,7 @@ pub enum RenderError {
     },
 }
 
-/// Renders the config of a pool from the configs it selects, in whatever order they come.
+/// Renders the config of a pool from the configs it selects, in any order.
 pub fn render(
     pool: &MachineConfigPool,
     configs: &[&ParsedConfig],
@@ -124,8 +124,8 @@ pub fn render(
     })
 }
 
-/// The name of a rendered config: the pool and a hash of the content alone, so that equal content in two pools has
-/// equal hashes.
+/// Returns the name of a rendered config: the pool and a hash of only the content, so that equal content has the same
+/// hash in every pool.
 pub fn name(pool: &str, spec: &MachineConfigSpec) -> String {
     let value = serde_json::to_value(spec).unwrap_or_default();
     let mut hash = Md5::new();
@@ -134,17 +134,17 @@ pub fn name(pool: &str, spec: &MachineConfigSpec) -> String {
     format!("rendered-{pool}-{}", hex::encode(&hash.finalize()))
 }
 
-/// How an object's size stands to what the API server stores.
+/// An object's size relative to the limit of the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     Fits,
-    /// It fits, but not with much more in it.
+    /// Fits, but close to the limit.
     NearLimit {
         bytes: usize,
     },
 }
 
-/// Refuses a rendered config that could not be stored, naming what makes it large.
+/// Rejects a rendered config that is too large to be stored, and names its largest items.
 pub fn check_size(rendered: &Rendered) -> Result<Size, RenderError> {
     let bytes = serde_json::to_vec(&*rendered.config.object).map_or(0, |json| json.len());
     if bytes > LARGEST_OBJECT {

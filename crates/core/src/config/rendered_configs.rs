@@ -1,5 +1,5 @@
-//! Which MachineConfigs are rendered configs, of which pool, and which of them are in use. The one definition of both:
-//! admission, garbage collection, rendering and the clients ask here.
+//! Which MachineConfigs are rendered configs, of which pool, and which of them are in use. The only definition of
+//! both, shared by admission, garbage collection, rendering and the clients.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use mco_api::{MachineConfigPool, MachineOSBuild};
 
 pub(crate) const OWNER_KIND: &str = "MachineConfigPool";
 
-/// Returns the pool that a MachineConfig was rendered for; none if it is not a rendered config.
+/// Returns the pool that a MachineConfig was rendered for; `None` if it is not a rendered config.
 pub fn pool_of(metadata: &ObjectMeta) -> Option<&str> {
     let name = metadata.name.as_deref()?;
     let owner = metadata
@@ -22,12 +22,12 @@ pub fn pool_of(metadata: &ObjectMeta) -> Option<&str> {
     is_name(name).then_some(owner.name.as_str())
 }
 
-/// Whether a name is that of a rendered config, for callers that have no more than the name.
+/// Whether a name has the form of a rendered config's, for callers that only have the name.
 pub fn is_name(name: &str) -> bool {
     name.starts_with(RENDERED_PREFIX)
 }
 
-/// Returns the configs that a node uses: the one it has and the one it goes to.
+/// Returns the configs that a node uses: its current and its desired one.
 pub fn used_by_node(node: &ObjectMeta) -> impl Iterator<Item = &str> {
     let keys = [annotation::CURRENT_CONFIG, annotation::DESIRED_CONFIG];
     let annotations = node.annotations.as_ref();
@@ -37,7 +37,7 @@ pub fn used_by_node(node: &ObjectMeta) -> impl Iterator<Item = &str> {
     names.map(String::as_str).filter(|name| !name.is_empty())
 }
 
-/// Returns the configs that a pool uses: the one it targets and the one that it reports.
+/// Returns the configs that a pool uses: those in its spec and in its status.
 pub fn used_by_pool(pool: &MachineConfigPool) -> impl Iterator<Item = &str> {
     let target = Some(&pool.spec.configuration);
     let reported = pool.status.as_ref().map(|status| &status.configuration);

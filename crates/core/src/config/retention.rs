@@ -1,5 +1,5 @@
-//! Which rendered configs can go: those that nobody uses, beyond the last few that people may want to compare with or
-//! return to.
+//! Garbage collection of rendered configs: unused ones are pruned, except for the most recent ones, which users may
+//! compare with or roll back to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use mco_api::vocabulary::finalizers::RENDERED_CONFIG_IN_USE;
 
 use crate::config::rendered_configs::pool_of;
 
-/// What to do with one rendered config.
+/// The action for one rendered config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Somebody uses it: it must not vanish.
+    /// In use: add the finalizer that blocks its deletion.
     Protect,
-    /// Somebody deletes it and nobody uses it.
+    /// Being deleted and not in use: remove the finalizer.
     Release,
-    /// Nobody uses it and there are newer ones enough.
+    /// Not in use, and enough newer ones exist: delete it.
     Delete,
 }
 
-/// What to do with each rendered config; those that can stay as they are do not appear. Of every pool the `kept` newest
-/// stay, used or not.
+/// Returns the action for each rendered config that needs one. The `kept` newest configs of each pool are retained,
+/// in use or not.
 pub fn steps<'a>(
     configs: impl IntoIterator<Item = &'a ObjectMeta>,
     used: &BTreeSet<&str>,
@@ -47,7 +47,7 @@ pub fn steps<'a>(
                 .any(|finalizer| finalizer == RENDERED_CONFIG_IN_USE);
             let leaving = config.deletion_timestamp.is_some();
             let step = match (used.contains(name), leaving) {
-                // A finalizer cannot be added to what is being deleted.
+                // The API server rejects new finalizers on an object that is being deleted.
                 (true, false) if !protected => Step::Protect,
                 (false, true) if protected => Step::Release,
                 (false, false) if place >= kept => Step::Delete,

@@ -1,12 +1,12 @@
-//! What an administrator has decided about changes, in the cluster's MachineConfiguration: what they cost machines, and
-//! which of them running machines may leave undone.
+//! The administrator's policies in the cluster's MachineConfiguration: the disruption that a change causes, and the
+//! irreconcilable changes that running nodes may skip.
 
 use mco_api::MachineConfiguration;
 
 use crate::config::disruption::Policy;
+use crate::config::feature_gates::FeatureGates;
 use crate::config::irreconcilable::FEATURE_GATE;
 use crate::config::reconcilable::Overrides;
-use crate::generators::feature_gates::FeatureGates;
 
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
@@ -15,7 +15,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// What somebody has written; its status says the same a moment later.
+    /// Returns the policies of the spec, which the operator copies to the status later.
     pub fn written(settings: &MachineConfiguration) -> Self {
         let own = settings.spec.node_disruption_policy.as_ref();
         Self {
@@ -26,7 +26,7 @@ impl Rules {
         }
     }
 
-    /// What the operator has made of it.
+    /// Returns the policies of the status, as resolved by the operator.
     pub fn in_force(settings: &MachineConfiguration) -> Self {
         let status = settings.status.as_ref();
         let policies = status.and_then(|status| status.node_disruption_policy_status.as_ref());
@@ -38,7 +38,7 @@ impl Rules {
         }
     }
 
-    /// The same in a cluster with these feature gates.
+    /// Restricts the policies to those that the feature gates enable.
     #[must_use]
     pub fn under(self, gates: &FeatureGates) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Overrides {
         written.map(Self::from).unwrap_or_default()
     }
 
-    /// None where the release has them switched off. A cluster without feature gates has nothing switched off.
+    /// Disables the overrides where the release's feature gates disable them. Without feature gates all are enabled.
     #[must_use]
     pub fn under(self, gates: &FeatureGates) -> Self {
         if gates.is_disabled(FEATURE_GATE) {

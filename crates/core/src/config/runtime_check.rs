@@ -1,4 +1,4 @@
-//! The container runtime a machine would run must exist on its operating system: `runc` is gone from EL 10.
+//! Checks that a node's container runtime exists in its operating system: EL 10 no longer has `runc`.
 
 use mco_ignition::Config;
 use mco_ignition::resource::{self, DecodeError};
@@ -6,7 +6,7 @@ use thiserror::Error;
 use toml_edit::{DocumentMut, Item};
 
 const DROPINS: &str = "/etc/crio/crio.conf.d/";
-/// No drop-in is anywhere near this large.
+/// Maximum size of a drop-in that is parsed; real ones are far smaller.
 const LARGEST_DROPIN: usize = 1 << 20;
 const WITHOUT_RUNC: [&str; 2] = ["rhel-10", "centos-10"];
 
@@ -23,14 +23,15 @@ pub enum RuntimeError {
     NotToml { file: String, message: String },
 }
 
-/// The runtime that CRI-O would use, and the file that says so.
+/// The runtime that CRI-O would use, and the file that sets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EffectiveRuntime {
     pub runtime: String,
     pub file: String,
 }
 
-/// Refuses a pool whose machines would have no runtime. `stream` names the operating system image's stream, if known.
+/// Rejects a pool whose nodes would have no container runtime. `stream` is the OS image's stream, if it can be
+/// determined.
 pub fn check(pool: &str, config: &Config, stream: Option<&str>) -> Result<(), RuntimeError> {
     if !stream.is_some_and(|stream| WITHOUT_RUNC.contains(&stream)) {
         return Ok(());
@@ -44,7 +45,7 @@ pub fn check(pool: &str, config: &Config, stream: Option<&str>) -> Result<(), Ru
     }
 }
 
-/// The last drop-in, by name, that chooses a runtime decides.
+/// Returns the effective runtime: the last drop-in, by name, that sets a runtime wins.
 pub fn effective(config: &Config) -> Result<Option<EffectiveRuntime>, RuntimeError> {
     let mut files: Vec<_> = config
         .storage
@@ -98,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// A name, drop-ins with their runtimes, the stream, and whether it passes.
+    /// Name, drop-ins with their runtimes, stream, and whether the check passes.
     type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<&'a str>, bool);
 
     fn config(files: &[(&str, &str)]) -> Config {

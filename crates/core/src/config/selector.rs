@@ -1,11 +1,11 @@
-//! Label selectors, with the meaning Kubernetes gives them.
+//! Label selectors with Kubernetes semantics.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use thiserror::Error;
 
-/// A selector that was read without error.
+/// A valid, parsed label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
     requirements: Vec<Requirement>,
@@ -60,12 +60,13 @@ impl Selector {
         Ok(Self { requirements })
     }
 
-    /// An empty selector matches everything in Kubernetes; our users of it decide otherwise, so they must ask.
+    /// Whether the selector is empty. In Kubernetes an empty selector matches everything; callers here treat it
+    /// differently, so they must check.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// A label that whatever is selected has, if there is one.
+    /// Returns a label key that every selected object must have, if the selector requires one.
     pub fn needed_label(&self) -> Option<&str> {
         let needed = self
             .requirements

@@ -1,18 +1,18 @@
-//! Whether two objects mean the same, although they are spelled differently. Other implementations write `null` or `[]`
-//! where this one writes nothing; rewriting their objects for that would be a conflict with their owner.
+//! Semantic equality of objects with different serializations. Other implementations write `null` or `[]` where this
+//! one omits the field; rewriting their objects for that would conflict with their owner.
 //!
-//! Pure functions over JSON; nothing here knows a kind except [`definition_accepts`].
+//! Pure functions over JSON. No function depends on a particular kind except [`definition_accepts`].
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// Which values mean the same as an absent field. It depends on the kind: `{}` or `""` may be a statement of its own.
+/// Which values are equivalent to an absent field. This depends on the kind: `{}` or `""` can be significant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blank {
     /// Only `null`.
     Null,
-    /// `null`, an empty list and an empty text: fields whose Go type is a plain slice or string.
+    /// `null`, an empty list and an empty string: fields whose Go type is a plain slice or string.
     Empty,
 }
 
@@ -27,8 +27,8 @@ impl Blank {
     }
 }
 
-/// Returns whether `found` has everything that `wanted` says. Further fields of `found` do not count; the items of a list
-/// are compared one by one, and there must be as many.
+/// Returns whether `found` contains everything in `wanted`. Additional fields of `found` are ignored; lists must have
+/// the same length and are compared item by item.
 pub fn contains(found: &Value, wanted: &Value, blank: Blank) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
@@ -58,8 +58,8 @@ fn are_equal(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Returns `wanted` in the spelling of `found` wherever both mean the same: a blank stays the blank that it is, and a blank
-/// that `found` does not have is left out. Only `null` is never left out, because a schema may require the field.
+/// Returns `wanted` in the serialization of `found` wherever both are equivalent: a blank value stays as it is in
+/// `found`, and one that `found` omits is omitted. `null` is never omitted, because a schema may require the field.
 pub fn keep_spelling(found: &Value, wanted: &Value, blank: Blank) -> Value {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
@@ -83,7 +83,7 @@ pub fn keep_spelling(found: &Value, wanted: &Value, blank: Blank) -> Value {
     }
 }
 
-/// Returns a value without anything in it that is `null` or empty. Two Ignition configs with the same result mean the same.
+/// Returns a value without all `null` and empty parts. Two Ignition configs with the same result are equivalent.
 pub fn pruned(value: &Value) -> Value {
     let is_hollow = |value: &Value| match value {
         Value::Null => true,
@@ -101,8 +101,8 @@ pub fn pruned(value: &Value) -> Value {
     }
 }
 
-/// Returns whether `fields`, a manager's `fieldsV1`, has something that `manifest` no longer says: applying the manifest
-/// would remove it.
+/// Returns whether `fields`, a manager's `fieldsV1`, has a field that `manifest` no longer sets: applying the
+/// manifest would remove it.
 pub fn gives_up(fields: &Value, manifest: &Value) -> bool {
     let Some(fields) = fields.as_object() else {
         return false;
@@ -133,7 +133,7 @@ fn item_equal_to<'a>(list: &'a Value, item: &str) -> Option<&'a Value> {
 }
 
 /// Returns whether a CustomResourceDefinition serves everything that another one describes: the same names, scope and
-/// versions, and schemas that differ in nothing but descriptions, the order of `required` and `enum`, and further
+/// versions, and schemas that only differ in descriptions, in the order of `required` and `enum`, and in additional
 /// properties or enum values that `found` accepts.
 pub fn definition_accepts(found: &Value, wanted: &Value) -> bool {
     let spec = |definition: &Value| definition["spec"].clone();
@@ -174,7 +174,7 @@ fn versions(spec: &Value) -> Vec<Value> {
     spec["versions"].as_array().cloned().unwrap_or_default()
 }
 
-/// [`contains`], except that an enum may have further values.
+/// Like [`contains`], but an enum may have additional values.
 fn accepts(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
@@ -200,7 +200,7 @@ fn accepts(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Removes descriptions and sorts what is a set. A property may itself be called `description` or `required`, so the walk
+/// Removes descriptions and sorts sets. A property may itself be called `description` or `required`, so the traversal
 /// follows the structure of a schema.
 fn normalise_schema(schema: &mut Value) {
     let Some(members) = schema.as_object_mut() else {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_was_rewritten_although_only_its_spelling_differed() {
-        // found, wanted, which blanks count, whether nothing is to be written, what is written otherwise
+        // found, wanted, which values are blank, whether no write is needed, what is written otherwise
         let cases = [
             (
                 "a null where there was nothing",

@@ -1,18 +1,18 @@
-//! Guards against rendering with inputs that another version of us made.
+//! Version skew checks: prevent rendering from inputs that another version of the controller or operator wrote.
 //!
-//! During an upgrade the old controller sees objects of the new operator and the other way round. Rendering them would
-//! roll every machine to a config that the finished upgrade replaces at once, so both sides wait instead.
+//! During an upgrade the old controller sees objects of the new operator and vice versa. Rendering them would roll
+//! every node to a config that the completed upgrade replaces immediately, so both sides wait instead.
 
 use mco_api::vocabulary::annotations;
 use mco_api::{ControllerConfig, MachineConfig, OSImageStream};
 use thiserror::Error;
 
-/// The two identities of a controller. They differ: one is the build, the other its source.
+/// The two version identifiers of a controller: its build and its source revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions<'a> {
     /// The build version, which the operator writes into the ControllerConfig.
     pub raw: &'a str,
-    /// The source revision, which controllers write into the MachineConfigs they make.
+    /// The source revision, which controllers write into the MachineConfigs they generate.
     pub hash: &'a str,
 }
 
@@ -59,7 +59,7 @@ pub fn check_controller_config(config: &ControllerConfig, versions: Versions<'_>
     }
 }
 
-/// Whether this controller may merge the MachineConfig. What a person wrote has no version and always passes.
+/// Whether this controller may merge the MachineConfig. User-provided configs have no version and always pass.
 pub fn check_machine_config(config: &MachineConfig, versions: Versions<'_>) -> Result<(), SkewError> {
     let made_by = config
         .metadata
@@ -76,7 +76,7 @@ pub fn check_machine_config(config: &MachineConfig, versions: Versions<'_>) -> R
     }
 }
 
-/// Whether this controller may take images from the OSImageStream: its own version must have looked at it.
+/// Whether this controller may use images of the OSImageStream: its own version must have processed it.
 pub fn check_os_image_stream(stream: &OSImageStream, versions: Versions<'_>) -> Result<(), SkewError> {
     let published_by = stream
         .metadata
@@ -120,7 +120,7 @@ mod tests {
                 Some("generated from v1 (my version: v2)"),
             ),
             (
-                "nobody's",
+                "without a version",
                 json!({}),
                 Some("generated without machineconfiguration.openshift.io/generated-by-version annotation"),
             ),
@@ -164,7 +164,7 @@ mod tests {
                 Some("ignoring OSImageStream with version aaa (my version: bbb)"),
             ),
             (
-                "nobody's",
+                "without a version",
                 json!({}),
                 Some(
                     "ignoring OSImageStream without machineconfiguration.openshift.io/release-image-version annotation \

@@ -1,4 +1,5 @@
-//! May a pool go from the config its machines have to a newly rendered one, and if not, which MachineConfig is to blame?
+//! Whether a pool can change from its current config to a newly rendered one, and if not, which MachineConfig causes
+//! it.
 
 use mco_api::MachineConfig;
 use thiserror::Error;
@@ -31,7 +32,7 @@ fn lines(problems: &[SourcedProblem]) -> String {
     lines.join("\n")
 }
 
-/// Whether running machines can follow from `current` to `rendered`.
+/// Checks that running nodes can change from `current` to `rendered`.
 pub fn check(
     current: &ParsedConfig,
     rendered: &Rendered,
@@ -47,7 +48,7 @@ pub fn check(
     };
     let name = current.name().to_owned();
     let blamed = sources.iter().rev().find(|source| {
-        // A MachineConfig that brings nothing to the section differs from the current config, and is not to blame.
+        // A MachineConfig without the section also differs from the current config, but is not the cause.
         let brings = |problem: &Problem| {
             problem.message == first.message && !matters_only_by_absence(&problem.path, &source.object)
         };
@@ -74,7 +75,7 @@ pub fn check(
     })
 }
 
-/// Whether a MachineConfig has nothing at the place of a problem.
+/// Whether a MachineConfig has no value at the path of a problem.
 fn matters_only_by_absence(path: &str, config: &MachineConfig) -> bool {
     let Some(rest) = path.strip_prefix("spec.config.") else {
         return path == "spec.fips" && !config.spec.fips;
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_brings_what_cannot_be_followed_is_named() {
+    fn the_config_with_an_irreconcilable_change_is_named() {
         let file = || ignition(&json!({"files": [{"path": "/etc/a", "contents": {"source": "data:,a"}}]}));
         let directory = || ignition(&json!({"directories": [{"path": "/etc/d"}]}));
         let base = config("00-base", &file());

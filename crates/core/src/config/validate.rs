@@ -1,27 +1,25 @@
-//! Is a MachineConfig, a pool or a set of them usable? Every problem is reported, not just the first.
+//! Validation of MachineConfigs and pools. All problems are reported, not only the first.
 
 use std::sync::Arc;
 
+use mco_api::MachineConfig;
 use mco_api::vocabulary::labels;
-use mco_api::{MachineConfig, MachineConfigPool};
 use mco_ignition::model::Resource;
 use mco_ignition::{Config, ParseError};
 use serde_json::Value;
 
 use crate::config::extensions::{self, KernelType};
 use crate::config::parsed_config::ParsedConfig;
-use crate::config::pools;
 use crate::config::problem::{InvalidObject, Problem};
-use crate::config::selector::Selector;
-use crate::rollout::budget;
 
-/// The highest file mode a MachineConfig may set: setuid, setgid and sticky bits are not ours to give.
+/// The highest file mode that a MachineConfig may set: it excludes setuid, setgid and sticky bits.
 const HIGHEST_FILE_MODE: i64 = 0o777;
 
-/// A file of this name makes the daemon skip its checks, so no config may create it.
+/// This file makes the daemon skip its validation, so no config may create it.
 pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
-/// Checks a MachineConfig as far as rendering needs it. Whatever the compatible system renders passes.
+/// Validates a MachineConfig to the extent that rendering requires. Accepts everything that the reference
+/// implementation renders.
 pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
@@ -33,8 +31,8 @@ pub fn check(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject>
     verdict(config, ignition, problems, warnings)
 }
 
-/// Reads what a machine is to be given. Labels choose pools and mean nothing on a machine, so that rendered configs,
-/// which have none, are as good as any.
+/// Parses and validates a config that is applied to a node. It needs no role label, so rendered configs are accepted:
+/// labels select pools and have no meaning on a node.
 pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let mut inspection = Inspection::default();
     check_kernel_type(config, &mut inspection.problems);
@@ -48,8 +46,8 @@ pub fn check_applicable(config: &Arc<MachineConfig>) -> Result<ParsedConfig, Inv
     verdict(config, ignition, problems, warnings)
 }
 
-/// Checks a MachineConfig that somebody is about to write: like [`check`], and also refuses what would render but
-/// could never be applied to a node.
+/// Validates a MachineConfig at admission: like [`check`], and also rejects what would render but could never be
+/// applied to a node.
 pub fn admit(config: &Arc<MachineConfig>) -> Result<ParsedConfig, InvalidObject> {
     let Inspection {
         ignition,
@@ -85,13 +83,13 @@ fn verdict(
     }
 }
 
-/// Everything there is to say about one MachineConfig.
+/// All validation results of one MachineConfig.
 #[derive(Default)]
 struct Inspection {
     ignition: Option<Config>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
-    /// What passes every check on the way to a node and then fails there.
+    /// Problems that only surface on the node, after every other check has passed.
     unusable: Vec<Problem>,
 }
 
@@ -102,7 +100,7 @@ impl Inspection {
         check_kernel_type(config, &mut inspection.problems);
         inspection.check_ignition(config);
         match check_extensions(config) {
-            // Without an Ignition config nobody has ever checked extensions, and clusters that rely on it must go on.
+            // The reference does not validate extensions without an Ignition config, and clusters may rely on that.
             Some(problem) if config.spec.config.is_none() => inspection.unusable.push(problem),
             problem => inspection.problems.extend(problem),
         }
@@ -126,95 +124,13 @@ impl Inspection {
             }
             Err(error) => self.problems.extend(ignition_problems(&error, raw)),
         }
-        // Read from the document as written, so that these are reported beside whatever else is wrong in it.
+        // Checked in the raw document, so that these problems are reported together with all others.
         for problem in special_mode_bits(raw) {
             if self.problems.iter().all(|other| other.path != problem.path) {
                 self.problems.push(problem);
             }
         }
     }
-}
-
-/// Checks a pool that somebody is about to write.
-pub fn admit_pool(pool: &MachineConfigPool) -> Result<(), InvalidObject> {
-    let name = pool.metadata.name.clone().unwrap_or_default();
-    let mut problems = Vec::new();
-    if name.is_empty() {
-        problems.push(Problem::new("metadata.name", "a MachineConfigPool needs a name"));
-    }
-    let selectors = [
-        ("spec.machineConfigSelector", &pool.spec.machine_config_selector),
-        ("spec.nodeSelector", &pool.spec.node_selector),
-    ];
-    for (path, selector) in selectors {
-        match selector.as_ref().map(Selector::parse) {
-            Some(Err(error)) => problems.push(Problem::new(path, error.to_string())),
-            Some(Ok(selector)) if selector.is_empty() => {
-                problems.push(
-                    Problem::new(path, "A non-empty selector is required.").with_hint(
-                        "an empty selector would select everything; name the labels that are meant",
-                    ),
-                );
-            }
-            _ => {}
-        }
-    }
-    let selectors_are_sound = problems.is_empty();
-    if let Some(objection) = pool.spec.max_unavailable.as_ref().and_then(budget::objection) {
-        problems.push(Problem::new("spec.maxUnavailable", objection).with_hint(budget::HINT));
-    }
-    if selectors_are_sound && !inherits_from_worker(pool) {
-        problems.push(
-            Problem::new(
-                "spec.machineConfigSelector",
-                "All custom MachineConfigPools must inherit from the worker pool and must have a machineConfigSelector \
-                 that matches for a 'machineconfiguration.openshift.io/role: worker' label",
-            )
-            .with_hint(format!(
-                "use matchExpressions: [{{key: {}, operator: In, values: [worker, {name}]}}]",
-                labels::ROLE
-            )),
-        );
-    }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(InvalidObject {
-            kind: "MachineConfigPool".to_owned(),
-            name,
-            problems,
-        })
-    }
-}
-
-fn inherits_from_worker(pool: &MachineConfigPool) -> bool {
-    let Some(selector) = &pool.spec.machine_config_selector else {
-        return false;
-    };
-    let exact = selector
-        .match_labels
-        .as_ref()
-        .and_then(|labels| labels.get(labels::ROLE));
-    if exact.is_some_and(|role| pools::is_built_in(role)) {
-        return true;
-    }
-    selector
-        .match_expressions
-        .iter()
-        .flatten()
-        .filter(|expression| expression.key == labels::ROLE)
-        .any(|expression| {
-            let names_worker = expression
-                .values
-                .iter()
-                .flatten()
-                .any(|value| value == pools::WORKER);
-            match expression.operator.as_str() {
-                "In" => names_worker,
-                "NotIn" => !names_worker,
-                _ => false,
-            }
-        })
 }
 
 fn name_of(config: &MachineConfig) -> String {
@@ -253,7 +169,7 @@ fn check_extensions(config: &MachineConfig) -> Option<Problem> {
             "spec.extensions",
             format!("invalid extensions found: [{}]", unknown.join(" ")),
         )
-        .with_hint(format!("known extensions are {}", extensions::known_names()))
+        .with_hint(format!("supported extensions are {}", extensions::known_names()))
     })
 }
 
@@ -310,12 +226,13 @@ fn special_mode_bits(config: &Value) -> Vec<Problem> {
         .collect()
 }
 
-/// Go's `%#o`.
+/// Formats a mode like Go's `%#o`.
 fn go_octal(mode: i64) -> String {
     format!("0{mode:o}")
 }
 
-/// 644 instead of 0644 is the classic mistake; its decimal digits read as octal give an ordinary mode.
+/// Returns the mode that was probably intended: writing 644 for 0644 is a common mistake, which shows when the
+/// decimal digits form an ordinary octal mode.
 fn octal_written_as_decimal(mode: i64) -> Option<i64> {
     i64::from_str_radix(&mode.to_string(), 8)
         .ok()
@@ -333,7 +250,7 @@ fn unusable_on_a_running_node(config: &Config) -> Vec<Problem> {
                     format!("ignition file {} includes append", file.path),
                 )
                 .about(file.path.clone())
-                .with_hint("a running node cannot append; give the whole file in contents.source"),
+                .with_hint("a running node cannot append; set the whole contents in contents.source"),
             );
         }
         if file.path == FORCE_FILE {
@@ -480,71 +397,5 @@ mod tests {
                 "spec.config.ignition.version: invalid version. Supported spec versions: 2.2,3.0,3.1,3.2,3.3,3.4,3.5"
             ]
         );
-    }
-
-    #[test]
-    fn a_limit_that_would_stop_the_pool_is_refused_with_what_to_use() {
-        let admitted = |limit: Value| {
-            let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {
-                "machineConfigSelector": {"matchLabels": {labels::ROLE: "worker"}}, "maxUnavailable": limit}}))
-            .unwrap();
-            admit_pool(&pool)
-        };
-        for good in [json!(0), json!(3), json!("0%"), json!("10%"), json!("100%")] {
-            assert!(admitted(good.clone()).is_ok(), "{good}");
-        }
-        for bad in [
-            json!(-1),
-            json!("-50%"),
-            json!("abc"),
-            json!("60"),
-            json!("40 %"),
-            json!(""),
-        ] {
-            let invalid = admitted(bad.clone()).expect_err(&bad.to_string());
-            let [problem] = invalid.problems.as_slice() else {
-                panic!("{invalid}")
-            };
-            assert_eq!(problem.path, "spec.maxUnavailable");
-            assert!(problem.message.contains(&bad.to_string()), "{invalid}");
-            assert!(problem.hint.as_ref().unwrap().contains("\"10%\""), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn custom_pools_must_build_on_worker() {
-        let role = labels::ROLE;
-        let cases = [
-            ("a built-in role", json!({"matchLabels": {role: "master"}}), true),
-            (
-                "worker and itself",
-                json!({"matchExpressions": [{"key": role, "operator": "In", "values": ["worker", "infra"]}]}),
-                true,
-            ),
-            (
-                "everything but infra",
-                json!({"matchExpressions": [{"key": role, "operator": "NotIn", "values": ["infra"]}]}),
-                true,
-            ),
-            ("only itself", json!({"matchLabels": {role: "infra"}}), false),
-            (
-                "only itself, as an expression",
-                json!({"matchExpressions": [{"key": role, "operator": "In", "values": ["infra"]}]}),
-                false,
-            ),
-            (
-                "everything but worker",
-                json!({"matchExpressions": [{"key": role, "operator": "NotIn", "values": ["worker"]}]}),
-                false,
-            ),
-            ("an empty selector", json!({}), false),
-        ];
-        for (name, selector, accepted) in cases {
-            let pool: MachineConfigPool = serde_json::from_value(
-                json!({"metadata": {"name": "infra"}, "spec": {"machineConfigSelector": selector}}),
-            )
-            .unwrap();
-            assert_eq!(admit_pool(&pool).is_ok(), accepted, "{name}");
-        }
     }
 }

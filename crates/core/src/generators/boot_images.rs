@@ -1,7 +1,7 @@
-//! Boot images that have become too old: what a cluster enforces about them, and whether it may be upgraded.
+//! Boot image skew: the enforcement policy of a cluster for outdated boot images, and whether it blocks an upgrade.
 //!
-//! A machine that boots from an image that is too old cannot follow to the cluster's release any more. Nothing here
-//! replaces boot images; whoever does records in the MachineConfiguration's status what it has done.
+//! A node that boots from an image that is too old can no longer be updated to the cluster's release. This module
+//! does not replace boot images; the component that does records it in the MachineConfiguration's status.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use mco_api::machine_configuration::{
 use mco_api::vocabulary::conditions::{machine_configuration as condition, status as truth};
 use mco_api::vocabulary::topology;
 
-/// The feature gate by which a release enforces anything.
+/// The feature gate that enables enforcement in a release.
 pub const FEATURE_GATE: &str = "BootImageSkewEnforcement";
 
-/// Machines cannot follow to any present release from boot images that are older.
+/// The oldest release whose boot images can still be updated to a current release.
 const OLDEST_RELEASE: Version = Version(4, 13, 0);
 const OLDEST_OS: Version = Version(9, 2, 0);
 
@@ -27,17 +27,17 @@ const NONE: &str = "None";
 const BY_RELEASE: &str = "OCPVersion";
 const BARE_METAL: &str = "BareMetal";
 
-/// Whether the release enforces anything.
+/// Whether the release enforces boot image skew.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Gate {
-    /// The cluster has no feature gates: what a user asks for is enforced.
+    /// The cluster has no feature gates: the user's setting is enforced.
     #[default]
     Absent,
     Off,
     On,
 }
 
-/// What a cluster says that matters here.
+/// The cluster state that decides the enforcement.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Surroundings<'a> {
     pub gate: Gate,
@@ -46,7 +46,7 @@ pub struct Surroundings<'a> {
     pub installed: Option<&'a str>,
 }
 
-/// What is enforced, as the MachineConfiguration's status shows it.
+/// Returns the enforcement in force, in the format of the MachineConfiguration's status.
 pub fn enforcement(
     settings: &MachineConfiguration,
     surroundings: &Surroundings<'_>,
@@ -90,7 +90,7 @@ pub fn enforcement(
     })
 }
 
-/// Why the cluster should not be upgraded; none if its boot images are no reason.
+/// Returns why the cluster should not be upgraded; `None` if its boot images do not block the upgrade.
 pub fn obstacle(
     enforced: Option<&BootImageSkewEnforcementStatus>,
     conditions: &[Condition],
@@ -113,13 +113,12 @@ pub fn obstacle(
     ))
 }
 
-/// Whether somebody replaces boot images that have become old.
+/// Whether outdated boot images are replaced automatically.
 pub fn are_kept_current(enforced: Option<&BootImageSkewEnforcementStatus>) -> bool {
     enforced.is_some_and(|enforced| enforced.mode == AUTOMATIC)
 }
 
-/// Whether somebody should know that nobody watches over the boot images: nothing is enforced although machines may come
-/// and go.
+/// Whether to warn that boot images are not monitored: nothing is enforced, although new nodes may be created.
 pub fn is_unwatched(
     enforced: Option<&BootImageSkewEnforcementStatus>,
     infrastructure: Option<&Infrastructure>,
@@ -135,7 +134,8 @@ fn as_asked(asked: &BootImageSkewEnforcement) -> BootImageSkewEnforcementStatus 
     }
 }
 
-/// A single node is not joined by others, and bare metal boots from images that are made for it.
+/// Whether the cluster never creates nodes from boot images: it has a single node, or runs on bare metal, whose
+/// images are built for it.
 fn keeps_its_machines(infrastructure: &Infrastructure) -> bool {
     infrastructure.status.as_ref().is_some_and(|status| {
         let platform = status
@@ -162,7 +162,8 @@ fn updates_failing(conditions: &[Condition]) -> Option<String> {
     Some(format!("the boot images cannot be updated: {}", failing.message))
 }
 
-/// Why an image is too old. Where both versions are known the release decides; what cannot be read is no reason.
+/// Returns why an image is too old. The release version takes precedence over the OS version; an unparsable version
+/// is no reason.
 fn too_old(release: &str, os: &str) -> Option<String> {
     if !release.is_empty() {
         let version = Version::parse(release)?;
@@ -182,8 +183,8 @@ fn too_old(release: &str, os: &str) -> Option<String> {
     })
 }
 
-/// The version of RHEL that an image is made from: `9.6.20251023-0` says it, the older `48.84.202208021106-0` says it in
-/// its second number.
+/// Returns the RHEL version that an image is based on: the first two numbers of `9.6.20251023-0`, the second number
+/// of the older `48.84.202208021106-0`.
 fn base_of(os: &str) -> Option<(u32, u32)> {
     let mut parts = os.splitn(3, '.');
     let (first, second, rest) = (parts.next()?, parts.next()?, parts.next()?);
@@ -202,7 +203,7 @@ fn base_of(os: &str) -> Option<(u32, u32)> {
 struct Version(u32, u32, u32);
 
 impl Version {
-    /// The three numbers that a version begins with; what a prerelease adds does not count.
+    /// Parses the first three numbers of a version; a prerelease suffix is ignored.
     fn parse(text: &str) -> Option<Self> {
         let numbers = text.split(['-', '+']).next()?;
         let mut numbers = numbers.split('.').map(|number| number.parse::<u32>().ok());
@@ -356,7 +357,7 @@ mod tests {
                 Some(by_release("4.20.0")),
             ),
             (
-                "nobody knows",
+                "not recorded",
                 json!({}),
                 &nothing,
                 Surroundings {
@@ -366,7 +367,7 @@ mod tests {
                 None,
             ),
             (
-                "nobody understands",
+                "not parsable",
                 json!({}),
                 &nothing,
                 Surroundings {
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_watches_where_machines_come_and_go_and_nothing_is_enforced() {
+    fn boot_images_are_unmonitored_without_enforcement_where_nodes_are_created() {
         let cloud = infrastructure("HighlyAvailable", "AWS");
         let single = infrastructure("SingleReplica", "AWS");
         let metal = infrastructure("HighlyAvailable", "BareMetal");

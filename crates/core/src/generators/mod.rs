@@ -1,10 +1,9 @@
-//! MachineConfigs that are generated: from the template tree, and from KubeletConfigs, ContainerRuntimeConfigs, image
+//! Generators of MachineConfigs: from the template tree, and from KubeletConfigs, ContainerRuntimeConfigs, image
 //! policies, registry mirrors and credential providers; boot images and OS image streams.
 
 pub mod boot_images;
 pub mod container_runtime;
 pub mod credential_provider;
-pub mod feature_gates;
 pub mod generated;
 pub mod kubelet;
 pub mod os_images;

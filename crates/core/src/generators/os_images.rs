@@ -1,4 +1,4 @@
-//! Which operating system image a pool runs when none of its MachineConfigs says so.
+//! The OS image of a pool whose MachineConfigs do not set one.
 
 use mco_api::{ControllerConfig, MachineConfigPool};
 use thiserror::Error;
@@ -6,21 +6,21 @@ use thiserror::Error;
 use crate::config::merge::DefaultImages;
 use crate::config::pools;
 
-/// The images of one stream, as a cluster publishes them.
+/// The images of one stream, as the cluster publishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream<'a> {
     pub name: &'a str,
     pub images: DefaultImages<'a>,
 }
 
-/// All streams of a cluster and the one that counts when nobody chose.
+/// All streams of a cluster and its default stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Streams<'a> {
     pub available: Vec<Stream<'a>>,
     pub default: &'a str,
 }
 
-/// Why a pool cannot have the stream that it should follow.
+/// Why a pool's stream cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StreamError {
     #[error(
@@ -30,13 +30,14 @@ pub enum StreamError {
     Unknown {
         pool: String,
         stream: String,
-        /// The pool that chose it; none if it is the default.
+        /// The pool that selected the stream; `None` if it is the default.
         chosen_by: Option<String>,
         available: String,
     },
     #[error(
         "MachineConfigPool {pool:?}: OS image stream {stream:?}, {}, not found; this cluster offers no streams. Remove \
-         spec.osImageStream, or say which images the release has (ConfigMap machine-config-osimageurl, key image-references)",
+         spec.osImageStream, or list the images of the release (ConfigMap machine-config-osimageurl, key \
+         image-references)",
         by(.pool, Some(.chosen_by.as_str()))
     )]
     NoneOffered {
@@ -54,7 +55,7 @@ fn by(pool: &str, chosen_by: Option<&str>) -> String {
     }
 }
 
-/// The images of a pool on a cluster without streams.
+/// Returns the images of a pool on a cluster without streams.
 pub fn from_controller_config(config: &ControllerConfig) -> DefaultImages<'_> {
     DefaultImages {
         os: &config.spec.base_os_container_image,
@@ -62,7 +63,7 @@ pub fn from_controller_config(config: &ControllerConfig) -> DefaultImages<'_> {
     }
 }
 
-/// The images of a pool on a cluster with streams.
+/// Returns the images of a pool on a cluster with streams.
 pub fn from_streams<'a>(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
@@ -71,7 +72,7 @@ pub fn from_streams<'a>(
     stream_of(pool, worker, streams).map(|stream| stream.images)
 }
 
-/// The stream that a pool follows: its own choice, else, for a custom pool, the worker pool's, else the default.
+/// Returns the stream of a pool: its own selection, else, for a custom pool, the worker pool's, else the default.
 pub fn stream_of<'a>(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
@@ -96,7 +97,7 @@ pub fn stream_of<'a>(
         })
 }
 
-/// On a cluster without streams: refuses a pool that should follow one, instead of giving its machines another image.
+/// Rejects a pool that selects a stream on a cluster without streams, instead of rolling out another image.
 pub fn refuse_choice(
     pool: &MachineConfigPool,
     worker: Option<&MachineConfigPool>,
@@ -113,7 +114,7 @@ pub fn refuse_choice(
 #[derive(Debug, Clone, Copy)]
 struct Choice<'p> {
     stream: &'p str,
-    /// The pool that made it.
+    /// The pool that selects the stream.
     by: &'p str,
 }
 
@@ -173,14 +174,14 @@ mod tests {
                 "nine",
             ),
             (
-                "nobody's choice",
+                "no selection",
                 pool("infra", &unset),
                 Some(pool("worker", &unset)),
                 "ten",
             ),
             ("no worker pool", pool("infra", &unset), None, "ten"),
             (
-                "master follows nobody",
+                "master inherits from no pool",
                 pool("master", &unset),
                 Some(pool("worker", &nine)),
                 "ten",

@@ -1,5 +1,5 @@
-//! The pointer config: the few lines a machine is created with, which say where its real configuration is and whom to
-//! trust for it.
+//! The pointer config: the short Ignition config a machine is created with, which refers to its full configuration on
+//! the server and contains the CA certificates to trust.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,19 +11,19 @@ use thiserror::Error;
 
 use crate::config::pools;
 
-/// What a pointer config says.
+/// The contents of a pointer config.
 #[derive(Clone, Copy, Debug)]
 pub struct Pointer<'a> {
     pub pool: &'a str,
     /// Host or address of the server, with a port where it is not [`DEFAULT_PORT`].
     pub server: &'a str,
-    /// PEM certificates that the server's certificate is checked with, in addition to the machine's own; may be empty.
+    /// PEM CA certificates to verify the server's certificate with, in addition to the machine's own; may be empty.
     pub authorities: &'a [u8],
     pub token: Option<&'a str>,
     pub version: SpecVersion,
 }
 
-/// Where machines have always asked.
+/// The port of the Ignition server in the reference implementation.
 pub const DEFAULT_PORT: u16 = 22623;
 
 #[derive(Debug, Error)]
@@ -33,7 +33,7 @@ pub enum PointerError {
     #[error("{0:?} is not a host, an address, or either of them with a port")]
     Server(String),
     #[error(
-        "spec {0} cannot carry a token: request headers came with 3.1.0. Ask for 3.1.0 or newer, or leave the token out"
+        "spec {0} cannot carry a token: request headers were added in 3.1.0. Use 3.1.0 or newer, or omit the token"
     )]
     TokenTooNew(SpecVersion),
     #[error("the certificate file holds no PEM certificate")]
@@ -42,7 +42,7 @@ pub enum PointerError {
     Convert(#[from] ConvertError),
 }
 
-/// The pointer config as JSON.
+/// Returns the pointer config as JSON.
 pub fn pointer(wanted: &Pointer<'_>) -> Result<Value, PointerError> {
     if !pools::is_name(wanted.pool) {
         return Err(PointerError::Pool(wanted.pool.to_owned()));
@@ -89,7 +89,7 @@ fn contains_certificate(pem: &[u8]) -> bool {
     pem.windows(BEGIN.len()).any(|window| window == BEGIN)
 }
 
-/// `host:port` for a URL, with the default port and brackets where they are missing.
+/// Returns `host:port` for a URL, with the default port and IPv6 brackets added where they are missing.
 fn authority(server: &str) -> Option<String> {
     if server.parse::<std::net::Ipv6Addr>().is_ok() {
         return Some(format!("[{server}]:{DEFAULT_PORT}"));

@@ -1,13 +1,13 @@
 //! Kubernetes quantities (`10G`, `512Mi`, `500m`): their value in whole units and their canonical text.
 //!
-//! Only what configuration files need: no arithmetic, and nothing beyond 128 bits of nano units.
+//! Only what configuration files need: no arithmetic, and at most 128 bits of nano units.
 
 use thiserror::Error;
 
-/// A quantity as the Kubernetes API reads it.
+/// A quantity with the semantics of the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantity {
-    /// In billionths, the smallest unit Kubernetes has.
+    /// In billionths, the smallest unit of Kubernetes.
     nanos: i128,
     format: Format,
 }
@@ -63,7 +63,7 @@ impl Quantity {
         let (multiplier, divisor, format) = scale(suffix)?;
         let numerator = digits.checked_mul(multiplier)?.checked_mul(NANO)?;
         let denominator = divisor.checked_mul(10_i128.checked_pow(places)?)?;
-        // Finer than a billionth is rounded up, away from zero.
+        // As in Kubernetes, finer fractions than a billionth are rounded up, away from zero.
         let nanos = numerator.checked_add(denominator - 1)? / denominator;
         Some(Self {
             nanos: sign * nanos,
@@ -71,7 +71,7 @@ impl Quantity {
         })
     }
 
-    /// The value in whole units, rounded up.
+    /// Returns the value in whole units, rounded up.
     pub fn value(self) -> i128 {
         self.nanos.div_euclid(NANO) + i128::from(self.nanos.rem_euclid(NANO) != 0)
     }
@@ -84,7 +84,7 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// The text that the Kubernetes API writes for this quantity: the largest suffix that needs no fraction.
+    /// Returns the canonical text of the Kubernetes API: with the largest suffix that needs no fraction.
     pub fn canonical(self) -> String {
         if self.nanos == 0 {
             return "0".to_owned();
@@ -116,7 +116,7 @@ impl Quantity {
     }
 }
 
-/// What a suffix multiplies and divides by.
+/// Returns the numerator and denominator of a suffix.
 fn scale(suffix: &str) -> Option<(i128, i128, Format)> {
     if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
         return Some((1024_i128.pow(*power), 1, Format::Binary));

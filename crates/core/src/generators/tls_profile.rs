@@ -1,12 +1,12 @@
-//! TLS security profiles: which protocol version and which cipher suites a name stands for.
+//! TLS security profiles: the minimum protocol version and the cipher suites of each profile.
 
 use mco_api::foreign::tls::TlsSecurityProfile;
 
-/// What a profile asks for, in the words that Kubernetes components take as settings.
+/// The settings of a profile, in the format of Kubernetes components.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
     pub min_version: String,
-    /// By their IANA names.
+    /// IANA names.
     pub cipher_suites: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ const OLD: [&str; 21] = [
     "DES-CBC3-SHA",
 ];
 
-/// OpenSSL's names beside IANA's, for the suites that Go's TLS library has. Others cannot be configured.
+/// OpenSSL names and their IANA names, for the suites that Go's TLS library supports. Others cannot be configured.
 const IANA: [(&str, &str); 21] = [
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
     ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
@@ -98,7 +98,8 @@ const IANA: [(&str, &str); 21] = [
     ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
 ];
 
-/// The settings of a profile. Nobody's, an unknown one, and a custom one without a body are Intermediate.
+/// Returns the settings of a profile. A missing or unrecognised one, and a custom one without settings, default to
+/// Intermediate.
 pub fn settings(profile: Option<&TlsSecurityProfile>) -> TlsSettings {
     let intermediate = || named("VersionTLS12", INTERMEDIATE.iter().copied());
     let Some(profile) = profile else {

@@ -1,7 +1,7 @@
-//! The user data of new machines that others made, an installer or an administrator: what has to follow the cluster in it.
+//! Updates of user data secrets that an installer or an administrator created for new machines.
 //!
-//! It belongs to whoever made it, so nothing changes but what would keep a machine from booting. A text that is no pointer
-//! config is left alone.
+//! The secret belongs to its creator, so only what would prevent a machine from booting is changed. Text that is not
+//! a pointer config is not changed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,7 +10,7 @@ use mco_ignition::{ParseError, SpecVersion};
 use serde_json::Value;
 use thiserror::Error;
 
-/// The version that a pointer config of an older major version becomes.
+/// The version that a pointer config of an older major version is converted to.
 pub const UPGRADED_TO: SpecVersion = SpecVersion::V3_5;
 
 const AUTHORITIES: &str = "/ignition/security/tls/certificateAuthorities";
@@ -23,11 +23,12 @@ pub struct SeveralAuthorities;
 pub enum UpgradeError {
     #[error("it cannot be read: {0}")]
     Parse(#[from] ParseError),
-    #[error("it says something that version {UPGRADED_TO} cannot: {0}")]
+    #[error("it cannot be converted to version {UPGRADED_TO}: {0}")]
     Convert(#[from] ConvertError),
 }
 
-/// The text with the present authorities; none if it has them, or is no pointer config with an authority at all.
+/// Returns the user data with the current certificate authority (CA) certificates; `None` if it already has them, or
+/// is not a pointer config with a CA.
 pub fn with_authorities(user_data: &[u8], authorities: &str) -> Result<Option<Vec<u8>>, SeveralAuthorities> {
     let Ok(mut document) = serde_json::from_slice::<Value>(user_data) else {
         return Ok(None);
@@ -54,9 +55,10 @@ pub fn with_authorities(user_data: &[u8], authorities: &str) -> Result<Option<Ve
     Ok(Some(document.to_string().into_bytes()))
 }
 
-/// The text as a config of [`UPGRADED_TO`]; none if its major version is that one already, or if it is no pointer config.
+/// Converts the user data to a config of [`UPGRADED_TO`]; returns `None` if it already has that major version, or is
+/// not a pointer config.
 ///
-/// Only for machines whose boot images are kept current: an old image understands nothing but the old version.
+/// Only for machines whose boot images are kept up to date: an old image only supports the old version.
 pub fn upgraded(user_data: &[u8]) -> Result<Option<Vec<u8>>, UpgradeError> {
     let Ok(document) = serde_json::from_slice::<Value>(user_data) else {
         return Ok(None);
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_pointer_of_the_old_version_says_the_same_in_the_new_one() {
-        // As installers wrote it.
+        // As older installers wrote it.
         let old = json!({
             "ignition": {
                 "config": {"append": [{"source": "https://api-int.example.com:22623/config/worker", "verification": {}}]},
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_or_no_pointer_is_left_alone_and_what_cannot_be_read_is_told() {
+    fn current_or_other_user_data_is_unchanged_and_invalid_user_data_is_reported() {
         for text in [
             r#"{"ignition": {"version": "3.1.0"}}"#,
             r#"{"ignition": {}}"#,

@@ -1,7 +1,7 @@
-//! May this object be written? The same answer for everybody who asks: `mco validate`, the webhook of a real cluster, and
-//! the embedded control plane.
+//! Admission: whether a write of an object is allowed. The same decision for `mco validate`, the webhook of a real
+//! cluster, and the embedded control plane.
 //!
-//! What exists already and is not made worse always passes, so that nobody is kept from repairing or removing it.
+//! An existing object that a write does not make worse is always allowed, so that it can be repaired or deleted.
 
 use std::sync::Arc;
 
@@ -20,9 +20,10 @@ use crate::config::validate;
 use crate::generators::container_runtime;
 use crate::generators::kubelet;
 use crate::generators::registries;
+use crate::rollout::admit_pool;
 use crate::rollout::pinned_images;
 
-/// The API groups whose objects are looked at.
+/// The API groups whose objects are validated.
 pub const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 pub const OPERATOR_GROUP: &str = "operator.openshift.io";
 pub const CONFIG_GROUP: &str = "config.openshift.io";
@@ -34,20 +35,20 @@ pub enum Operation {
     Delete,
 }
 
-/// A write that somebody asks for.
+/// A requested write.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     pub operation: Operation,
     pub group: &'a str,
     pub kind: &'a str,
     pub name: &'a str,
-    /// What would be stored; none for a deletion.
+    /// The object to store; `None` for a deletion.
     pub object: Option<&'a Value>,
-    /// What is stored; none for a creation.
+    /// The stored object; `None` for a creation.
     pub old: Option<&'a Value>,
 }
 
-/// Who uses a rendered config.
+/// The users of a rendered config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
     pub nodes: BTreeSet<String>,
@@ -56,16 +57,16 @@ pub struct Users {
     pub builds: BTreeSet<String>,
 }
 
-/// What is known about the users of a rendered config.
+/// Whether a rendered config is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InUse {
     By(Users),
-    /// Nobody has told yet.
+    /// The caches are not synced yet.
     Unknown,
 }
 
-/// Whether the write may happen: the warnings that come with it, or why not. `users` is asked only when a rendered config
-/// is to be deleted.
+/// Returns whether the write is allowed: its warnings, or why it is rejected. `users` is called only for the deletion
+/// of a rendered config.
 pub fn review(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<Vec<Problem>, String> {
     match request.operation {
         Operation::Delete => deletion(request, users).map(|()| Vec::new()),
@@ -91,12 +92,13 @@ pub fn review(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Resul
     }
 }
 
-/// Checks an object of a kind that we know, as if it were new: warnings, or everything that is wrong. None for other kinds.
+/// Validates an object of a supported kind as if it were new: returns warnings, or all problems; `None` for other
+/// kinds.
 pub fn check(group: &str, kind: &str, object: &Value) -> Option<Result<Vec<Problem>, Vec<Problem>>> {
     let checked = match (group, kind) {
         (OWN_GROUP, "MachineConfig") => decode(object).and_then(|config| machine_config(&Arc::new(config))),
         (OWN_GROUP, "MachineConfigPool") => decode(object).and_then(|pool: MachineConfigPool| {
-            let admitted = validate::admit_pool(&pool);
+            let admitted = admit_pool(&pool);
             admitted.map(|()| Vec::new()).map_err(|invalid| invalid.problems)
         }),
         (OWN_GROUP, "KubeletConfig") => decode(object).and_then(|config| kubelet_config(&config)),
@@ -133,7 +135,7 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Vec<Problem>> {
 fn machine_config(config: &Arc<MachineConfig>) -> Result<Vec<Problem>, Vec<Problem>> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     if rendered_configs::is_name(name) {
-        // Pools select by label what is to be rendered; what was rendered has none.
+        // Labels select the sources of a render; rendered configs have none.
         let checked = validate::check_applicable(config);
         return checked.map(|_| Vec::new()).map_err(|invalid| invalid.problems);
     }
@@ -163,7 +165,7 @@ fn runtime_config(config: &ContainerRuntimeConfig) -> Result<Vec<Problem>, Vec<P
     verdict(problems)
 }
 
-/// The one that counts has a fixed name; any other would be believed to count.
+/// Rejects any other name than that of the singleton, because such an object would have no effect.
 fn machine_configuration(object: &Value) -> Result<Vec<Problem>, Vec<Problem>> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str);
     if name == Some(names::SINGLETON) {
@@ -191,14 +193,14 @@ fn verdict(problems: Vec<Problem>) -> Result<Vec<Problem>, Vec<Problem>> {
     }
 }
 
-/// Spec and labels are all that anything here depends on.
+/// Whether two versions of an object are equivalent here: only spec and labels matter.
 fn means_the_same(old: &Value, new: &Value) -> bool {
     ["/spec", "/metadata/labels"]
         .iter()
         .all(|part| old.pointer(part) == new.pointer(part))
 }
 
-/// An object that is being deleted changes only to get rid of its finalizers.
+/// Whether an object is being deleted; it only changes to remove its finalizers.
 fn is_going(object: &Value) -> bool {
     object
         .pointer("/metadata/deletionTimestamp")
@@ -217,7 +219,8 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
         InUse::By(users) => users,
         InUse::Unknown => {
             return Err(format!(
-                "MachineConfig {name:?}: it is not known yet who uses this rendered config\n  hint: try again in a moment"
+                "MachineConfig {name:?}: it is not yet determined whether this rendered config is in use\n  \
+                 hint: retry in a moment"
             ));
         }
     };
@@ -238,7 +241,8 @@ fn deletion(request: &Request<'_>, users: impl FnOnce(&str) -> InUse) -> Result<
         return Ok(());
     }
     Err(format!(
-        "MachineConfig {name:?}: this rendered config is in use by {} and cannot be deleted\n  hint: it is removed by itself some time after nothing uses it any more",
+        "MachineConfig {name:?}: this rendered config is in use by {} and cannot be deleted\n  \
+         hint: it is garbage-collected some time after its last use",
         by.join(" and ")
     ))
 }
@@ -384,7 +388,7 @@ mod tests {
             ),
             (users(&["w-1"], &[]), "in use by node w-1 and cannot be deleted"),
             (build, "in use by MachineOSBuild worker-abc and cannot be deleted"),
-            (InUse::Unknown, "not known yet who uses"),
+            (InUse::Unknown, "not yet determined whether"),
         ] {
             let refusal = delete("rendered-worker-1", users).unwrap_err();
             assert!(refusal.contains(expected), "{refusal}");

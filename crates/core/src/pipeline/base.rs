@@ -9,16 +9,16 @@ use mco_api::{ControllerConfig, MachineConfig};
 use thiserror::Error;
 
 use super::ClusterObjects;
-use crate::generators::feature_gates::{FeatureGateError, FeatureGates};
+use crate::config::feature_gates::{FeatureGateError, FeatureGates};
 use crate::generators::generated;
 use crate::generators::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
 use crate::generators::tls_profile;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
-/// Where the base configuration puts the registry credentials.
+/// The path of the registry credentials in the base configuration.
 const PULL_SECRET_FILE: &str = "/var/lib/kubelet/config.json";
 
-/// What the base is rendered with beside the cluster's objects.
+/// The inputs of the base in addition to the cluster's objects.
 #[derive(Debug, Clone, Copy)]
 pub struct BaseSettings<'a> {
     pub templates: &'a TemplateTree,
@@ -26,7 +26,7 @@ pub struct BaseSettings<'a> {
     pub pull_secret: &'a str,
     /// The source revision of the generating controller.
     pub version: &'a str,
-    /// The release whose feature gates count; none takes the ControllerConfig's, or the only one there is.
+    /// The release whose feature gates apply; `None` uses the ControllerConfig's, or the only one.
     pub payload_version: Option<&'a str>,
 }
 
@@ -80,8 +80,8 @@ impl Base {
         })
     }
 
-    /// Reads the base back from the MachineConfigs that a running cluster's template controller has written, so that
-    /// neither its templates nor its registry credentials are needed.
+    /// Restores the base from the MachineConfigs that a running cluster's template controller wrote, so that neither
+    /// its templates nor its registry credentials are needed.
     pub fn of_cluster<'c>(
         objects: &ClusterObjects,
         controller_config: &Arc<ControllerConfig>,
@@ -100,7 +100,7 @@ impl Base {
         })
     }
 
-    /// The registry credentials that the base carries; empty if it carries none.
+    /// Returns the registry credentials in the base; empty if it has none.
     pub fn pull_secret(&self) -> &str {
         let mut found = self
             .templates
@@ -109,7 +109,7 @@ impl Base {
         found.next().unwrap_or_default().trim_end()
     }
 
-    /// Whether configs generated from this base can stay when the other takes its place.
+    /// Whether configs generated from this base stay valid when the other replaces it.
     pub fn is_like(&self, other: &Self) -> bool {
         let generation = |base: &Self| base.controller_config.metadata.generation;
         generation(self) == generation(other)
@@ -118,7 +118,7 @@ impl Base {
             && self.templates == other.templates
     }
 
-    /// Whether both write the same files onto machines.
+    /// Whether both write the same files.
     pub fn has_same_files(&self, other: &Self) -> bool {
         let specs = |base: &Self| -> Vec<_> {
             let mut all: Vec<_> = base
@@ -137,7 +137,8 @@ impl Base {
         specs(self) == specs(other)
     }
 
-    /// What of a ControllerConfig the base depends on: its spec, the version that wrote it, and the release.
+    /// Returns the parts of a ControllerConfig that the base depends on: its spec, the version that wrote it, and the
+    /// release.
     pub fn inputs(config: &ControllerConfig) -> (&ControllerConfigSpec, [Option<&String>; 2]) {
         let all = config.metadata.annotations.as_ref();
         let versions = [
@@ -147,7 +148,7 @@ impl Base {
         (&config.spec, versions.map(|key| all.and_then(|all| all.get(key))))
     }
 
-    /// Whether the base of a cluster with these objects differs from that of a cluster with the others.
+    /// Whether a change of the cluster's objects changes the base.
     pub fn depends_on_change(before: &ClusterObjects, after: &ClusterObjects) -> bool {
         let spec = |objects: &ClusterObjects| {
             let config = objects.controller_config.as_deref();

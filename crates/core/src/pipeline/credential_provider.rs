@@ -1,4 +1,4 @@
-//! For which images kubelets ask CRI-O's credential provider (97-<pool>-generated-credentialproviderconfig).
+//! The generator of the kubelets' credential provider configuration (97-<pool>-generated-credentialproviderconfig).
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ pub(super) fn run(
     result.credential_provider = Some(outcome);
 }
 
-/// Returns the patterns that the platform's own provider decides about.
+/// Generates the configs and returns the patterns that the platform's own provider handles.
 fn generate(
     config: &CRIOCredentialProviderConfig,
     inputs: &GeneratorInputs<'_>,

@@ -1,4 +1,4 @@
-//! The generated MachineConfigs that a cluster has already.
+//! The generated MachineConfigs that already exist in a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use mco_api::MachineConfig;
 
 use crate::generators::generated::{Generator, generator_of_name};
 
-/// What generators need to know about MachineConfigs that were generated before: which names are taken, and what stays
-/// in force while an object cannot be used.
+/// Access to MachineConfigs that were generated before: which names are taken, and what stays in force while an
+/// object is invalid.
 pub trait ExistingConfigs {
     /// Whether the cluster has a MachineConfig of this name.
     fn exists(&self, name: &str) -> bool;

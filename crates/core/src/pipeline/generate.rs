@@ -1,4 +1,5 @@
-//! Runs the generators. Each returns all MachineConfigs that it owns, and what became of the objects they are from.
+//! Runs the generators. Each returns all MachineConfigs that it owns, and reports about the objects they are
+//! generated from.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,19 +19,19 @@ use crate::generators::generated::{ConfigOrigin, Generated, Generator};
 use crate::generators::kubelet::KubeletError;
 use crate::generators::registries::{PolicyConflict, RegistryError};
 
-/// Whether a cluster runs already.
+/// Whether the cluster is running or being installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
-    /// Names are recorded on the objects; an object that cannot be used is reported on it, and its pools keep what they
-    /// have.
+    /// Names are recorded on the objects; an invalid object is reported in its status, and its pools keep their
+    /// configs.
     #[default]
     Cluster,
-    /// The first render, before any controller runs: at most one KubeletConfig and one ContainerRuntimeConfig per pool,
-    /// and every object must be usable.
+    /// The first render, before any controller runs: at most one KubeletConfig and one ContainerRuntimeConfig per
+    /// pool, and every object must be valid.
     Installation,
 }
 
-/// What the generators run on.
+/// The inputs of the generators.
 #[derive(Debug, Clone, Copy)]
 pub struct GeneratorInputs<'a> {
     pub objects: &'a ClusterObjects,
@@ -44,7 +45,7 @@ pub struct GeneratorInputs<'a> {
 #[derive(Debug, Clone)]
 pub struct GeneratedConfig {
     pub object: Arc<MachineConfig>,
-    /// What it was generated from; none if it could not be generated and stays as it was.
+    /// Its origin; `None` if generating it failed and it is kept unchanged.
     pub origin: Option<ConfigOrigin>,
 }
 
@@ -63,7 +64,7 @@ impl From<Generated> for GeneratedConfig {
     }
 }
 
-/// What became of a KubeletConfig or ContainerRuntimeConfig: the names to record on it, and its condition.
+/// The report for a KubeletConfig or ContainerRuntimeConfig: the names to record on it, and its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectReport {
     pub kind: &'static str,
@@ -72,7 +73,7 @@ pub struct ObjectReport {
     pub outcome: Outcome,
 }
 
-/// An object of the registry settings that cannot be used even alone and is therefore left out.
+/// An object of the registry settings that is invalid on its own and is therefore skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedObject {
     pub kind: &'static str,
@@ -81,7 +82,7 @@ pub struct SkippedObject {
     pub error: RegistryError,
 }
 
-/// Why something could not be generated.
+/// Why generating failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GenerationError {
     #[error(transparent)]
@@ -111,10 +112,10 @@ pub enum GenerationError {
     },
 }
 
-/// An object, or the settings of a cluster, from which nothing could be generated. What was in force stays.
+/// An object, or the settings of a cluster, from which generating failed. The existing configs stay in force.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub struct GenerationFailure {
-    /// As in `KubeletConfig "large-pods"`.
+    /// Such as `KubeletConfig "large-pods"`.
     pub object: String,
     pub error: GenerationError,
 }
@@ -122,27 +123,27 @@ pub struct GenerationFailure {
 impl fmt::Display for GenerationFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.error {
-            // These name their objects themselves.
+            // These errors already name their objects.
             GenerationError::Multiple { .. } | GenerationError::Registries(_) => self.error.fmt(formatter),
             error => write!(formatter, "{}: {error}", self.object),
         }
     }
 }
 
-/// What generators produced.
+/// The result of the generators.
 #[derive(Debug, Clone, Default)]
 pub struct GenerationResult {
-    /// All MachineConfigs of the generators, in the order of their generation. Others of theirs must go.
+    /// All MachineConfigs of the generators, in generation order. Others that they own must be deleted.
     pub configs: Vec<GeneratedConfig>,
     pub reports: Vec<ObjectReport>,
     /// KubeletConfigs and ContainerRuntimeConfigs that are being deleted, by kind and name.
     pub deleted: Vec<(&'static str, String)>,
     pub failures: Vec<GenerationFailure>,
     pub skipped: Vec<SkippedObject>,
-    /// Namespaced image policies for whose scope a cluster-wide one decides.
+    /// Namespaced image policies whose scope a cluster-wide one covers.
     pub conflicts: Vec<PolicyConflict>,
     pub credential_provider: Option<CredentialProviderOutcome>,
-    /// Why the latency profile that the cluster's node settings name is not the one in force.
+    /// Why the requested latency profile of the cluster's node settings is not in force.
     pub prohibited_profile: Option<String>,
     pub warnings: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! The kubelet's configuration of every pool: from the cluster's node settings (97), its feature gates (98) and the
-//! users' KubeletConfigs (99).
+//! The generators of kubelet configuration for every pool: from the cluster's node settings (97), its feature gates
+//! (98) and the users' KubeletConfigs (99).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::generators::kubelet::{self, Base, KubeletError};
 const FEATURE_GATE: &str = "FeatureGate \"cluster\"";
 const NODE: &str = "Node \"cluster\" (config.openshift.io)";
 
-/// The node settings in force.
+/// The effective node settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeSettings<'a>(Option<&'a Node>);
 
@@ -50,7 +50,7 @@ pub(super) fn run(
     warn_about_inheritance(pools, result);
 }
 
-/// The config that was generated last decides which change of the latency profile is prohibited.
+/// Resolves the node settings; the config that was generated last decides which latency profile is prohibited.
 fn settle(inputs: &GeneratorInputs<'_>, existing: &impl ExistingConfigs) -> Settled {
     let worker = names::pool::WORKER;
     let present = [
@@ -70,8 +70,8 @@ fn for_node(
 ) -> Result<Generated, KubeletError> {
     let mut arguments = kubelet::kernel_arguments(settings.0, &[])?;
     let is_custom = names::pool::is_custom(name_of(&pool.metadata));
-    // The reference gives them to a custom pool at its installation only. Another pool of its clusters has the worker's
-    // alone, and must keep it so: one argument more is a reboot.
+    // The reference only sets them for a custom pool at its installation. Any other pool of its clusters only has the
+    // worker's, and must keep it that way: one more argument is a reboot.
     if let Some(before) = existing.in_force(name).filter(|_| is_custom) {
         arguments.clone_from(&before.spec.kernel_arguments);
     }
@@ -103,8 +103,8 @@ fn take(
     }
 }
 
-/// A custom pool has the worker's MachineConfigs, but the kubelet.conf of its own feature gates (98) overrides the
-/// worker's. The author of a KubeletConfig for the workers should know.
+/// Warns the author of a KubeletConfig for workers: a custom pool has the worker's MachineConfigs, but the
+/// kubelet.conf of its own feature gates (98) overrides the worker's.
 fn warn_about_inheritance(pools: &[MachineConfigPool], result: &mut GenerationResult) {
     let selecting = |pool: &str| {
         let mut reports = result.reports.iter();

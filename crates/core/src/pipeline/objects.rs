@@ -19,7 +19,7 @@ use mco_api::{
 
 use crate::config::manifest::{Manifest, ManifestError};
 
-/// A kind that configs are generated from.
+/// A kind of object that configs are generated from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceKind {
     pub group: &'static str,
@@ -38,8 +38,8 @@ macro_rules! kinds {
 
 const OPERATOR: &str = "operator.openshift.io";
 
-/// The kinds that configs are generated from, beside pools and MachineConfigs. Clusters that are not OpenShift lack some
-/// of them.
+/// The kinds that configs are generated from, in addition to pools and MachineConfigs. Clusters that are not
+/// OpenShift lack some of them.
 pub const SOURCE_KINDS: &[SourceKind] = kinds![
     OWN "v1" "ControllerConfig",
     OWN "v1" "KubeletConfig",
@@ -59,7 +59,7 @@ pub const SOURCE_KINDS: &[SourceKind] = kinds![
     OPERATOR "v1alpha1" "ImageContentSourcePolicy",
 ];
 
-/// Everything beside MachineConfigs that the render pipeline reads.
+/// All objects that the render pipeline reads, except for MachineConfigs.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterObjects {
     pub pools: Vec<MachineConfigPool>,
@@ -82,7 +82,7 @@ pub struct ClusterObjects {
 }
 
 impl ClusterObjects {
-    /// Whether any of them changes the base configuration, which must then be there.
+    /// Whether any object modifies the base configuration, which is then required.
     pub fn refer_to_base(&self) -> bool {
         self.has_registry_settings()
             || !self.kubelet_configs.is_empty()
@@ -94,7 +94,7 @@ impl ClusterObjects {
             || self.api_server.is_some()
     }
 
-    /// Whether any object decides where machines pull images from.
+    /// Whether any object configures registries.
     pub fn has_registry_settings(&self) -> bool {
         self.image.is_some()
             || !self.digest_mirrors.is_empty()
@@ -104,13 +104,13 @@ impl ClusterObjects {
             || !self.policies.is_empty()
     }
 
-    /// The worker pool, whose OS image stream custom pools follow.
+    /// Returns the worker pool, whose OS image stream custom pools follow.
     pub fn worker(&self) -> Option<&MachineConfigPool> {
         let mut pools = self.pools.iter();
         pools.find(|pool| pool.metadata.name.as_deref() == Some(names::pool::WORKER))
     }
 
-    /// The image of the release that the cluster runs: the ClusterVersion's, else the ControllerConfig's.
+    /// Returns the image of the cluster's release: the ClusterVersion's, else the ControllerConfig's.
     pub fn release_image(&self) -> &str {
         let running = self
             .cluster_version
@@ -123,8 +123,8 @@ impl ClusterObjects {
         running.map_or_else(written, |status| status.desired.image.as_str())
     }
 
-    /// Adds the manifest if its kind belongs here. Pools and the ControllerConfig are added by the caller, which decides
-    /// between several of one name.
+    /// Adds the manifest if its kind belongs here. Pools and the ControllerConfig are added by the caller, which
+    /// resolves duplicates.
     pub(crate) fn add(&mut self, manifest: &Manifest) -> Result<bool, ManifestError> {
         let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
         let singleton = manifest.name == names::SINGLETON;
@@ -151,7 +151,7 @@ impl ClusterObjects {
         Ok(true)
     }
 
-    /// Sorts objects as the controllers see them: by namespace and name.
+    /// Sorts objects by namespace and name, the order in which the controllers see them.
     pub fn sort(&mut self) {
         macro_rules! sort {
             ($($field:ident),*) => {

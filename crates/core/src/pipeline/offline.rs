@@ -1,4 +1,4 @@
-//! A directory of manifests as a cluster: the MachineConfigs, pools and ControllerConfig in it.
+//! A directory of manifests as an offline cluster: its MachineConfigs, pools and ControllerConfig.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use crate::config::render::Rendered;
 
 const GROUP: &str = "machineconfiguration.openshift.io/";
 
-/// The objects of a directory that rendering looks at.
+/// The objects of a directory that are relevant for rendering.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
     pub configs: Vec<MachineConfig>,
     pub pools: Vec<MachineConfigPool>,
     pub controller_config: Option<ControllerConfig>,
-    /// Objects of kinds that have no part in rendering.
+    /// Objects of kinds that are irrelevant for rendering.
     pub skipped: Vec<Skipped>,
     origins: BTreeMap<(String, String), Origin>,
 }
@@ -48,7 +48,7 @@ pub enum InventoryError {
 }
 
 impl Inventory {
-    /// Sorts manifests by kind. Everything that is wrong is reported, not just the first.
+    /// Sorts manifests by kind. All errors are reported, not only the first.
     pub fn gather(manifests: Vec<Manifest>) -> Result<Self, Vec<InventoryError>> {
         let mut inventory = Self::default();
         let mut errors = Vec::new();
@@ -101,19 +101,19 @@ impl Inventory {
         }
     }
 
-    /// Where an object was defined.
+    /// Returns where an object was defined.
     pub fn origin(&self, kind: &str, name: &str) -> Option<&Origin> {
         self.origins.get(&(kind.to_owned(), name.to_owned()))
     }
 }
 
-/// The pool as it stands after its config was rendered: it targets and reports that config.
+/// Returns the pool with the rendered config as its target, in spec and status.
 pub fn with_target(pool: &MachineConfigPool, rendered: &Rendered) -> MachineConfigPool {
     let sources = rendered.provenance.sources().iter().map(String::as_str);
     with_target_from(pool, rendered.name(), sources)
 }
 
-/// The same, with the given sources.
+/// Like [`with_target`], with these sources.
 pub(crate) fn with_target_from<'n>(
     pool: &MachineConfigPool,
     rendered: &str,
@@ -137,12 +137,12 @@ fn decode<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, ManifestError> 
     manifest.decode()
 }
 
-/// The pools every cluster has, for manifests that bring none.
+/// Returns the pools of every cluster, for manifests without any.
 pub fn built_in_pools() -> [MachineConfigPool; 2] {
     [pools::MASTER, pools::WORKER].map(built_in_pool)
 }
 
-/// A pool as the product brings it.
+/// Returns a built-in pool as the release defines it.
 pub fn built_in_pool(name: &str) -> MachineConfigPool {
     let selector =
         |key: String, value: &str| serde_json::from_value(json!({"matchLabels": {key: value}})).ok();

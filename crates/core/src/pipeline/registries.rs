@@ -1,4 +1,4 @@
-//! Where machines pull images from (99-<pool>-generated-registries).
+//! The generator of the registry configuration (99-<pool>-generated-registries).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::MachineConfigPool;
@@ -25,7 +25,7 @@ pub(super) fn run(
         Stage::Cluster => {
             let before = result.configs.len();
             if let Err(error) = in_cluster(inputs, result) {
-                // One bad object must neither stop all pools nor undo the good ones.
+                // One invalid object must neither stop all pools nor revert the valid ones.
                 result.fail(DESCRIBED, error);
                 result.configs.truncate(before);
                 for config in existing.of_generator(Generator::Registries) {
@@ -36,7 +36,7 @@ pub(super) fn run(
     }
 }
 
-/// For every pool, also without any object to generate from.
+/// Generates for every pool, also without any object to generate from.
 fn at_installation(inputs: &GeneratorInputs<'_>, result: &mut GenerationResult) {
     for pool in &inputs.objects.pools {
         let pool = name_of(&pool.metadata);
@@ -51,7 +51,7 @@ fn at_installation(inputs: &GeneratorInputs<'_>, result: &mut GenerationResult) 
     }
 }
 
-/// For the built-in pools, from every object that can be used.
+/// Generates for the built-in pools, from every valid object.
 fn in_cluster(inputs: &GeneratorInputs<'_>, result: &mut GenerationResult) -> Result<(), RegistryError> {
     let objects = without_unusable(inputs, result);
     if !objects.has_registry_settings() {
@@ -114,7 +114,7 @@ fn files(objects: &ClusterObjects, base: &Base, pool: &str) -> Result<RegistryFi
     registries::files(&sources, base_files)
 }
 
-/// Leaves out objects that cannot be used even alone, so that one bad object keeps no good one from the machines.
+/// Skips objects that are invalid on their own, so that they do not block the valid ones.
 fn without_unusable(inputs: &GeneratorInputs<'_>, result: &mut GenerationResult) -> ClusterObjects {
     let mut usable = inputs.objects.clone();
     macro_rules! retain {

@@ -22,25 +22,25 @@ use crate::generators::generated::generator_of;
 use crate::generators::os_images::{self, StreamError};
 use crate::generators::os_streams::Streams;
 
-/// Everything that a render of one pool depends on.
+/// All inputs of a render of one pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolInputs<'a> {
     pub pool: &'a MachineConfigPool,
     /// The worker pool, whose OS image stream custom pools follow.
     pub worker: Option<&'a MachineConfigPool>,
-    /// None if the pool is rendered from MachineConfigs alone.
+    /// `None` if the pool is rendered only from MachineConfigs.
     pub controller_config: Option<&'a ControllerConfig>,
-    /// All MachineConfigs that are sources of renders, generated and others; the pool selects among them.
+    /// All MachineConfigs that are sources of renders, generated and user-provided; the pool selects among them.
     pub sources: &'a [Arc<SourceConfig>],
     pub streams: &'a Streams,
     pub os_image_stream: Option<&'a OSImageStream>,
-    /// The config that the pool's machines go to now; none before the first render.
+    /// The config that the pool's nodes have or are being updated to; `None` before the first render.
     pub current: Option<&'a ParsedConfig>,
-    /// Sections whose changes the administrator accepts although running machines cannot apply them.
+    /// Sections with irreconcilable changes that the administrator accepts.
     pub overrides: Overrides,
-    /// Who renders. The release is the ControllerConfig's, if that names one.
+    /// The identity of the renderer. The release is the ControllerConfig's, if that names one.
     pub identity: Identity<'a>,
-    /// The versions whose objects the renderer may use; none uses those of any.
+    /// The versions whose objects the renderer may use; `None` accepts all.
     pub versions: Option<Versions<'a>>,
 }
 
@@ -53,12 +53,12 @@ pub struct RenderedPool {
     pub size: Size,
 }
 
-/// Why a pool cannot be rendered. Its machines stay on the config that they have.
+/// Why a pool cannot be rendered. Its nodes keep their config.
 #[derive(Debug, Error)]
 pub enum RenderFailure {
     #[error(transparent)]
     Select(#[from] SelectError),
-    /// Another version of the controllers is at work; its objects are not ours to render.
+    /// The objects were written by another version of the controllers, during an upgrade.
     #[error(transparent)]
     Skew(#[from] SkewError),
     #[error("could not generate rendered MachineConfig: {}", join(.0))]
@@ -80,7 +80,7 @@ fn join(invalid: &[InvalidObject]) -> String {
     lines.join("\n")
 }
 
-/// Renders a pool. The same inputs give the same name and bytes, in whatever order the sources come.
+/// Renders a pool. The same inputs result in the same name and bytes, in any order of the sources.
 pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailure> {
     let pool = inputs.pool;
     let selected = select(pool, inputs.sources)?;
@@ -110,8 +110,8 @@ pub fn render_pool(inputs: &PoolInputs<'_>) -> Result<RenderedPool, RenderFailur
     })
 }
 
-/// Whether a MachineConfig is a source of renders that no generator makes. A rendered config is no source, nor is one of a
-/// generator that no longer makes it, or has not made it yet, even while the API server shows it.
+/// Whether a MachineConfig is a user-provided source of renders. Rendered configs are no sources, nor are configs
+/// that belong to a generator which no longer or not yet generates them, even while the API server has them.
 pub fn is_user_source(metadata: &ObjectMeta) -> bool {
     rendered_configs::pool_of(metadata).is_none() && generator_of(metadata).is_none()
 }

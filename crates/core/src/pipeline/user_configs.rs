@@ -1,5 +1,5 @@
-//! KubeletConfigs and ContainerRuntimeConfigs: objects by which users change what is generated for the pools that they
-//! select. Their MachineConfigs are named together, so that two of them never write the same one.
+//! KubeletConfigs and ContainerRuntimeConfigs: user objects that modify the generated configs of the pools they
+//! select. Their MachineConfigs are named together, so that no two of them write the same one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::generators::templates::base_file;
 
 const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
 
-/// A kind by which users change what is generated for pools.
+/// A kind of user object that modifies the generated configs of pools.
 pub(super) trait UserConfig {
     const KIND: &'static str;
     const FAMILY: Family;
     const GENERATOR: Generator;
-    /// What messages call the name of the MachineConfig.
+    /// The key of the MachineConfig's name in messages.
     const KEY: &'static str;
-    /// What messages call several of them.
+    /// The plural of the kind in messages.
     const SEVERAL: (&'static str, &'static str);
     /// A valid object.
     type Validated;
-    /// What its generator has settled for all objects.
+    /// The generator's inputs common to all objects.
     type Context<'c>: Copy;
 
     fn metadata(&self) -> &ObjectMeta;
@@ -47,7 +47,7 @@ pub(super) trait UserConfig {
         name: String,
         owner: OwnerReference,
     ) -> Result<Generated, GenerationError>;
-    /// Pools that follow although the selector does not match them.
+    /// Returns pools that inherit the object although its selector does not match them.
     fn followers<'p>(
         _all: &[&Self],
         _chosen: &[&'p MachineConfigPool],
@@ -58,7 +58,7 @@ pub(super) trait UserConfig {
     fn no_pool(&self) -> String;
 }
 
-/// Generates the configs of all objects of a kind, in the order of their creation.
+/// Generates the configs of all objects of a kind, in creation order.
 pub(super) fn run<K: UserConfig>(
     objects: &[K],
     context: K::Context<'_>,
@@ -90,8 +90,8 @@ pub(super) fn run<K: UserConfig>(
     }
 }
 
-/// Splits off objects that are being deleted. The others come in the order of their creation; one that no API server has
-/// seen yet is created after those.
+/// Splits off objects that are being deleted. The others are in creation order; objects without a creation timestamp
+/// come last.
 fn in_order<K: UserConfig>(objects: &[K], stage: Stage) -> (Vec<&K>, Vec<&K>) {
     let (deleted, mut objects): (Vec<&K>, Vec<&K>) = objects
         .iter()
@@ -105,10 +105,10 @@ fn in_order<K: UserConfig>(objects: &[K], stage: Stage) -> (Vec<&K>, Vec<&K>) {
     (deleted, objects)
 }
 
-/// Why an object is for no pool.
+/// An object that applies to no pool, and the reason.
 struct Unusable<'p> {
     error: GenerationError,
-    /// Pools that keep the config that they have from it.
+    /// Pools that keep their existing config of it.
     keeping: Vec<&'p MachineConfigPool>,
 }
 
@@ -117,7 +117,7 @@ type Selection<'p> = Result<Vec<&'p MachineConfigPool>, Unusable<'p>>;
 fn select<'p, K: UserConfig>(object: &K, all: &[&K], pools: &'p [MachineConfigPool]) -> Selection<'p> {
     let mut selected = pools::selected(pools, object.selector()).map_err(|error| Unusable {
         error: GenerationError::Selector(error),
-        // Whether it still means the pools that it meant is unknown.
+        // With an invalid selector it is undetermined whether it still selects its former pools.
         keeping: pools
             .iter()
             .filter(|pool| has_written_for(K::FAMILY, name_of(&pool.metadata), object.metadata()))
@@ -155,7 +155,7 @@ fn assign_names<K: UserConfig>(
     assign(K::FAMILY, &claims, |name| existing.exists(name), is_own)
 }
 
-/// The names at installation, when a pool may be selected by one object only.
+/// Returns the names at installation, when only one object may select a pool.
 fn plain_names<K: UserConfig>(
     objects: &[&K],
     selections: &[Selection<'_>],
@@ -201,7 +201,7 @@ fn generate_one<K: UserConfig>(
 ) -> Outcome {
     let mut errors = Vec::new();
     if inputs.stage == Stage::Installation && selection.is_err() {
-        // An installation refuses an invalid object also if it is for no pool.
+        // An installation rejects an invalid object even if it selects no pool.
         errors.extend(object.validate().err());
     }
     let usable = selection
@@ -231,7 +231,7 @@ fn generate_one<K: UserConfig>(
         });
         match generated {
             Some(Ok(generated)) => result.push(generated),
-            // A pool keeps what it has from the object until that can be used again.
+            // A pool keeps its existing config of the object until that is valid again.
             None => result.keep(kept(object, name, existing)),
             Some(Err(error)) => {
                 errors.push(error);
@@ -246,7 +246,8 @@ fn generate_one<K: UserConfig>(
     outcome
 }
 
-/// The config of this name that stays in force, if it is from the object: a deleted one may have had the name before.
+/// Returns the config of this name that stays in force, if it was generated from the object: a deleted object may
+/// have had the name before.
 fn kept<K: UserConfig>(
     object: &K,
     name: &str,
@@ -256,7 +257,7 @@ fn kept<K: UserConfig>(
     is_generated_from(&config, K::KIND, name_of(object.metadata())).then_some(config)
 }
 
-/// Whether a config was generated from this object, or does not say from which.
+/// Whether a config was generated from this object, or has no record of its origin.
 pub fn is_generated_from(config: &MachineConfig, kind: &str, name: &str) -> bool {
     let owners = config.metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true)).peekable();

@@ -1,4 +1,4 @@
-//! How many machines of a pool may be away at once.
+//! The `maxUnavailable` budget of a pool.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
@@ -10,15 +10,15 @@ pub struct BudgetError {
     pub value: String,
 }
 
-/// What to write instead of a limit that is refused.
+/// The hint of an error about an invalid limit.
 pub const HINT: &str = "use a number like 2 without quotes or a percentage like \"10%\"; 0 and \"0%\" mean 1, and \
                         spec.paused stops a rollout";
 
-/// Why this limit never lets a machine go, whatever the size of the pool; `None` for a useful one.
+/// Returns why a limit never allows an update, regardless of the size of the pool; `None` for a valid one.
 pub fn objection(setting: &IntOrString) -> Option<String> {
     let negative = |limit: &dyn std::fmt::Display| {
         Some(format!(
-            "maxUnavailable: {limit} is negative, so no machine is ever updated"
+            "maxUnavailable: {limit} is negative, so no node is ever updated"
         ))
     };
     match setting {
@@ -32,9 +32,9 @@ pub fn objection(setting: &IntOrString) -> Option<String> {
     }
 }
 
-/// The pool's limit. Nobody can stop a rollout with 0 (pausing does that), so 0 means 1; a negative number means that
-/// no machine is ever free to go. Control-plane machines go one at a time whatever the pool says: they hold the
-/// cluster's own data, and two of three away at once lose its quorum.
+/// Returns the pool's limit. 0 means 1, because pausing is the way to stop a rollout; a negative number allows no
+/// update. Control-plane nodes are always updated one at a time: they hold etcd members, and two of three unavailable
+/// at once lose the quorum.
 pub fn max_unavailable(
     pool: &str,
     setting: Option<&IntOrString>,
@@ -53,12 +53,12 @@ pub fn max_unavailable(
     })
 }
 
-/// Pools whose machines hold the cluster's own data.
+/// Whether the nodes of the pool hold etcd members.
 pub fn is_control_plane(pool: &str) -> bool {
     matches!(pool, MASTER | ARBITER)
 }
 
-/// A count as a number that can be subtracted from.
+/// Converts a count to a signed number.
 pub(super) fn len(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -85,11 +85,11 @@ mod tests {
             ("more than there are", Some(IntOrString::Int(9)), Ok(9)),
             ("zero cannot stop a rollout", Some(IntOrString::Int(0)), Ok(1)),
             (
-                "a negative number lets nobody go",
+                "a negative number allows no update",
                 Some(IntOrString::Int(-1)),
                 Ok(-1),
             ),
-            ("a negative percentage lets nobody go", text("-50%"), Ok(-2)),
+            ("a negative percentage allows no update", text("-50%"), Ok(-2)),
             ("zero percent cannot stop a rollout either", text("0%"), Ok(1)),
             ("half", text("50%"), Ok(2)),
             ("rounded down", text("60%"), Ok(2)),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn control_plane_machines_go_one_at_a_time_whatever_the_pool_says() {
+    fn control_plane_nodes_are_updated_one_at_a_time_regardless_of_the_pool() {
         for pool in ["master", "arbiter"] {
             for setting in [IntOrString::Int(3), IntOrString::String("100%".to_owned())] {
                 assert_eq!(max_unavailable(pool, Some(&setting), 5), Ok(1));

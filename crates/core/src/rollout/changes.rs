@@ -1,4 +1,5 @@
-//! Which change of a Node is worth looking at, so that heartbeats cost nothing, and what to tell about it.
+//! Watch filter of Nodes: which change requires a reconcile, so that heartbeats cost nothing, and which events it
+//! causes.
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::vocabulary::annotations::node as annotation;
@@ -8,7 +9,7 @@ use mco_api::vocabulary::labels::node as label;
 use super::node::NodeView;
 use super::plan::Event;
 
-/// The annotations by which a node and its rollout are told apart from what they were.
+/// The annotations whose changes affect a rollout.
 const WATCHED: [&str; 6] = [
     annotation::CURRENT_CONFIG,
     annotation::DESIRED_CONFIG,
@@ -18,8 +19,8 @@ const WATCHED: [&str; 6] = [
     annotation::DESIRED_IMAGE,
 ];
 
-/// Whether a decision about any pool could come out differently. A node without a daemon's report matters only when its
-/// labels or readiness change, because it counts as a member from the start.
+/// Whether a change can affect the decision about any pool. For a node whose daemon has not reported only labels and
+/// readiness matter, because it counts as a member from the start.
 pub fn matter(old: &Node, new: &Node) -> bool {
     let (before, after) = (NodeView::new(old), NodeView::new(new));
     if after.label(label::OS) == Some(label::OS_WINDOWS) {
@@ -35,7 +36,7 @@ pub fn matter(old: &Node, new: &Node) -> bool {
             .any(|key| before.annotation(key) != after.annotation(key))
 }
 
-/// What happened to a control-plane node's annotations, as events about its pool.
+/// Returns the events about a pool for changed annotations of a control-plane node.
 pub fn annotation_events(old: &Node, new: &Node) -> Vec<Event> {
     let (before, after) = (NodeView::new(old), NodeView::new(new));
     let changed = WATCHED

@@ -1,5 +1,5 @@
-//! The labels and taints by which control-plane nodes take users' work or do not. Independent of pools and rollouts:
-//! it runs for every control-plane node whenever it or the scheduler's settings change.
+//! The role labels and taints that make control-plane nodes schedulable for user workloads or not. Independent of
+//! pools and rollouts: reconciled for every control-plane node whenever it or the scheduler's settings change.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use mco_api::vocabulary::labels::node as label;
 use mco_api::vocabulary::taints::effect;
 use serde::{Deserialize, Serialize};
 
-/// Whether users' work may run on control-plane nodes.
+/// Whether user workloads may be scheduled on control-plane nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workloads {
     Welcome,
     KeptAway,
-    /// The cluster says nothing about it, so nothing is changed.
+    /// The cluster does not configure it, so nothing is changed.
     Unspecified,
 }
 
-/// What to write to one control-plane node.
+/// The write to one control-plane node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleChange {
@@ -28,7 +28,7 @@ pub struct RoleChange {
     pub taints: Option<Vec<Taint>>,
 }
 
-/// What is missing on this node; `None` when it is as it should be or not a control-plane node.
+/// Returns the missing changes of this node; `None` if there are none or it is not a control-plane node.
 pub fn role_change(node: &Node, workloads: Workloads) -> Option<RoleChange> {
     let has = |key: &str| {
         let labels = node.metadata.labels.as_ref();

@@ -1,12 +1,13 @@
-//! Which nodes go next. A pure function of the [`View`]; the same view always gives the same [`Plan`].
+//! The rollout decision: which nodes are updated next. A pure function of the [`View`]; equal views result in equal
+//! [`Plan`]s.
 //!
 //! Four rules explain most of it:
-//! - *Starting* a node needs room in the budget, and a node counts once, whatever is wrong with it.
-//! - *Steering* a node that is already under way, or that failed there, needs no room: it has its place in the budget
-//!   until it is done, and going to the newest target at once saves it a second interruption.
-//! - A node that holds a place although it works (its disk has drifted) takes no second one, and at most as many as the
-//!   budget has places are on their way.
-//! - A cordon keeps a node from being started, not from being steered, and is never lifted here.
+//! - *Starting* a node needs room in the budget, and a node counts once, regardless of how many problems it has.
+//! - *Retargeting* a node that is already being updated, or that failed, needs no room: it holds its slot in the
+//!   budget until it is done, and moving to the newest target immediately saves a second interruption.
+//! - A node that holds a slot although it is available (its disk has drifted) takes no second one, and at most as
+//!   many nodes are updated at once as the budget has slots.
+//! - A cordon prevents a node from being started, not from being retargeted, and is never removed here.
 
 use mco_api::vocabulary::names::pool::{ARBITER, MASTER};
 use mco_api::vocabulary::{annotations::node as annotation, events, topology};
@@ -20,7 +21,7 @@ use super::view::{PoolView, Standing, View};
 use crate::rollout::drain::cordon::Cordon;
 use crate::rollout::drain::with_obstacle;
 
-/// What to do next, for all pools.
+/// Plans the next actions for all pools.
 pub fn plan(view: &View<'_>) -> Plan {
     Plan {
         pools: view.pools.iter().map(|pool| plan_pool(view, pool)).collect(),
@@ -28,7 +29,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     }
 }
 
-/// What to do next for one pool of the view.
+/// Plans the next actions for one pool of the view.
 pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
     let mut plan = PoolPlan {
         pool: pool.name.to_owned(),
@@ -96,7 +97,7 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
     plan
 }
 
-/// Nobody goes; nodes that have nothing to wait for are told apart from those that wait.
+/// Holds all nodes for a reason, except for nodes that are up to date.
 fn held_for(mut plan: PoolPlan, pool: &PoolView<'_>, reason: &HeldReason) -> PoolPlan {
     let target = plan.target.clone();
     plan.budget.taken = taken(pool);
@@ -115,7 +116,7 @@ fn held_for(mut plan: PoolPlan, pool: &PoolView<'_>, reason: &HeldReason) -> Poo
     plan
 }
 
-/// Nodes that wait for nothing take work again, also where nobody may be sent.
+/// Removes the update taint of nodes that wait for nothing, also in pools that are held.
 fn release<'n, 'a: 'n>(plan: &mut PoolPlan, nodes: impl Iterator<Item = &'n NodeView<'a>>) {
     let tainted = nodes.filter(|node| node.has_update_taint());
     plan.actions.extend(tainted.map(|node| Action::RemoveUpdateTaint {
@@ -138,8 +139,8 @@ fn taken(pool: &PoolView<'_>) -> Vec<Taken> {
         .collect()
 }
 
-/// What every member gets whether or not it is its turn: the soft taint while it waits and works, and the shape of the
-/// control plane, by which daemons decide about draining.
+/// Adds the writes that do not consume budget: the soft taint while a node waits and is updated, and the
+/// control-plane topology, by which daemons decide whether to drain.
 fn keep_house(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Target) {
     for node in &pool.members {
         let name = || node.name.to_owned();
@@ -159,7 +160,7 @@ fn keep_house(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target:
     }
 }
 
-/// Sends nodes to the target and says of all others why not.
+/// Sends nodes to the target and records for all others why they are held.
 fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Target) {
     let mut waiting: Vec<&NodeView<'_>> = Vec::new();
     for node in &pool.members {
@@ -191,8 +192,9 @@ fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Ta
     let deferred = operator_node_to_defer(view, pool, &waiting);
     let mut used = len(plan.budget.taken.len());
     let idle = waiting.iter().filter(|node| node.holds_a_slot()).count();
-    // Those that are away, or will be because of us. Nodes that only hold their place until it is their turn, because
-    // their daemon failed or has not reported, still do their work, so they wait for these and not for each other.
+    // Nodes that are unavailable, or will be because of the rollout. Nodes that only hold a slot until their turn,
+    // because their daemon failed or has not reported, are still available, so they wait for these and not for each
+    // other.
     let mut away = used - len(idle);
     let mut deferral_counts = false;
     for node in waiting {
@@ -217,7 +219,7 @@ fn choose(plan: &mut PoolPlan, view: &View<'_>, pool: &PoolView<'_>, target: &Ta
     }
 }
 
-/// Why a node that waits cannot be started even if there is room.
+/// Returns why a waiting node cannot be started even if the budget has room.
 fn cannot_start(node: &NodeView<'_>) -> Option<HeldReason> {
     match (node.kubelet_is_well(), node.cordon()) {
         (true, Cordon::None) => None,
@@ -226,12 +228,12 @@ fn cannot_start(node: &NodeView<'_>) -> Option<HeldReason> {
     }
 }
 
-/// Where a node is that was sent to the target.
+/// Returns the progress of a node that was sent to the target.
 fn arriving(node: &NodeView<'_>) -> HeldReason {
     if node.is_done() {
         HeldReason::UpToDate
     } else if node.is_degraded() {
-        // A daemon that has waited too long says so; what for, only the record says.
+        // The daemon reports the drain timeout, but only the drain record names the cause.
         let obstacle = node.drain_obstacle();
         HeldReason::FailingOnTarget(with_obstacle(node.reason, obstacle.as_deref()))
     } else {
@@ -240,9 +242,10 @@ fn arriving(node: &NodeView<'_>) -> HeldReason {
     }
 }
 
-/// In a cluster with an arbiter, control plane and arbiter nodes vote together, so only one of all of them may be
-/// away: the control plane goes first, and not while an arbiter is away. What is going to be its target counts, too: an
-/// arbiter that was rendered sooner would go before it. The limit, and what to tell those who wait.
+/// Returns the limit and the reason to hold nodes for, in a cluster with an arbiter. Control-plane and arbiter nodes
+/// vote together, so only one of all of them may be unavailable: the control plane is updated first, and not while an
+/// arbiter is unavailable. A pending target of the control plane counts, too: an arbiter that was rendered earlier
+/// would overtake it.
 fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64, HeldReason) {
     if view.topology != Some(topology::HIGHLY_AVAILABLE_ARBITER) || !budget::is_control_plane(pool.name) {
         return (limit, HeldReason::Budget);
@@ -269,7 +272,7 @@ fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64,
     }
 }
 
-/// Interrupting the operator restarts its work, so its node goes when no other control-plane node can.
+/// Returns the node that runs the operator, to be updated last: an interruption restarts the operator's work.
 fn operator_node_to_defer<'a>(
     view: &View<'a>,
     pool: &PoolView<'_>,

@@ -1,5 +1,5 @@
-//! Nodes that were installed straight into a custom pool: they boot with that pool's config before anybody has given
-//! them its labels. The labels are given once; afterwards the user decides.
+//! Nodes that were provisioned directly into a custom pool: they boot with that pool's config before they have its
+//! labels. The labels are set once; afterwards the user decides.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::plan::Action;
 use super::view::{PoolView, View};
 use crate::config::pools::Membership;
 
-/// A node on its way into the pool it was installed for.
+/// A node that joins the pool it was provisioned for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Joining<'a> {
     pub pool: &'a str,
@@ -21,7 +21,7 @@ pub(super) struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// The node has the labels; only the mark is missing that keeps us from ever giving them again.
+    /// Whether the node has all labels and only lacks the annotation that prevents setting them again.
     pub fn is_already_there(&self) -> bool {
         self.labels.is_empty()
     }
@@ -35,8 +35,8 @@ impl Joining<'_> {
     }
 }
 
-/// The custom pool that the node was installed for, if it has not joined it yet and joining is possible: the labels
-/// that the pool's selector asks for must put the node into that pool and no other.
+/// Returns the custom pool that the node was provisioned for, if it has not joined yet and can join: the labels in
+/// the pool's selector must put the node into that pool and no other.
 pub(super) fn join<'a>(view: &View<'a>, pool: &PoolView<'_>, node: &NodeView<'_>) -> Option<Joining<'a>> {
     if node.annotation(annotation::CUSTOM_POOL_LABELS_APPLIED).is_some() {
         return None;
@@ -69,7 +69,7 @@ pub(super) fn join<'a>(view: &View<'a>, pool: &PoolView<'_>, node: &NodeView<'_>
     })
 }
 
-/// The labels that a selector spells out. Operators that name no single value are no help.
+/// Returns the labels that a selector requires. Expressions without a single value are skipped.
 pub fn labels_for(selector: &LabelSelector) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for expression in selector.match_expressions.iter().flatten() {

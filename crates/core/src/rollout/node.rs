@@ -1,24 +1,26 @@
-//! What one Node says about itself, read once: the questions every rollout decision is made of.
+//! A Node's state as parsed from its annotations, conditions and taints: the predicates that rollout decisions use.
 //!
-//! Nothing here knows pools, budgets or other nodes.
+//! Independent of pools, budgets and other nodes.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::{annotations::node as annotation, labels, node_state, taints};
 
+use super::node_annotations::NodeAnnotations;
 use super::target::Target;
 use crate::rollout::drain::cordon::{self, Cordon};
 
-/// A Node and the annotations the controller and the daemon talk through.
+/// A Node with its parsed annotations, which are the protocol between controller and daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
     pub name: &'a str,
     pub node: &'a Node,
-    /// The rendered config proven on disk; empty while nobody has reported one.
+    /// The rendered config that the daemon has verified on disk; empty until it reports one.
     pub current_config: &'a str,
-    /// The rendered config to reach; empty while nobody has set one.
+    /// The rendered config to update to; empty until it is set.
     pub desired_config: &'a str,
+    /// As annotated; an image that is present and empty is never up to date.
     pub current_image: Option<&'a str>,
     pub desired_image: Option<&'a str>,
     pub state: &'a str,
@@ -27,16 +29,16 @@ pub struct NodeView<'a> {
 
 impl<'a> NodeView<'a> {
     pub fn new(node: &'a Node) -> Self {
-        let annotation = |key: &str| annotation_of(node, key);
+        let annotations = NodeAnnotations::of_node(node);
         Self {
             name: node.metadata.name.as_deref().unwrap_or_default(),
             node,
-            current_config: annotation(annotation::CURRENT_CONFIG).unwrap_or_default(),
-            desired_config: annotation(annotation::DESIRED_CONFIG).unwrap_or_default(),
-            current_image: annotation(annotation::CURRENT_IMAGE),
-            desired_image: annotation(annotation::DESIRED_IMAGE),
-            state: annotation(annotation::STATE).unwrap_or_default(),
-            reason: annotation(annotation::REASON).unwrap_or_default(),
+            current_config: annotations.current_config.unwrap_or_default(),
+            desired_config: annotations.desired_config.unwrap_or_default(),
+            current_image: annotation_of(node, annotation::CURRENT_IMAGE),
+            desired_image: annotation_of(node, annotation::DESIRED_IMAGE),
+            state: annotations.state,
+            reason: annotations.reason,
         }
     }
 
@@ -56,8 +58,8 @@ impl<'a> NodeView<'a> {
         self.node.metadata.creation_timestamp.as_ref()
     }
 
-    /// Why the node cannot take work, in the words users know; `None` when it can. A condition that is not reported
-    /// counts as fine.
+    /// Returns why the node is not ready or unschedulable, with the reference's wording; `None` if it is available. A
+    /// condition that is not reported counts as healthy.
     pub fn unready(&self) -> Option<String> {
         let name = self.name;
         for condition in self.conditions() {
@@ -79,7 +81,7 @@ impl<'a> NodeView<'a> {
         !self.is_unschedulable() && self.kubelet_is_well()
     }
 
-    /// Ready as far as the kubelet can tell, whatever somebody decided about scheduling.
+    /// Whether the kubelet reports the node as ready, regardless of cordons.
     pub fn kubelet_is_well(&self) -> bool {
         self.conditions()
             .iter()
@@ -102,17 +104,17 @@ impl<'a> NodeView<'a> {
         cordon::of_node(self.node)
     }
 
-    /// What keeps the node's pods from leaving for an update, once something does.
+    /// Returns what blocks the drain of the node, if anything does.
     pub fn drain_obstacle(&self) -> Option<String> {
-        cordon::DrainRecord::obstacle(self.node.metadata.annotations.as_ref()?)
+        NodeAnnotations::of_node(self.node).drain_obstacle()
     }
 
-    /// Current and desired config are known and equal.
+    /// Whether current and desired config are set and equal.
     pub fn config_is_done(&self) -> bool {
         !self.current_config.is_empty() && self.current_config == self.desired_config
     }
 
-    /// There is no built image, or the one to reach is the one that runs.
+    /// Whether the node runs the desired image, or the pool has none.
     pub fn image_is_done(&self) -> bool {
         match (self.current_image, self.desired_image) {
             (None, None) => true,
@@ -121,29 +123,30 @@ impl<'a> NodeView<'a> {
         }
     }
 
-    /// The daemon has proven that the node has what it shall have.
+    /// Whether the daemon has verified that the node has its desired config and image.
     pub fn is_done(&self) -> bool {
         self.config_is_done() && self.image_is_done() && self.state == node_state::DONE
     }
 
-    /// The daemon reports a failure, whatever it was doing.
+    /// Whether the daemon reports a failure, in any phase.
     pub fn is_degraded(&self) -> bool {
         node_state::is_failure(self.state)
     }
 
-    /// An update was asked for and has not arrived, or has failed on the way.
+    /// Whether an update was requested and is not completed, or has failed.
     pub fn is_in_flight(&self) -> bool {
         let known = !self.current_config.is_empty() && !self.desired_config.is_empty();
         known && !(self.config_is_done() && self.image_is_done())
     }
 
-    /// An update was asked for before the daemon said what the node has. It will begin as soon as it has found out.
+    /// Whether an update was requested before the daemon reported the node's current config. It starts as soon as the
+    /// daemon has reported.
     pub fn was_sent_before_it_reported(&self) -> bool {
         self.current_config.is_empty() && !self.desired_config.is_empty()
     }
 
-    /// As users see it in `unavailableMachineCount`: not ready, or being changed. A node that failed to reach another
-    /// config and still takes work is available.
+    /// Whether the node counts in `unavailableMachineCount`: not ready, or being updated. A node that failed to
+    /// update but is still schedulable is available.
     pub fn is_unavailable(&self) -> bool {
         if !self.is_ready() {
             return true;
@@ -152,23 +155,23 @@ impl<'a> NodeView<'a> {
         !self.is_done() && !failed_on_the_way
     }
 
-    /// Counts against `maxUnavailable`, and only once: unavailable for whatever reason, or failed half-way, because
-    /// its repair will make it unavailable.
+    /// Whether the node counts against `maxUnavailable`, and only once: unavailable for any reason, or failed during
+    /// an update, because its repair will make it unavailable.
     pub fn holds_a_slot(&self) -> bool {
         self.is_unavailable() || (self.is_in_flight() && self.is_degraded())
     }
 
-    /// The node shall have exactly this.
+    /// Whether the desired config and image of the node are exactly the target.
     pub fn is_sent_to(&self, target: &Target) -> bool {
         self.desired_config == target.config && self.desired_image == target.image.as_deref()
     }
 
-    /// The node has exactly this, proven.
+    /// Whether the node has exactly the target, verified.
     pub fn is_updated_to(&self, target: &Target) -> bool {
         self.is_done() && self.is_sent_to(target)
     }
 
-    /// Carries the soft taint that asks the scheduler to prefer nodes that are not about to be updated.
+    /// Whether the node has the soft taint that makes the scheduler prefer nodes without a pending update.
     pub fn has_update_taint(&self) -> bool {
         let taints = self
             .node

@@ -1,4 +1,4 @@
-//! The one write that carries out a node's share of a plan.
+//! The patch that executes a plan's actions for a node in one write.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use mco_api::vocabulary::annotations::node as annotation;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::plan::Action;
 
-/// A merge patch of the Node for all these actions together; `None` when the node is already so.
+/// Returns a merge patch of the Node for all these actions together; `None` if it would change nothing.
 ///
-/// Taints are one list that others write too, so a patch that changes it carries the resource version it was made
-/// from, and fails when somebody was faster.
+/// Taints are one list with other writers, so a patch that changes it carries the resource version it is based on,
+/// and fails with a conflict after a concurrent write.
 pub fn merge_patch<'p>(node: &Node, actions: impl IntoIterator<Item = &'p Action>) -> Option<Value> {
     let mut patch = NodePatch::of(node);
     for action in actions {

@@ -1,7 +1,7 @@
-//! Which PinnedImageSets the machines of a pool keep, and whether a set can be kept at all.
+//! Assignment of PinnedImageSets to pools, and their validation.
 //!
-//! A set belongs to every pool whose selector of MachineConfigs matches the set's labels. Pulling and pinning is the
-//! nodes' business.
+//! A set belongs to every pool whose MachineConfig selector matches the set's labels. The daemons pull and pin the
+//! images.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::config::pools::{self, SelectError};
 use crate::config::problem::Problem;
 
-/// A pool cannot name more sets; its definition says so.
+/// Maximum number of sets of a pool, as in the CRD.
 pub const MOST_SETS: usize = 100;
 const MOST_IMAGES: usize = 500;
 const LONGEST_NAME: usize = 447;
@@ -30,16 +30,16 @@ pub enum PinError {
     TooMany { found: usize },
 }
 
-/// What a pool has to say in `spec.pinnedImageSets`.
+/// The value of a pool's `spec.pinnedImageSets`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pinned {
     /// These sets, by name.
     Sets(Vec<PinnedImageSetReference>),
-    /// A selector that matches everything is a mistake that the render tells; what was said before stays.
+    /// Keep the existing value: a selector that matches everything is a mistake, which the render reports.
     LeftAlone,
 }
 
-/// The sets that belong to a pool. One that is being deleted belongs to none.
+/// Returns the sets that belong to a pool. A set that is being deleted belongs to none.
 pub fn of_pool<'s>(
     pool: &MachineConfigPool,
     sets: impl IntoIterator<Item = &'s ObjectMeta>,
@@ -63,7 +63,7 @@ pub fn of_pool<'s>(
     Ok(Pinned::Sets(references.collect()))
 }
 
-/// Everything that is wrong with a set, in the words of its definition.
+/// Returns all problems of a set, with the wording of its CRD.
 pub fn validate(set: &PinnedImageSet) -> Vec<Problem> {
     let images = &set.spec.pinned_images;
     let mut problems = Vec::new();
@@ -115,7 +115,7 @@ fn is_digest(digest: &str) -> bool {
     hexadecimal.is_some_and(|text| text.len() == 64 && text.bytes().all(is_digit))
 }
 
-/// The pattern of the definition. None only if it could not be compiled, which a test rules out.
+/// The pattern in the CRD. `None` only if the regex does not compile, which a test rules out.
 static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"^([a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?/([a-zA-Z0-9_-]{0,61}/)?[a-zA-Z0-9_.-]*$").ok()
 });

@@ -1,6 +1,6 @@
-//! The plan as a value: what to write to which node, what to tell people, and for every node that is left alone, why.
+//! The rollout plan as a value: the writes per node, the events, and for every held node the reason.
 //!
-//! It decides nothing; [`super::decide`] fills it and an executor obeys it.
+//! It decides nothing; [`super::decide`] fills it and an executor applies it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,43 +8,44 @@ use std::fmt;
 use mco_api::vocabulary::{events, taints};
 use serde::{Deserialize, Serialize};
 
+use super::messages::TargetedNode;
 use super::target::Target;
 use crate::rollout::drain::cordon::Cordon;
 
-/// What to do next for all pools.
+/// The next actions for all pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Plan {
     pub pools: Vec<PoolPlan>,
-    /// Nodes that several custom pools want. Nobody can say which config is right for them, so they are left alone.
+    /// Nodes that several custom pools select. Their config is ambiguous, so they are not changed.
     pub contested: Vec<ContestedNode>,
 }
 
-/// What to do next for one pool.
+/// The next actions for one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolPlan {
     pub pool: String,
-    /// Where its machines go; absent while that is not known.
+    /// The target of its nodes; `None` until it is determined.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub target: Option<Target>,
     pub budget: Budget,
     pub actions: Vec<Action>,
-    /// Every member that is not sent anywhere by this plan, and why.
+    /// Every member that this plan sends nowhere, and why.
     pub held: Vec<Held>,
     pub events: Vec<Event>,
-    /// What a person has to repair before the pool can go on.
+    /// A problem that the administrator must fix before the rollout can continue.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
 }
 
-/// How many machines may be away at once, and which already are.
+/// The maximum number of unavailable nodes, and the nodes that are unavailable now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Budget {
-    /// The limit after all rules; negative or zero lets nobody go.
+    /// The limit after all rules; zero or negative allows no update.
     pub limit: i64,
-    /// Machines that count against the limit, each once, whoever is to blame.
+    /// Nodes that count against the limit, each once, regardless of the cause.
     pub taken: Vec<Taken>,
 }
 
@@ -54,12 +55,12 @@ impl Budget {
     }
 }
 
-/// A machine that counts against the limit.
+/// A node that counts against the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     pub node: String,
     pub by: TakenBy,
-    /// What its kubelet or its cordon says, unless it takes work.
+    /// Why the node is not ready or unschedulable; `None` if it is available.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
 }
@@ -67,12 +68,11 @@ pub struct Taken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TakenBy {
-    /// Our own work on the node.
+    /// An update of the node by this rollout.
     Update,
-    /// Our own work on the node, which failed.
+    /// An update of the node by this rollout that failed.
     FailedUpdate,
-    /// Something that has nothing to do with this rollout: a broken kubelet, somebody's cordon, a daemon that is not
-    /// there yet.
+    /// A cause outside of this rollout: an unhealthy kubelet, a foreign cordon, a daemon that has not reported yet.
     Other,
 }
 
@@ -80,7 +80,7 @@ pub enum TakenBy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Action {
-    /// Send the node to a config and, in a layered pool, an image. Without an image the annotation for one is removed.
+    /// Set the desired config and, in a layered pool, the desired image. Without an image its annotation is removed.
     SetDesired {
         node: String,
         config: String,
@@ -88,7 +88,7 @@ pub enum Action {
         image: Option<String>,
         because: Because,
     },
-    /// Ask the scheduler to prefer nodes that are not about to be updated.
+    /// Add the soft taint that makes the scheduler prefer nodes without a pending update.
     AddUpdateTaint {
         node: String,
     },
@@ -99,7 +99,7 @@ pub enum Action {
         node: String,
         topology: String,
     },
-    /// Give the node the labels of the pool it was installed for, and remember that this was done, in one write.
+    /// Set the labels of the pool the node was provisioned for, and record that in an annotation, in one write.
     JoinPool {
         node: String,
         pool: String,
@@ -118,21 +118,21 @@ impl Action {
         }
     }
 
-    /// Tells the scheduler something, and changes nothing for the machine.
+    /// Whether the action only affects the scheduler and not the node itself.
     pub fn is_mark(&self) -> bool {
         matches!(self, Self::AddUpdateTaint { .. } | Self::RemoveUpdateTaint { .. })
     }
 }
 
-/// Why a node is sent somewhere.
+/// Why a node gets a new target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Because {
-    /// It is its turn, and there is room in the budget.
+    /// Regular update, with room in the budget.
     Turn,
-    /// It failed on an older target. It counts against the budget already, so nothing is gained by waiting.
+    /// The node failed on an older target. It already counts against the budget, so waiting would not help.
     Repair,
-    /// It is on its way to an older target. Going on to the newer one at once saves a second interruption.
+    /// The node is being updated to an older target. Retargeting it immediately saves a second interruption.
     Superseded,
 }
 
@@ -147,40 +147,40 @@ pub struct Held {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", content = "detail", rename_all = "camelCase")]
 pub enum HeldReason {
-    /// It has what it shall have.
+    /// The node is up to date.
     UpToDate,
-    /// It is on its way to the target.
+    /// The node is being updated to the target.
     InProgress,
-    /// It is on its way to the target, and something keeps its pods from leaving.
+    /// The node is being updated to the target, and its drain is blocked.
     DrainBlocked(String),
-    /// It was sent to the target and its daemon reports a failure; the daemon keeps trying.
+    /// The node was sent to the target and its daemon reports a failure; the daemon retries.
     FailingOnTarget(String),
-    /// Its turn has not come: as many machines are away as may be.
+    /// The budget is exhausted.
     Budget,
     Paused,
-    /// Somebody keeps work away from it; it goes when that is over.
+    /// The node is cordoned; it is updated once it is schedulable again.
     Cordoned(Cordon),
-    /// Its kubelet is not well; it goes when it is.
+    /// The kubelet is not ready; the node is updated once it is.
     NotReady(String),
-    /// The operator runs on it; the other control-plane nodes go first.
+    /// The operator runs on the node; the other control-plane nodes are updated first.
     OperatorNode,
-    /// It gets the labels of the pool it was installed for, and will move there.
+    /// The node gets the labels of the pool it was provisioned for, and will move there.
     JoiningPool(String),
-    /// The control plane goes first.
+    /// The control plane is updated first.
     AfterControlPlane,
-    /// An arbiter node is away; a second voter must not be.
+    /// An arbiter node is unavailable; no second voter may be.
     ArbiterAway,
     WaitingForImage(String),
     PoolIsBeingDeleted,
     /// The pool has no rendered config yet.
     NoTarget,
-    /// The pool's target is not what its own MachineConfigs give.
+    /// The pool's target was not rendered from its own MachineConfigs.
     ForeignTarget,
     /// See [`PoolPlan::problem`].
     Problem,
 }
 
-/// A node that several custom pools want.
+/// A node that several custom pools select.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContestedNode {
     pub node: String,
@@ -198,7 +198,7 @@ impl fmt::Display for ContestedNode {
     }
 }
 
-/// Something to tell people, as a Kubernetes event about the pool.
+/// A Kubernetes event about the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     pub kind: EventKind,
@@ -235,7 +235,7 @@ impl Plan {
         self.pools.iter().find(|plan| plan.pool == name)
     }
 
-    /// All actions, gathered by node, so that an executor can write each node once.
+    /// Returns all actions grouped by node, so that an executor can write each node once.
     pub fn actions_by_node(&self) -> BTreeMap<&str, Vec<&Action>> {
         let mut by_node: BTreeMap<&str, Vec<&Action>> = BTreeMap::new();
         for action in self.pools.iter().flat_map(|plan| &plan.actions) {
@@ -246,7 +246,7 @@ impl Plan {
 }
 
 impl PoolPlan {
-    /// The nodes that are sent somewhere, in the order of their turn.
+    /// Returns the nodes that get a new target, in rollout order.
     pub fn sent(&self) -> impl Iterator<Item = &str> {
         self.actions.iter().filter_map(|action| match action {
             Action::SetDesired { node, .. } => Some(node.as_str()),
@@ -254,13 +254,17 @@ impl PoolPlan {
         })
     }
 
-    /// What to tell about the nodes that are sent, as far as `written` says that they really were.
+    /// Returns the event about the nodes with a new target, limited to those for which `written` confirms the write.
     pub(super) fn announcement(&self, written: impl Fn(&str) -> bool) -> Option<Event> {
         let target = self.target.as_ref()?;
         let sent: Vec<&str> = self.sent().filter(|node| written(node)).collect();
         let what = match sent.as_slice() {
             [] => return None,
-            [node] => format!("Targeted node {node} to MachineConfig: {}", target.config),
+            [node] => TargetedNode {
+                node: (*node).to_owned(),
+                target: target.config.clone(),
+            }
+            .to_string(),
             nodes => format!(
                 "Set target for {} nodes to MachineConfig: {}",
                 nodes.len(),
@@ -276,7 +280,8 @@ impl PoolPlan {
         })
     }
 
-    /// The events of this plan once it was carried out: of the nodes to be sent, only those that were written are told.
+    /// Returns the events of this plan after its execution; of the targeted nodes only those that were written are
+    /// included.
     pub fn events_after(&self, written: impl Fn(&str) -> bool) -> Vec<Event> {
         let planned = self.announcement(|_| true);
         let others = self
@@ -286,8 +291,9 @@ impl PoolPlan {
         others.cloned().chain(self.announcement(written)).collect()
     }
 
-    /// Why nothing moves although the pool is not done: what takes the budget, what keeps each waiting node back, which
-    /// updated node takes no work. `None` while something moves or everything is as it should be.
+    /// Returns why the rollout makes no progress although it is not complete: what takes the budget, what holds each
+    /// waiting node, which updated node is not schedulable. `None` while it progresses or if everything is up to
+    /// date.
     pub fn stalled(&self) -> Option<String> {
         let moving = |held: &Held| matches!(held.reason, HeldReason::InProgress | HeldReason::JoiningPool(_));
         if self.sent().next().is_some() || self.held.iter().any(moving) {
@@ -311,13 +317,13 @@ impl PoolPlan {
                     HeldReason::Cordoned(_) | HeldReason::FailingOnTarget(_) | HeldReason::DrainBlocked(_),
                     _,
                 ) => obstacles.push(held.to_string()),
-                // Already says which node.
+                // The text already names the node.
                 (HeldReason::NotReady(why), _) => obstacles.push(why.clone()),
                 (HeldReason::UpToDate, Some(taken)) => obstacles.push(match &taken.why {
                     Some(why) => format!("{why}, though it is updated"),
                     None => format!("node {} is updated but not available", held.node),
                 }),
-                (HeldReason::Budget, Some(_)) => queued.push(format!("{held} and counts as away")),
+                (HeldReason::Budget, Some(_)) => queued.push(format!("{held} and counts as unavailable")),
                 _ => {}
             }
         }
@@ -335,7 +341,7 @@ impl PoolPlan {
     }
 }
 
-/// Conditions are read in one line of a terminal; more than a few nodes do not help there.
+/// Maximum number of nodes in a condition's message, which is read on one line of a terminal.
 const OBSTACLES_SHOWN: usize = 3;
 
 impl fmt::Display for Held {
@@ -345,7 +351,7 @@ impl fmt::Display for Held {
 }
 
 impl fmt::Display for HeldReason {
-    /// Continues a sentence that starts with the node.
+    /// Formats the reason as the continuation of a sentence whose subject is the node.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UpToDate => f.write_str("is up to date"),
@@ -356,9 +362,9 @@ impl fmt::Display for HeldReason {
             Self::Budget => f.write_str("waits for its turn"),
             Self::Paused => f.write_str("waits because the pool is paused"),
             Self::Cordoned(Cordon::Ours) => f.write_str("waits until it is uncordoned"),
-            Self::Cordoned(_) => f.write_str("waits because somebody cordoned it"),
+            Self::Cordoned(_) => f.write_str("waits because it is cordoned"),
             Self::NotReady(why) => write!(f, "waits until it is ready: {why}"),
-            Self::OperatorNode => f.write_str("goes last because the operator runs on it"),
+            Self::OperatorNode => f.write_str("is updated last because the operator runs on it"),
             Self::JoiningPool(pool) => write!(f, "moves to pool {pool}, for which it was installed"),
             Self::AfterControlPlane => f.write_str("waits for the control plane to be updated"),
             Self::ArbiterAway => f.write_str("waits because an arbiter node is not available"),
@@ -366,7 +372,7 @@ impl fmt::Display for HeldReason {
             Self::PoolIsBeingDeleted => f.write_str("stays because its pool is being deleted"),
             Self::NoTarget => f.write_str("waits for the pool's first rendered config"),
             Self::ForeignTarget => {
-                f.write_str("waits because the pool's target is not what its own MachineConfigs give")
+                f.write_str("waits because the pool's target was not rendered from its own MachineConfigs")
             }
             Self::Problem => f.write_str("waits because the pool has a problem"),
         }
@@ -389,7 +395,7 @@ impl fmt::Display for Action {
                 match because {
                     Because::Turn => Ok(()),
                     Because::Repair => f.write_str(" (it failed on an older config)"),
-                    Because::Superseded => f.write_str(" (it was on its way to an older config)"),
+                    Because::Superseded => f.write_str(" (it was being updated to an older config)"),
                 }
             }
             Self::AddUpdateTaint { node } => write!(f, "taint {node} with {}", taints::UPDATE_IN_PROGRESS),
@@ -397,10 +403,10 @@ impl fmt::Display for Action {
                 write!(f, "remove the taint {} from {node}", taints::UPDATE_IN_PROGRESS)
             }
             Self::SetControlPlaneTopology { node, topology } => {
-                write!(f, "tell {node} that the control plane is {topology}")
+                write!(f, "annotate {node} with control plane topology {topology}")
             }
             Self::JoinPool { node, pool, labels } if labels.is_empty() => {
-                write!(f, "remember that {node} joined pool {pool}")
+                write!(f, "record that {node} joined pool {pool}")
             }
             Self::JoinPool { node, pool, .. } => {
                 write!(f, "label {node} for pool {pool}, for which it was installed")

@@ -1,5 +1,4 @@
-//! What the machines of a pool shall reach, and whether it is there yet: in a layered pool the image must be built
-//! first.
+//! The target of a pool, and whether it is ready to roll out: in a layered pool the image must be built first.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ pub struct Target {
 }
 
 impl fmt::Display for Target {
-    /// As the pool's conditions name it.
+    /// Formats the target with the wording of the pool's conditions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MachineConfig {}", self.config)?;
         match &self.image {
@@ -27,16 +26,17 @@ impl fmt::Display for Target {
     }
 }
 
-/// The MachineOSConfig of a pool and its build for the pool's present target.
+/// The MachineOSConfig of a pool and its build for the pool's current target.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Layering<'a> {
     pub config: Option<&'a MachineOSConfig>,
     pub build: Option<&'a MachineOSBuild>,
-    /// The MachineOSConfig names a build that is gone or was for another config; the annotation should be removed.
+    /// Whether the MachineOSConfig names a build that is deleted or was for another config; the annotation should be
+    /// removed.
     pub names_stale_build: bool,
 }
 
-/// How far an image build has come. The first that holds, in this order.
+/// The state of an image build: the first that applies, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildState {
     Prepared,
@@ -44,24 +44,24 @@ pub enum BuildState {
     Succeeded,
     Failed,
     Interrupted,
-    /// It exists and nobody has reported about it.
+    /// The build exists, but has no status yet.
     New,
 }
 
-/// Whether a pool's machines can be sent to its target now.
+/// Whether the nodes of a pool can be updated to its target now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gate {
     Open(Target),
-    /// Nothing was rendered yet.
+    /// Nothing has been rendered yet.
     NoTarget,
-    /// The image is on its way.
+    /// The image is not ready yet.
     Wait(String),
-    /// The image will not come by itself.
+    /// The image build failed and is not retried.
     Failed(String),
 }
 
 impl<'a> Layering<'a> {
-    /// Finds the pool's MachineOSConfig and the build that it names for the pool's target, else any build of both.
+    /// Finds the pool's MachineOSConfig and the build that it names for the pool's target, else any build for both.
     pub fn of_pool(
         pool: &MachineConfigPool,
         configs: impl IntoIterator<Item = &'a MachineOSConfig>,
@@ -98,7 +98,7 @@ impl<'a> Layering<'a> {
         self.config.is_some()
     }
 
-    /// The image that the pool's machines shall run; empty until one was built.
+    /// Returns the desired image of the pool's nodes; empty until one was built.
     pub fn image(&self) -> &'a str {
         let status = self.config.and_then(|config| config.status.as_ref());
         status.map_or("", |status| status.current_image_pull_spec.as_str())
@@ -131,7 +131,7 @@ impl<'a> Layering<'a> {
         Some(state.map_or(BuildState::New, |(_, state)| state))
     }
 
-    /// The build gave an image, and it is not the one the pool's machines shall run.
+    /// Whether the build has produced an image that is not yet the pool's desired image.
     pub fn images_differ(&self) -> bool {
         let status = self.build.and_then(|build| build.status.as_ref());
         status.is_some_and(|status| {
@@ -139,7 +139,7 @@ impl<'a> Layering<'a> {
         })
     }
 
-    /// The pool waits for a build, or for its result to be taken over.
+    /// Whether the pool waits for a build, or for its result to become the desired image.
     pub fn is_building(&self) -> bool {
         match self.build_state() {
             Some(BuildState::Building | BuildState::Prepared | BuildState::Failed) => true,
@@ -149,7 +149,7 @@ impl<'a> Layering<'a> {
     }
 }
 
-/// Whether the machines of this pool can be sent to its target now, and what exactly that is.
+/// Returns whether the nodes of this pool can be updated to its target now, and the exact target.
 pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
     let config = pool.target_name();
     if config.is_empty() {
@@ -167,14 +167,14 @@ pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
     let build = layering.build_name().unwrap_or_default();
     let image = layering.image();
     match state {
-        _ if image.is_empty() => Gate::Wait(format!("image build {build} has given no image yet")),
+        _ if image.is_empty() => Gate::Wait(format!("image build {build} has no image yet")),
         BuildState::Succeeded if digest_of(layering) == image => Gate::Open(Target {
             config: config.to_owned(),
             image: Some(image.to_owned()),
         }),
-        BuildState::Succeeded => {
-            Gate::Wait(format!("the image of build {build} has not been taken over yet"))
-        }
+        BuildState::Succeeded => Gate::Wait(format!(
+            "the image of build {build} is not yet the desired image of the pool"
+        )),
         BuildState::Failed => Gate::Failed(format!("image build {build} failed")),
         BuildState::Prepared | BuildState::Building | BuildState::Interrupted | BuildState::New => {
             Gate::Wait(format!("image build {build} has not finished"))
@@ -182,8 +182,8 @@ pub fn gate(pool: &MachineConfigPool, layering: &Layering<'_>) -> Gate {
     }
 }
 
-/// What counts as updated in the pool's status: the target itself, also while its image is being built again.
-/// `None` while no machine can have reached it.
+/// Returns the target that counts as updated in the pool's status, also while its image is being rebuilt. `None`
+/// while no node can have reached it.
 pub fn reached_target(pool: &MachineConfigPool, layering: &Layering<'_>) -> Option<Target> {
     let config = pool.target_name();
     let image = layering.image();

@@ -1,4 +1,4 @@
-//! Everything a rollout decision is made from, gathered and indexed once: which node is in which pool.
+//! The inputs of a rollout decision, gathered and indexed once by pool membership.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,13 +12,13 @@ use super::target::Layering;
 use crate::config::pools::{Membership, NodePools};
 use crate::config::selector::SelectorError;
 
-/// The cluster as a rollout sees it.
+/// A snapshot of the cluster's nodes, pools and builds.
 #[derive(Debug, Clone)]
 pub struct View<'a> {
     /// By name.
     pub pools: Vec<PoolView<'a>>,
     pub contested: Vec<ContestedNode>,
-    /// Control-plane nodes that a custom pool also wants, and does not get: node, pool.
+    /// Control-plane nodes that a custom pool also selects, which is ignored: node, pool.
     pub ignored_wishes: Vec<(String, String)>,
     pub topology: Option<&'a str>,
     pub operator_node: Option<&'a str>,
@@ -31,20 +31,20 @@ pub struct View<'a> {
 pub struct PoolView<'a> {
     pub name: &'a str,
     pub pool: &'a MachineConfigPool,
-    /// In the order they go: zone by zone, the oldest first, those without a zone last.
+    /// In rollout order: by zone, then by age, oldest first; nodes without a zone last.
     pub members: Vec<NodeView<'a>>,
     pub layering: Layering<'a>,
     pub standing: Standing,
 }
 
-/// How long the target that a pool names is good for.
+/// Whether a pool's target was written by our own render, and whether a render is pending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Standing {
     #[default]
     Final,
-    /// The pool is being rendered, and may name another one in a moment.
+    /// A render is pending, which may change the target.
     MayChange,
-    /// No render of the pool gave it, so nobody is sent there.
+    /// The target does not come from a render of the pool, so no node is sent to it.
     Foreign,
 }
 
@@ -97,21 +97,21 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The shape of the control plane; without it nodes are not told and no arbiter rules apply.
+    /// Sets the control-plane topology; without it nodes are not annotated and no arbiter rules apply.
     #[must_use]
     pub fn with_topology(mut self, topology: Option<&'a str>) -> Self {
         self.topology = topology.filter(|topology| !topology.is_empty());
         self
     }
 
-    /// The node of the operator's pod; only when exactly one such pod runs.
+    /// Sets the node that runs the operator's pod, if exactly one such pod runs.
     #[must_use]
     pub fn with_operator_node(mut self, node: Option<&'a str>) -> Self {
         self.operator_node = node;
         self
     }
 
-    /// What is known of a pool's target beside its name.
+    /// Sets the state of a pool's target.
     #[must_use]
     pub fn with_standing(mut self, pool: &str, standing: Standing) -> Self {
         if let Some(pool) = self.pools.iter_mut().find(|known| known.name == pool) {
@@ -120,15 +120,15 @@ impl<'a> View<'a> {
         self
     }
 
-    /// For rendered configs that nodes were installed with: the pool that owns the config. Only those that nodes name in
-    /// their `firstPivotConfig` annotation are asked for.
+    /// Sets the owning pool of each rendered config that nodes were provisioned with. Only those that nodes name in
+    /// their `firstPivotConfig` annotation are needed.
     #[must_use]
     pub fn with_first_pivots(mut self, owners: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         self.first_pivots = owners.into_iter().collect();
         self
     }
 
-    /// The objects by which images are built for pools.
+    /// Sets the objects of image builds for pools.
     #[must_use]
     pub fn with_images(mut self, configs: &'a [MachineOSConfig], builds: &'a [MachineOSBuild]) -> Self {
         for pool in &mut self.pools {
@@ -142,7 +142,7 @@ impl<'a> View<'a> {
         self.pools.get(index)
     }
 
-    /// Pools whose node selector cannot be read. They have no members; the others are as they should be.
+    /// Returns pools with an invalid node selector. They have no members; other pools are not affected.
     pub fn unreadable_selectors(&self) -> &[(String, SelectorError)] {
         self.node_pools.unreadable()
     }
@@ -167,7 +167,7 @@ impl<'a> PoolView<'a> {
         self.pool.metadata.deletion_timestamp.is_some()
     }
 
-    /// The selector is there and says nothing; taken literally it would select every node.
+    /// Whether the selector is present but empty; with Kubernetes semantics it would select every node.
     pub fn selects_everything(&self) -> bool {
         self.pool.spec.node_selector.as_ref().is_some_and(|selector| {
             let labels = selector.match_labels.iter().flatten().next().is_some();
@@ -181,8 +181,8 @@ impl<'a> PoolView<'a> {
     }
 }
 
-/// Zone by zone, so that a bad config hurts one failure domain first; the name decides between nodes of one age, so
-/// that the same cluster always gives the same order.
+/// Returns the sort key for rollout order: by zone, so that a bad config affects one failure domain first, then by
+/// age; the name makes the order deterministic.
 fn turn<'a>(node: &NodeView<'a>) -> (bool, Option<&'a str>, Option<Timestamp>, &'a str) {
     let zone = node.zone();
     let age = node.created().map(|time| time.0);

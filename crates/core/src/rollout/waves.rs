@@ -1,7 +1,7 @@
-//! In which order the nodes of each pool will go, for people who want to know before it happens.
+//! Forecast of the order in which the nodes of each pool will be updated.
 //!
-//! The first wave is what [`plan`](super::plan()) does now. The later ones suppose that whatever is under way arrives,
-//! and that what has nothing to do with the rollout (a cordon, a broken kubelet) stays as it is.
+//! The first wave is what [`plan`](super::plan()) does now. Later waves assume that updates in progress succeed, and
+//! that causes outside of the rollout (a cordon, an unhealthy kubelet) persist.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,25 +14,25 @@ use super::plan::{Action, Because, Held, HeldReason, PoolPlan};
 use super::target::Target;
 use super::view::{PoolView, View};
 
-/// The rollout of one pool, foretold.
+/// The forecast rollout of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolWaves {
     pub pool: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub target: Option<Target>,
-    /// Already on their way to the target, or turned towards it now.
+    /// Nodes that are being updated to the target, or retargeted now.
     pub under_way: Vec<String>,
-    /// The pool that has to be finished first.
+    /// The pool whose rollout must be complete first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub after: Option<String>,
-    /// Nodes that go together.
+    /// Nodes that are updated together.
     pub waves: Vec<Vec<String>>,
-    /// Nodes that will not go unless somebody does something.
+    /// Nodes that stay held without intervention.
     pub stuck: Vec<Held>,
 }
 
-/// The rollout of every pool, foretold.
+/// Returns the forecast rollout of every pool.
 pub fn waves(view: &View<'_>) -> Vec<PoolWaves> {
     view.pools.iter().map(|pool| waves_of(view, pool)).collect()
 }
@@ -133,7 +133,7 @@ impl fmt::Display for PoolWaves {
             None => writeln!(f, "pool {}: no target", self.pool)?,
         }
         if !self.under_way.is_empty() {
-            writeln!(f, "  under way: {}", self.under_way.join(", "))?;
+            writeln!(f, "  in progress: {}", self.under_way.join(", "))?;
         }
         if let Some(after) = &self.after {
             writeln!(f, "  after pool {after}:")?;

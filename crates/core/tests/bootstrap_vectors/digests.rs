@@ -62,7 +62,7 @@ impl Digests {
         digests
     }
 
-    /// Which parts differ.
+    /// Returns the parts that differ.
     fn differences(&self, recorded: &Self) -> String {
         let mut text = String::new();
         for (what, ours, theirs) in [
@@ -87,7 +87,7 @@ impl Digests {
     }
 }
 
-/// JSON with sorted keys, whatever order the JSON library keeps them in.
+/// Serializes JSON with sorted keys, regardless of the order in the JSON library.
 fn sorted(value: &Value) -> String {
     match value {
         Value::Array(items) => {

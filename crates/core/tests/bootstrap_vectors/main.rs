@@ -1,5 +1,5 @@
-//! The full offline render against recorded results of the compatible system: names, specs and pool source lists, or
-//! an error that says the same and names the object.
+//! The full offline render against recorded results of the reference implementation: names, specs and pool source
+//! lists, or an equivalent error that names the object.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -50,7 +50,7 @@ fn manifests(case: &Path) -> Result<Vec<Manifest>, String> {
     Ok(manifests)
 }
 
-/// What a case comes to: the assembled cluster, or everything that is wrong with its manifests.
+/// The outcome of a case: the assembled cluster, or all errors of its manifests.
 fn assemble(case: &Path, settings: &Settings<'_>) -> Result<Cluster, String> {
     let lines = |errors: Vec<BootstrapError>| {
         let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -113,8 +113,8 @@ fn check_rendered(case: &Path, cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// The sources of a pool's configuration. The original walks its pools in random order in every step, so what one
-/// step generates (equal names but for the pool) is compared as a set.
+/// The sources of a pool's configuration. The reference iterates over its pools in random order in every step, so the
+/// output of one step (equal names except for the pool) is compared as a set.
 fn sources(configuration: &Value) -> Vec<Vec<Value>> {
     let step = |source: &Value| {
         let name = source["name"].as_str().unwrap();
@@ -132,7 +132,7 @@ fn sources(configuration: &Value) -> Vec<Vec<Value>> {
         .collect()
 }
 
-/// The first difference, for the person who reads the failure.
+/// Describes the first difference, for the failure message.
 fn explain(spec: &Value, expected: &BTreeMap<String, Value>, pool: &str) -> String {
     let prefix = format!("rendered-{pool}-");
     let Some((_, expected)) = expected.iter().find(|(name, _)| name.starts_with(&prefix)) else {
@@ -179,7 +179,7 @@ fn check_error(case: &Path, outcome: Result<Cluster, String>) -> Result<(), Stri
     }
 }
 
-/// Checks every case of a folder of the recorded results, and reports all that fail.
+/// Checks every case of a folder of recorded results, and reports all failures.
 fn check_folder(folder: &str, check: impl Fn(&Path, &Settings<'_>) -> Result<(), String>) {
     let Some(root) = mco_testkit::reference_data("vectors") else {
         return;

@@ -1,4 +1,4 @@
-//! Directories as a whole: with and without a base, repeated pools, images that were built before.
+//! Whole directories: with and without a base, duplicate pools, pre-built images.
 
 use mco_core::config::render::Identity;
 use mco_core::generators::templates::TemplateTree;
@@ -43,7 +43,7 @@ fn pools_that_come_twice_and_pre_built_images() {
         "machineConfigSelector": {"matchLabels": {"machineconfiguration.openshift.io/role": "worker"}},
         "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}},
     });
-    // The user's own pool (from the list of every test) stays, although the product's comes later.
+    // The user's own pool (from the list of every test) is kept, although the built-in one comes later.
     let cluster = assemble(&[built_in], None).unwrap();
     let worker = cluster
         .inventory

@@ -1,4 +1,4 @@
-//! Objects to put into a directory, and what comes out of it.
+//! Objects for a directory, and accessors of the result.
 
 use mco_core::config::manifest::Manifest;
 use mco_core::generators::templates::TemplateTree;

@@ -1,4 +1,4 @@
-//! What KubeletConfigs, ContainerRuntimeConfigs and registry settings give, what is refused and in which words.
+//! The output, rejections and error messages of KubeletConfigs, ContainerRuntimeConfigs and registry settings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(

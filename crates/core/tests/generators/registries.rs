@@ -9,7 +9,7 @@ use crate::fixture::{assemble, controller_config, file, files, gates, image, mir
 
 const REGISTRIES: &str = "99-worker-generated-registries";
 
-/// The entries of registries.conf in short: scope, flags, mirrors.
+/// The entries of registries.conf in short form: scope, flags, mirrors.
 fn entries(cluster: &Cluster) -> Vec<String> {
     let text = file(cluster, REGISTRIES, "/etc/containers/registries.conf").unwrap_or_default();
     let mut entries: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Who goes next in one pool.
+//! The choice of the next nodes in one pool.
 
 use mco_core::rollout::{Because, EventKind, HeldReason, TakenBy, View, plan};
 use serde_json::json;
@@ -96,7 +96,7 @@ fn who_goes_and_how_much_room_there_was() {
             0,
         ),
         (
-            "failed on an older target and cordoned by somebody",
+            "failed on an older target and cordoned by another client",
             "n1 v0/v0.5 Degraded cordoned; n2 v0/v0",
             1,
             "n1",
@@ -131,7 +131,7 @@ fn who_goes_and_how_much_room_there_was() {
             0,
         ),
         (
-            "cordoned by somebody takes room and does not go",
+            "a foreign cordon takes budget and the node is held",
             "n1 v0/v0 cordoned; n2 v0/v0",
             1,
             "",
@@ -167,7 +167,7 @@ fn who_goes_and_how_much_room_there_was() {
             0,
         ),
         (
-            "a degraded node waits while somebody else's cordon takes the place",
+            "a degraded node waits while a foreign cordon takes the budget",
             "n1 v0/v0 cordoned; n2 v0/v0 Degraded",
             1,
             "",
@@ -216,7 +216,7 @@ fn who_goes_and_how_much_room_there_was() {
             1,
         ),
         (
-            "nobody ever goes with a negative limit",
+            "no node is ever updated with a negative limit",
             "n1 v0/v0; n2 v0/v0",
             -1,
             "",
@@ -241,7 +241,7 @@ fn who_goes_and_how_much_room_there_was() {
 }
 
 #[test]
-fn every_node_that_is_left_alone_is_told_why() {
+fn every_held_node_has_a_reason() {
     let fleet = "n1 v1/v1; n2 v0/v1 Working; n3 v0/v1 Degraded why=no-space; n4 v0/v0 cordoned; \
                  n5 v0/v0 NotReady; n6 v0/v0";
     let plan = plan_worker(&pool("worker", "v1", json!({})), &nodes(fleet));
@@ -268,7 +268,7 @@ fn every_node_that_is_left_alone_is_told_why() {
     for line in [
         "pool worker: MachineConfig v1",
         "node n3 fails on this config: no-space",
-        "node n4 waits because somebody cordoned it",
+        "node n4 waits because it is cordoned",
         "node n5 waits until it is ready: node n5 is reporting NotReady=False",
         "node n6 waits for its turn",
     ] {
@@ -307,7 +307,7 @@ fn zone_by_zone_the_oldest_first_and_those_without_a_zone_last() {
 }
 
 #[test]
-fn pools_that_nobody_may_touch() {
+fn pools_that_are_not_rolled_out() {
     let fleet = nodes("n1 v0/v0; n2 v0/v0.5 Degraded; n3 v1/v1 tainted; n4 v0/v1 Working");
     let mut deleted = pool("worker", "v1", json!({}));
     deleted.metadata.deletion_timestamp = Some(time(1));
@@ -410,7 +410,12 @@ fn the_soft_taint_stays_from_the_first_wait_until_the_node_is_done() {
         ("goes now", "n1 v0/v0", 1, "taint:n1"),
         ("works", "n1 v0/v1 Working tainted", 1, ""),
         ("fails", "n1 v0/v1 Degraded tainted", 1, ""),
-        ("works and somebody removed it", "n1 v0/v1 Working", 1, ""),
+        (
+            "being updated and the taint was removed",
+            "n1 v0/v1 Working",
+            1,
+            "",
+        ),
         ("is done", "n1 v1/v1 tainted", 1, "untaint:n1"),
         ("is done and clean", "n1 v1/v1", 1, ""),
     ];
@@ -424,7 +429,7 @@ fn the_soft_taint_stays_from_the_first_wait_until_the_node_is_done() {
 }
 
 #[test]
-fn events_tell_who_was_sent_where() {
+fn events_name_the_targeted_nodes() {
     let message = |fleet: &str| {
         let plan = plan_worker(&pool("worker", "v1", json!({"maxUnavailable": 2})), &nodes(fleet));
         let events: Vec<_> = plan
@@ -447,7 +452,7 @@ fn events_tell_who_was_sent_where() {
 }
 
 #[test]
-fn a_node_that_could_not_be_written_is_not_told_of() {
+fn a_node_that_could_not_be_written_has_no_event() {
     let plan = plan_worker(
         &pool("worker", "v1", json!({"maxUnavailable": 2})),
         &nodes("n1 v0/v0; n2 v0/v0"),
@@ -605,7 +610,7 @@ fn nothing_moves_and_the_plan_says_why() {
         (
             "a cordon",
             "n1 v0/v0 cordoned; n2 v0/v0",
-            Some("node n1 waits because somebody cordoned it"),
+            Some("node n1 waits because it is cordoned"),
         ),
         (
             "a dead kubelet",
@@ -623,21 +628,21 @@ fn nothing_moves_and_the_plan_says_why() {
             Some("node n1 is reporting NotReady=False, though it is updated"),
         ),
         (
-            "an updated node that somebody cordoned, and nobody waits",
+            "an updated cordoned node, and no node waits",
             "n1 v1/v1 cordoned; n2 v1/v1",
             Some("node n1 is reporting Unschedulable, though it is updated"),
         ),
         (
             "nodes that wait and hold a place are named after what they wait for",
             "n1 v0/v0 Degraded; n2 v0/v1 Degraded why=disk",
-            Some("node n2 fails on this config: disk; node n1 waits for its turn and counts as away"),
+            Some("node n2 fails on this config: disk; node n1 waits for its turn and counts as unavailable"),
         ),
         (
             "many",
             "n1 v0/v0 cordoned; n2 v0/v0 cordoned; n3 v0/v0 cordoned; n4 v0/v0 cordoned; n5 v0/v0 cordoned",
             Some(
-                "node n1 waits because somebody cordoned it; node n2 waits because somebody cordoned it; \
-                 node n3 waits because somebody cordoned it; and 2 more",
+                "node n1 waits because it is cordoned; node n2 waits because it is cordoned; \
+                 node n3 waits because it is cordoned; and 2 more",
             ),
         ),
     ];

@@ -1,4 +1,5 @@
-//! Masters and arbiters: one voter at a time, the operator's node last, and whether users' work runs there.
+//! Control-plane and arbiter nodes: one voter at a time, the operator's node last, and schedulability for user
+//! workloads.
 
 use k8s_openapi::api::core::v1::Node;
 use mco_core::rollout::control_plane::{Workloads, role_change};
@@ -20,7 +21,7 @@ fn one_at_a_time_and_the_operators_node_last() {
     let cases = [
         ("all wait", "a v0/v0; b v0/v0; c v0/v0;", Some("a"), "b", true),
         (
-            "nobody knows where the operator is",
+            "the operator's node is not determined",
             "a v0/v0; b v0/v0; c v0/v0;",
             None,
             "a",
@@ -229,13 +230,13 @@ fn control_plane_nodes_say_whether_they_take_users_work() {
             json!(null),
         ),
         (
-            "kept away",
+            "unschedulable",
             master(&["master", "control-plane", "worker"], json!([taint("theirs")])),
             Workloads::KeptAway,
             json!({"labels": {worker: null}, "taints": [taint("theirs"), taint(role_master)]}),
         ),
         (
-            "kept away already",
+            "unschedulable already",
             master(&["master", "control-plane"], all),
             Workloads::KeptAway,
             json!(null),

@@ -64,12 +64,12 @@ fn what_a_node_asks_for() {
             uncordon(Lift::Nothing),
         ),
         (
-            "somebody uncordoned after the drain",
+            "uncordoned by another client after the drain",
             asking("drain-b", "drain-b", false, Some(&made)),
             Decision::Disown(found.clone()),
         ),
         (
-            "somebody uncordoned after the drain, and that is known",
+            "uncordoned by another client after the drain, and recorded",
             asking("drain-b", "drain-b", false, Some(&found)),
             Decision::Nothing,
         ),
@@ -79,7 +79,7 @@ fn what_a_node_asks_for() {
             fresh(Made),
         ),
         (
-            "a drain of a node that somebody cordoned",
+            "a drain of a node cordoned by another client",
             asking("drain-b", "uncordon-a", true, None),
             fresh(Found),
         ),
@@ -94,12 +94,12 @@ fn what_a_node_asks_for() {
             Decision::Evict(found.clone()),
         ),
         (
-            "somebody uncordoned during the drain: the clock goes on",
+            "uncordoned by another client during the drain: the timeout continues",
             asking("drain-b", "uncordon-a", false, Some(&made)),
             Decision::Cordon(made.clone()),
         ),
         (
-            "somebody lifted their own cordon during the drain: now it is ours",
+            "a foreign cordon removed during the drain: now it is ours",
             asking("drain-b", "uncordon-a", false, Some(&found)),
             Decision::Cordon(made.clone()),
         ),
@@ -114,7 +114,7 @@ fn what_a_node_asks_for() {
             Decision::Cordon(made.clone()),
         ),
         (
-            "another target during a drain that somebody uncordoned",
+            "another target during a drain that another client uncordoned",
             asking("drain-b", "uncordon-x", false, Some(&record("drain-a", 5, Made))),
             Decision::Cordon(made.clone()),
         ),
@@ -139,12 +139,12 @@ fn what_a_node_asks_for() {
             uncordon(Lift::Cordon),
         ),
         (
-            "give back what somebody else cordoned",
+            "uncordon request for a foreign cordon",
             asking("uncordon-b", "drain-b", true, Some(&found)),
             uncordon(Lift::Nothing),
         ),
         (
-            "give back after an update without a drain, cordoned by somebody",
+            "uncordon request after an update without a drain, foreign cordon",
             asking("uncordon-b", "uncordon-a", true, None),
             uncordon(Lift::Nothing),
         ),
@@ -357,7 +357,7 @@ fn which_pods_go() {
         delete_empty_dir_data: false,
     };
     let although = Fate::EvictAlthough;
-    // what happens by default, and what happens to somebody who agreed to nothing
+    // the action with the default policy, and with a policy that allows nothing
     let cases = [
         ("an ordinary pod", replicated(), Fate::Evict, Fate::Evict),
         (
@@ -397,14 +397,14 @@ fn which_pods_go() {
             Fate::Evict,
         ),
         (
-            "a pod of nobody",
+            "an unmanaged pod",
             json!({}),
             although(Concern::Unmanaged),
             Fate::Refuse(Concern::Unmanaged),
         ),
-        ("a finished pod of nobody", finished(), Fate::Evict, Fate::Evict),
+        ("a finished unmanaged pod", finished(), Fate::Evict, Fate::Evict),
         (
-            "a failed pod of nobody",
+            "a failed unmanaged pod",
             json!({"status": {"phase": "Failed"}}),
             Fate::Evict,
             Fate::Evict,
@@ -657,7 +657,7 @@ fn the_reason_is_the_controllers_only_while_the_daemon_waits_and_has_said_nothin
             Some(a),
         ),
         (
-            "it is told already",
+            "it is already reported",
             node("Working", a, Some("pod a")),
             Some("pod a"),
             None,

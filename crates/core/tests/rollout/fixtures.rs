@@ -21,10 +21,10 @@ pub fn key(name: &str) -> String {
     format!("machineconfiguration.openshift.io/{name}")
 }
 
-/// Nodes described like `n1 v0/v1 Degraded NotReady; n2 v0/v0 zone=a`. Words:
-/// `c/d` current and desired config, a state (Done unless said), `image=c/d` (`-` is absent), `NotReady`, `cordoned` (by
-/// somebody), `cordoned-by-us`, `tainted`, `new` (no daemon yet), `zone=`, `age=` (seconds of creation),
-/// `role=` (worker unless said), `first=` (the config it was installed with), `why=` (the daemon's reason).
+/// Nodes described like `n1 v0/v1 Degraded NotReady; n2 v0/v0 zone=a`. Words: `c/d` current and desired config, a
+/// state (default Done), `image=c/d` (`-` is absent), `NotReady`, `cordoned` (by another client), `cordoned-by-us`,
+/// `tainted`, `new` (no daemon yet), `zone=`, `age=` (seconds of creation), `role=` (default worker), `first=` (the
+/// config it was provisioned with), `why=` (the daemon's reason).
 pub fn nodes(text: &str) -> Vec<Node> {
     text.split(';')
         .map(str::trim)
@@ -106,7 +106,7 @@ pub fn node(line: &str) -> Node {
     from(json!({"metadata": metadata, "spec": spec, "status": {"conditions": conditions}}))
 }
 
-/// A pool that selects its role, with a target; `more` is put into its spec.
+/// A pool that selects its role, with a target; `more` is merged into its spec.
 pub fn pool(name: &str, target: &str, more: Value) -> MachineConfigPool {
     let mut spec = json!({
         "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{name}"): ""}},
@@ -133,7 +133,7 @@ pub fn sent(plan: &PoolPlan) -> String {
     plan.sent().collect::<Vec<_>>().join(" ")
 }
 
-/// What is done beside sending nodes, one word each.
+/// The actions of the plan other than new targets, one word each.
 pub fn chores(plan: &PoolPlan) -> String {
     let chore = |action: &Action| match action {
         Action::SetDesired { .. } => None,

@@ -1,4 +1,4 @@
-//! Pools whose machines boot images built in the cluster.
+//! Pools whose nodes boot images built in the cluster.
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};

@@ -1,5 +1,5 @@
-//! Rollout, pool status, drain and node progress from the outside: tables of single decisions, and whole fleets that
-//! live through random events.
+//! Rollout, pool status, drain and node progress from the outside: tables of single decisions, and whole fleets under
+//! random events.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(

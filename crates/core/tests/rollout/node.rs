@@ -1,4 +1,4 @@
-//! What one Node says about itself.
+//! The predicates of one Node.
 
 use mco_core::rollout::{NodeView, changes};
 use serde_json::json;
@@ -18,7 +18,7 @@ fn when_a_node_can_take_work() {
             Some("NotReady=False"),
         ),
         (
-            "nobody knows",
+            "not reported",
             json!([condition("Ready", "Unknown")]),
             false,
             Some("NotReady=Unknown"),
@@ -118,7 +118,7 @@ fn heartbeats_do_not_matter_and_everything_a_decision_reads_does() {
 }
 
 #[test]
-fn changes_of_annotations_are_told_about() {
+fn changed_annotations_cause_events() {
     let messages: Vec<String> =
         changes::annotation_events(&node("n v0/v0 image=a/a"), &node("n v0/v1 image=a/-"))
             .into_iter()

@@ -1,4 +1,4 @@
-//! What a MachineConfigNode shows of an update.
+//! The conditions of a MachineConfigNode during an update.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use mco_core::rollout::node_progress::{

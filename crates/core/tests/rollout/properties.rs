@@ -1,4 +1,4 @@
-//! Promises that hold in every fleet and every order of events.
+//! Properties that hold for every fleet and every order of events.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ fn name_of(fleet: &Fleet, index: usize) -> Option<String> {
     names.get(index % names.len().max(1)).map(|name| (*name).clone())
 }
 
-/// What the rollout controller may and may not do, looked at around one of its turns.
+/// Checks the invariants of the rollout controller around one of its reconciles.
 fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
     let before = fleet.clone();
     let plan = fleet.rollout_controller();
@@ -131,7 +131,7 @@ fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
             } else {
                 prop_assert!(
                     !new.is_in_flight() || new.desired_config == target,
-                    "whatever is under way or has failed follows the target\n{plan}"
+                    "every node being updated or failed is retargeted\n{plan}"
                 );
             }
             prop_assert_eq!(
@@ -162,7 +162,7 @@ fn controlled_turn(fleet: &mut Fleet) -> Result<Plan, TestCaseError> {
     Ok(plan)
 }
 
-/// Nobody but a person lifts a person's cordon.
+/// Checks that only a person removes a person's cordon.
 fn with_cordons_kept(fleet: &mut Fleet, what: impl FnOnce(&mut Fleet)) -> Result<(), TestCaseError> {
     let cordoned: Vec<String> = fleet
         .machines
@@ -210,7 +210,7 @@ fn live_through(fleet: &mut Fleet, event: Event, joined: &mut usize) -> Result<(
         Event::Uncordon(index) => {
             if let Some(name) = machine(fleet, index) {
                 fleet.machines.get_mut(&name).unwrap().uncordon();
-                // The controller watches for exactly this; nobody is faster with a second cordon.
+                // The controller watches for exactly this, so no second cordon can precede it.
                 fleet.drain_controller(&name);
             }
         }
@@ -258,7 +258,7 @@ fn live_through(fleet: &mut Fleet, event: Event, joined: &mut usize) -> Result<(
     Ok(())
 }
 
-/// People repair everything and step back.
+/// Repairs everything and stops interfering.
 fn calm_down(fleet: &mut Fleet) {
     for name in POOLS {
         let pool = fleet.pool_mut(name);
@@ -273,7 +273,7 @@ fn calm_down(fleet: &mut Fleet) {
     }
 }
 
-/// Enough to find what is easy to find; `PROPTEST_CASES` asks for more. What was found becomes a test with a name.
+/// The number of cases: enough for common failures; `PROPTEST_CASES` runs more. A failure found becomes a named test.
 fn effort() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok();
     ProptestConfig {
@@ -303,7 +303,7 @@ proptest! {
             live_through(&mut fleet, event, &mut joined)?;
         }
         calm_down(&mut fleet);
-        // An update takes a node about eight rounds; one at a time is the worst.
+        // An update of a node takes about eight rounds; one node at a time is the worst case.
         for _ in 0..(fleet.machines.len() + 2) * 16 {
             controlled_turn(&mut fleet)?;
             fleet.round();
@@ -323,7 +323,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_cluster_gives_the_same_plan_in_whatever_order_it_is_listed(
+    fn the_plan_does_not_depend_on_the_order_of_the_lists(
         size in 1..12_usize,
         events in events(),
         seed in any::<u64>(),
@@ -344,7 +344,7 @@ proptest! {
     }
 
     #[test]
-    fn an_undisturbed_rollout_goes_as_foretold(size in 1..30_usize, limit in 1..5_u8, cordoned in 0..3_usize) {
+    fn an_undisturbed_rollout_matches_its_forecast(size in 1..30_usize, limit in 1..5_u8, cordoned in 0..3_usize) {
         let mut fleet = fleet(size, limit);
         for machine in fleet.machines.values_mut().take(cordoned) {
             machine.cordon();
@@ -360,7 +360,7 @@ proptest! {
                     happened.entry(pool.pool.clone()).or_default().push(wave);
                 }
             }
-            // Everybody who was sent arrives before anybody looks again.
+            // Every targeted node completes before the next reconcile.
             for machine in fleet.machines.values_mut() {
                 let desired = machine.view().desired_config.to_owned();
                 machine.patch(&json!({"metadata": {"annotations": {key("currentConfig"): desired}}}));

@@ -1,4 +1,4 @@
-//! Planning must stay cheap as clusters grow. Counted as a ratio, so that a slow machine does not matter.
+//! Planning must stay cheap as clusters grow. Measured as a ratio, independent of the speed of the machine.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn cluster(nodes: usize) -> (Vec<MachineConfigPool>, Vec<Node>) {
     (pools.collect(), nodes.collect())
 }
 
-/// The best of several, because anything else on the machine only makes it worse.
+/// Returns the minimum of several runs, because other load only makes it slower.
 fn best(mut work: impl FnMut()) -> Duration {
     (0..5)
         .map(|_| {

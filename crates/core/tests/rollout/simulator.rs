@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::drain::merge;
 use crate::fixtures::*;
 
-/// Configs with these beginnings fail: before anything was touched, and after the drain.
+/// Configs with these prefixes fail: before any change, and after the drain.
 pub const BAD: &str = "bad-";
 pub const BAD_LATE: &str = "late-";
 
@@ -29,7 +29,7 @@ enum Step {
 pub struct Machine {
     pub node: Node,
     step: Step,
-    /// Whether the cordon that is there now was made by a person.
+    /// Whether the current cordon was set by a person.
     pub cordoned_by_a_person: bool,
     pub kubelet_is_dead: bool,
     pub reboots: u32,
@@ -61,7 +61,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Looks at the cluster and does what the plan says. Returns the plan.
+    /// Reconciles the cluster by executing the plan, and returns the plan.
     pub fn rollout_controller(&mut self) -> Plan {
         let nodes = self.nodes();
         let plan = plan(&View::new(&self.pools, &nodes));
@@ -74,7 +74,7 @@ impl Fleet {
         plan
     }
 
-    /// Looks at one node and does what its daemon asks for. All pods leave at once.
+    /// Reconciles one node's drain request. All pods are evicted at once.
     pub fn drain_controller(&mut self, name: &str) {
         self.clock += 1;
         let now = at(self.clock);
@@ -98,7 +98,7 @@ impl Fleet {
         }
     }
 
-    /// Everybody once.
+    /// Runs all controllers and daemons once.
     pub fn round(&mut self) -> Plan {
         let plan = self.rollout_controller();
         let names: Vec<String> = self.machines.keys().cloned().collect();
@@ -128,7 +128,7 @@ impl Machine {
         }
     }
 
-    /// Whether the machine is away or on its way there, as the simulation knows it: nothing that is under test is asked.
+    /// Whether the node is unavailable or about to be, by the simulation's own state: no code under test is called.
     pub fn is_disturbed(&self) -> bool {
         let cordoned = self.node.spec.as_ref().and_then(|spec| spec.unschedulable);
         let asked = self.annotation("currentConfig") != self.annotation("desiredConfig");
@@ -149,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// What a person does. Cordoning what is cordoned is nothing.
+    /// Cordons the node as a person does. No-op if it is cordoned.
     pub fn cordon(&mut self) {
         if !self.view().is_unschedulable() {
             self.set_unschedulable(true);
@@ -162,7 +162,7 @@ impl Machine {
         self.cordoned_by_a_person = false;
     }
 
-    /// A file is changed by hand; the daemon says so until it is as it should be.
+    /// Changes a file by hand; the daemon reports it until the file is restored.
     pub fn drift(&mut self) {
         if self.step == Step::Idle && self.annotation("state") == "Done" {
             self.annotate(&[("state", "Degraded"), ("reason", "content mismatch")]);
@@ -175,8 +175,8 @@ impl Machine {
         self.set_ready(!away);
     }
 
-    // What machines and people do is written straight into the object; only the controllers' writes, which are under
-    // test, go through a real patch.
+    // Changes by nodes and people are written directly into the object; only the controllers' writes, which are under
+    // test, use a real patch.
 
     fn set_unschedulable(&mut self, unschedulable: bool) {
         let spec = self.node.spec.get_or_insert_default();
@@ -210,7 +210,7 @@ impl Machine {
         let (current, desired) = (self.annotation("currentConfig"), self.annotation("desiredConfig"));
         let next = match self.step.clone() {
             Step::Idle if current.is_empty() => {
-                // First start: the file from the installation says what is on disk.
+                // First start: the file from the provisioning records the config on disk.
                 let desired = if desired.is_empty() { "v0" } else { &desired };
                 self.annotate(&[
                     ("currentConfig", "v0"),
@@ -260,7 +260,7 @@ impl Machine {
         self.step = next;
     }
 
-    /// The node has what it shall have; after a failure or a change of mind it must be given back first.
+    /// Completes the update; after a failure or a cancelled drain the node must be uncordoned first.
     fn settle(&mut self, current: &str) -> Step {
         if self.annotation("state") == "Done" && !self.annotation("desiredDrain").starts_with("drain-") {
             return Step::Idle;

@@ -1,4 +1,4 @@
-//! What a pool's status says.
+//! The status of a pool.
 
 use std::collections::HashMap;
 
@@ -153,7 +153,7 @@ fn counts_and_progress_of_three_machines() {
 }
 
 #[test]
-fn the_configuration_is_the_last_one_that_everybody_reached() {
+fn the_configuration_is_the_last_one_that_every_node_reached() {
     let mut pool = pool("worker", "v1", json!({}));
     pool.status = Some(from(json!({"configuration": {"name": "v0"}})));
     let name = |report: &Report| report.status.configuration.reference.name.clone().unwrap();
@@ -173,7 +173,7 @@ fn the_configuration_is_the_last_one_that_everybody_reached() {
 }
 
 #[test]
-fn what_blocks_a_drain_is_told_after_its_daemon_has_given_up_as_well() {
+fn the_blocker_of_a_drain_is_also_reported_after_its_timeout() {
     let pool = pool("worker", "v1", json!({}));
     let timeout = "failed to drain node: a after 1 hour. Please see machine-config-controller logs for more information";
     let obstacle = "pod shop/db-0 (budget shop/db allows 0 disruptions)";
@@ -208,7 +208,7 @@ fn what_blocks_a_drain_is_told_after_its_daemon_has_given_up_as_well() {
 }
 
 #[test]
-fn a_new_target_is_told_once() {
+fn a_new_target_is_reported_once() {
     let mut pool = pool("worker", "v1", json!({}));
     pool.status = Some(from(json!({"configuration": {"name": "v0"}})));
     let told = |pool: &MachineConfigPool, machines: &str| {
@@ -282,7 +282,7 @@ fn a_failed_render_degrades_the_pool_even_before_its_first_target_and_a_good_one
         assert_eq!(
             said(&silent.status, "RenderDegraded"),
             why,
-            "whoever knows nothing changes nothing"
+            "an undetermined outcome changes nothing"
         );
         let healed = Inputs {
             render: Some(RenderOutcome::Rendered),
@@ -321,7 +321,7 @@ fn degraded_nodes_are_counted_and_quoted_from_one_list() {
     assert_eq!(said(&status, "Degraded"), format!("True {expected}"));
 }
 
-/// Four hundred times two thousand characters, twice, are more than an API server stores.
+/// Four hundred times two thousand characters, twice, exceed the size limit of the API server.
 #[test]
 fn however_many_nodes_fail_a_status_stays_small() {
     let why = "x".repeat(2_000);
@@ -386,7 +386,7 @@ fn a_pool_is_degraded_when_any_part_of_it_is_and_says_which() {
         let nodes = nodes(&format!("a {node}"));
         let mut view = View::new([&pool], &nodes);
         if name == "images" {
-            // A failure without a failed build would be history.
+            // Without a failed build the failure would be outdated.
             view = view.with_images(&configs, &builds);
         }
         let report = report(view.pool("worker").unwrap(), &Inputs::default(), &time(1));
@@ -407,12 +407,12 @@ fn when_nothing_moves_updating_says_why() {
     let status = report(view.pool("worker").unwrap(), &inputs, &time(1)).status;
     assert_eq!(
         said(&status, "Updating"),
-        "True All nodes are updating to MachineConfig v1. Nothing moves: node a waits because somebody cordoned it"
+        "True All nodes are updating to MachineConfig v1. Nothing moves: node a waits because it is cordoned"
     );
 }
 
 #[test]
-fn an_updated_node_that_takes_no_work_is_named_though_nobody_waits() {
+fn an_updated_unschedulable_node_is_named_though_no_node_waits() {
     let pool = pool("worker", "v1", json!({}));
     let fleet = nodes("a v1/v1 cordoned; b v1/v1");
     let view = View::new([&pool], &fleet);
@@ -431,17 +431,14 @@ fn an_updated_node_that_takes_no_work_is_named_though_nobody_waits() {
 }
 
 #[test]
-fn a_limit_that_lets_nobody_go_is_named() {
+fn a_limit_that_allows_no_update_is_named() {
     for (limit, complaint) in [
         (
             json!("abc"),
             "\"abc\" is neither a number nor a percentage like \"50%\"",
         ),
-        (json!(-1), "-1 is negative, so no machine is ever updated"),
-        (
-            json!("-50%"),
-            "\"-50%\" is negative, so no machine is ever updated",
-        ),
+        (json!(-1), "-1 is negative, so no node is ever updated"),
+        (json!("-50%"), "\"-50%\" is negative, so no node is ever updated"),
     ] {
         let pool = pool("worker", "v1", json!({"maxUnavailable": limit}));
         let fleet = nodes("a v0/v0; b v0/v0");
@@ -568,7 +565,7 @@ fn certificates_and_pinned_images_are_shown() {
 }
 
 #[test]
-fn sets_of_images_that_cannot_be_decided_are_told_and_do_not_degrade_the_pool() {
+fn undetermined_pinned_image_sets_are_reported_and_do_not_degrade_the_pool() {
     let fleet = nodes("a v1/v1");
     let report_after = |before: &MachineConfigPool, outcome| {
         let inputs = Inputs {
@@ -592,7 +589,7 @@ fn sets_of_images_that_cannot_be_decided_are_told_and_do_not_degrade_the_pool() 
     assert_eq!(
         shown(&report_after(&pool, None)),
         Some(("True".to_owned(), told.to_owned())),
-        "while nobody says otherwise it stays"
+        "it stays until another outcome is reported"
     );
     let well = report_after(&pool, Some(Ok(())));
     assert_eq!(shown(&well), Some(("False".to_owned(), String::new())));
@@ -607,7 +604,7 @@ fn sets_of_images_that_cannot_be_decided_are_told_and_do_not_degrade_the_pool() 
 }
 
 #[test]
-fn a_build_that_was_stopped_is_told_until_another_one_begins() {
+fn an_interrupted_build_is_reported_until_another_one_starts() {
     let mut pool = pool("worker", "v1", json!({}));
     let (configs, nodes) = ([config("i", None)], nodes("a v0/v0 image=h/h"));
     let mut after = |state: &str| {
@@ -618,7 +615,7 @@ fn a_build_that_was_stopped_is_told_until_another_one_begins() {
         let told = condition::find(&status.conditions, "BuildInterrupted");
         told.map(|told| format!("{} {} {}", told.status, told.reason, told.message))
     };
-    assert_eq!(after("Building"), None, "nothing to tell");
+    assert_eq!(after("Building"), None, "nothing to report");
     let interrupted = Some("True BuildInterrupted OS image build b was interrupted".to_owned());
     assert_eq!(after("Interrupted"), interrupted);
     assert_eq!(after("Building"), Some("False  ".to_owned()));
@@ -750,7 +747,7 @@ fn a_build_failure_that_is_history_is_cleared() {
 }
 
 #[test]
-fn a_pool_whose_target_is_not_its_own_sends_nobody_and_counts_only_once_rendering_has_failed() {
+fn a_pool_with_a_foreign_target_updates_no_node_and_counts_only_once_rendering_has_failed() {
     let pool = pool("worker", "rendered-other", json!({}));
     let nodes = nodes("a v0/v0; b v0/rendered-other Working tainted");
     let view = View::new([&pool], &nodes).with_standing("worker", Standing::Foreign);

@@ -1,4 +1,4 @@
-//! The rollout foretold.
+//! The forecast rollout.
 
 use mco_core::rollout::{View, waves};
 use serde_json::json;
@@ -33,25 +33,25 @@ fn the_order_of_all_nodes() {
             "one is under way",
             two.clone(),
             "a v0/v1 Working; b v0/v0; c v0/v0; d v0/v0",
-            "under way: a|wave 1: b|wave 2: c, d",
+            "in progress: a|wave 1: b|wave 2: c, d",
         ),
         (
             "one turns round",
             json!({}),
             "a v0/v0.5 Degraded; b v0/v0",
-            "under way: a|wave 1: b",
+            "in progress: a|wave 1: b",
         ),
         (
             "a cordon takes room for good",
             two.clone(),
             "a v0/v0 cordoned; b v0/v0; c v0/v0",
-            "wave 1: b|wave 2: c|node a waits because somebody cordoned it",
+            "wave 1: b|wave 2: c|node a waits because it is cordoned",
         ),
         (
             "a cordon takes all room",
             json!({}),
             "a v0/v0 cordoned; b v0/v0",
-            "node a waits because somebody cordoned it|node b waits for its turn",
+            "node a waits because it is cordoned|node b waits for its turn",
         ),
         (
             "paused",
@@ -63,7 +63,7 @@ fn the_order_of_all_nodes() {
             "no daemon yet, no room yet",
             json!({}),
             "a v0/v1 Working; b new; c v0/v0",
-            "under way: a|wave 1: b|wave 2: c",
+            "in progress: a|wave 1: b|wave 2: c",
         ),
         ("done", json!({}), "a v1/v1", ""),
     ];

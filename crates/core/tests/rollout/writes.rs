@@ -1,4 +1,4 @@
-//! How a plan becomes writes: one per node, and none when nothing changes.
+//! From a plan to writes: one per node, and none when nothing changes.
 
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::{View, plan};

@@ -1,5 +1,5 @@
-//! What the daemon is doing, since when and for whom it waits: a note on the machine that `mco daemon status` reads and
-//! that a restarted daemon goes on from, and the line that `systemctl status` shows.
+//! Records the daemon's current activity, since when, and what it waits for. The record is a file on the node that `mco
+//! daemon status` reads and a restarted daemon resumes from; `systemctl status` shows the same line.
 
 use jiff::Timestamp;
 use mco_host::{Attributes, FsError, Root, RootedPath, ServiceManager};
@@ -12,27 +12,27 @@ use crate::paths;
 pub struct Activity {
     pub doing: String,
     pub since: Timestamp,
-    /// The request that the controller has not answered.
+    /// The drain or uncordon request that the controller has not answered yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// The latest failure, until there is none.
+    /// The latest failure; cleared by the next success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
-/// The note, if a daemon has left one in this boot.
+/// Returns the record that a daemon has written in this boot, if any.
 pub fn read(root: &Root) -> Result<Option<Activity>, FsError> {
     let bytes = root.read(&RootedPath::new(paths::ACTIVITY)?, 64 << 10)?;
-    // A note that cannot be read is as good as none: it only ever describes.
+    // The record is informational only, so an unreadable one counts as missing.
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
-/// Keeps the note up to date.
+/// Writes the activity record and the service manager's status line when either changes.
 #[derive(Debug)]
 pub(super) struct Teller {
     service_manager: Option<ServiceManager>,
     current: Option<Activity>,
-    /// What the process before us did last. If we go on with the same, its clock goes on as well.
+    /// The last activity of the previous process. If this process continues it, `since` is preserved.
     inherited: Option<Activity>,
 }
 
@@ -45,13 +45,13 @@ impl Teller {
         }
     }
 
-    /// Says what is being done. Saying the same again changes nothing, so `since` is when it began.
+    /// Records the current activity. Repeating the same activity is a no-op, so the returned `since` is when it began.
     pub fn doing(&mut self, root: &Root, doing: &str, waits_for: Option<&str>) -> Timestamp {
         let failure = self.current.as_ref().and_then(|now| now.failure.clone());
         self.put(root, doing, waits_for, failure)
     }
 
-    /// Says what went wrong. What was being done goes on, with the clock it has.
+    /// Records a failure. The current activity and its `since` are kept.
     pub fn failed(&mut self, root: &Root, failure: &str) {
         let (doing, waits_for) = match &self.current {
             Some(now) => (now.doing.clone(), now.waits_for.clone()),
@@ -102,7 +102,7 @@ impl Teller {
             manager.status(&activity.line());
         }
         if let Err(error) = write(root, &activity) {
-            tracing::debug!(%error, "the activity was not noted");
+            tracing::debug!(%error, "could not write the activity record");
         }
         self.current = Some(activity);
         since

@@ -1,10 +1,11 @@
-//! The few objects a node needs of its cluster, each fetched by name.
+//! The objects that a node reads from its cluster, each fetched by name.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, PartialObjectMeta, Patch};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
 use mco_core::config::rules::Rules;
@@ -13,8 +14,8 @@ use serde_json::json;
 
 use super::error::AgentError;
 use super::report::Report;
-use crate::drift::DriftPolicy;
 use crate::revert::WayBack;
+use mco_core::rollout::DriftPolicy;
 
 /// The field manager of every write of the daemon.
 pub(crate) const FIELD_MANAGER: FieldManager = FieldManager::new("machine-config-daemon");
@@ -54,7 +55,7 @@ impl Cluster {
         found.ok_or_else(|| AgentError::NoSuchConfig(name.to_owned()))
     }
 
-    /// What changes cost here. A cluster without a MachineConfiguration has the built-in rules.
+    /// Returns the node disruption rules. A cluster without a MachineConfiguration has the built-in rules.
     pub async fn rules(&self) -> Result<Rules, AgentError> {
         let all: Api<MachineConfiguration> = Api::all(self.client.clone());
         let found = all.get_opt(names::SINGLETON).await;
@@ -71,14 +72,14 @@ impl Cluster {
         Ok(Rules::in_force(&found))
     }
 
-    /// What the way back from a built image needs to know. A cluster without a ControllerConfig has no image of ours.
+    /// Returns what reverting from a built image needs. A cluster without a ControllerConfig has no image of ours.
     pub async fn way_back(&self) -> Result<WayBack, AgentError> {
         let found = self.controller_configs().get_opt(CONTROLLER_CONFIG_NAME).await;
         let config = found.map_err(failed("read the ControllerConfig".to_owned()))?;
         Ok(WayBack::of(&config.unwrap_or_default())?)
     }
 
-    /// The pool that the node belongs to, as its MachineConfigNode says.
+    /// Returns the pool that the node belongs to according to its MachineConfigNode.
     pub async fn pool(&self) -> Result<Option<MachineConfigPool>, AgentError> {
         let nodes: Api<MachineConfigNode> = Api::all(self.client.clone());
         let attempt = || failed(format!("find the pool of node {}", self.node));
@@ -89,21 +90,22 @@ impl Cluster {
         pools.get_opt(&node.spec.pool.name).await.map_err(attempt())
     }
 
-    /// The pool's word on drift. Without one, or without an answer, nothing is changed on the machine.
+    /// Returns the pool's drift policy. Without one, or if it cannot be read, the default applies: nothing on the
+    /// machine is changed.
     pub async fn drift_policy(&self) -> DriftPolicy {
         let pool = match self.pool().await {
             Ok(pool) => pool,
             Err(error) => {
-                tracing::warn!(%error, "the pool's drift policy is not known");
+                tracing::warn!(%error, "could not read the pool's drift policy; using the default");
                 None
             }
         };
-        pool.and_then(|pool| pool.metadata.annotations?.remove(DriftPolicy::ANNOTATION))
+        pool.and_then(|pool| pool.metadata.annotations?.remove(DRIFT_POLICY))
             .map(|value| DriftPolicy::from_annotation(&value))
             .unwrap_or_default()
     }
 
-    /// Writes annotations of the node; none removes one. Gives the node as it is then.
+    /// Patches the node's annotations (a value of `None` removes one) and returns the updated Node.
     pub async fn write(&self, report: &Report) -> Result<Node, AgentError> {
         self.annotate(json!(report)).await
     }

@@ -1,4 +1,4 @@
-//! The next step of a node, from what can be seen of it.
+//! The agent's state machine: computes the next step of a node from what can be observed.
 
 use std::time::Duration;
 
@@ -6,26 +6,29 @@ use mco_api::vocabulary::annotations::node::drain;
 use mco_core::config::disruption::Drain;
 use thiserror::Error;
 
-use super::view::{NodeView, OnDisk};
+use super::on_disk::OnDisk;
+use mco_core::rollout::NodeAnnotations;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// Whoever repairs a node should not have to wait longer for it to notice.
+/// The maximum backoff: an administrator who repairs a node should not have to wait longer for it to recover.
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
-/// Everything that decides what happens next.
+/// Everything the next step depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observation {
-    pub node: NodeView,
+    pub node: NodeAnnotations,
     pub disk: OnDisk,
     pub pending: Pending,
-    /// What a new node should say of itself is still on disk: the node has not met its cluster.
+    /// The annotations that a new node registers with are still on disk: the node has not registered with its cluster
+    /// yet.
     pub introduces_itself: bool,
     pub forced: bool,
 }
 
 impl Observation {
-    /// What the machine has. The disk outlives the API server's database: after a restore of the latter, the former is
-    /// right. A node that has just been installed knows only the name of its config; what its disk has is incomplete.
+    /// Returns the version the machine has. The disk outlives the API server's database: after a restore of the
+    /// database, the disk is right. On a newly installed node the disk holds only the config's name, not the complete
+    /// config.
     fn version(&self, annotated: &str) -> Version {
         match &self.disk.config {
             Some(config) if !self.introduces_itself => Version {
@@ -40,51 +43,51 @@ impl Observation {
     }
 }
 
-/// The change that the journal knows of.
+/// The change recorded in the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Pending {
     #[default]
     Nothing,
-    /// Everything is in place and the machine has to boot.
+    /// All files are in place and a reboot is due.
     AwaitingBoot { because: String },
-    /// The machine has another boot id than when it was to boot.
+    /// The boot id differs from the one before the requested reboot.
     Booted,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The Node does not say what it has; the disk does.
+    /// The Node has no current config; register the one on disk.
     Introduce,
-    /// The controller has not decided yet what the node shall have.
+    /// Wait: the controller has not set a desired config yet.
     AwaitDesired,
-    /// The boot that was due has not happened.
+    /// Reboot: the boot that was due has not happened.
     Reboot {
         because: String,
     },
-    /// The boot has happened: compare the machine with its config, then forget the old state.
+    /// After the reboot: validate the machine against its config, then discard the old state.
     ProveBoot,
-    /// The controller was asked to drain or to let work in again. What was asked for another target than the one of
-    /// now is not waited for.
+    /// Wait for the controller to complete a drain or uncordon request. A request for an outdated target is not waited
+    /// for.
     AwaitController {
         request: String,
     },
-    /// Go from one config to another. Both may be the same: then everything is compared and written again.
+    /// Update from one config to another. Both may be the same: then everything is validated and written again.
     Update {
         from: Version,
         to: Version,
     },
-    /// Everything is in place; work may come back.
+    /// All changes are in place: request an uncordon.
     RequestUncordon {
         config: String,
     },
-    /// Nothing is left to do but to say so.
+    /// Nothing is left to do but to report Done.
     ReportDone {
         config: String,
     },
     Idle,
 }
 
-/// A config and, in layered pools, the image that goes with it.
+/// A config and, in layered pools, the OS image that belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     pub config: String,
@@ -100,12 +103,15 @@ pub enum DrainStep {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecisionError {
     #[error(
-        "neither the node nor its disk says which config it has; if the machine was not installed by this cluster, name the one to compare it with in the node's annotation machineconfiguration.openshift.io/currentConfig"
+        "no current config is recorded on the node or on its disk; if this cluster did not install the machine, adopt \
+         it by setting the node's annotation machineconfiguration.openshift.io/currentConfig to the config it should \
+         be validated against"
     )]
     NoCurrentConfig,
 }
 
-/// Decides. `verified` tells whether this daemon has already compared and applied what the disk says the node has.
+/// Returns the next step. `verified` is the version on disk that this process has already validated and applied, if
+/// any.
 pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, DecisionError> {
     let node = &seen.node;
     match &seen.pending {
@@ -114,7 +120,7 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
                 because: because.clone(),
             });
         }
-        // Whoever forces an update wants it even if the boot cannot be proven.
+        // A forced update goes ahead even if the boot cannot be proven.
         Pending::Booted if !seen.forced => return Ok(Step::ProveBoot),
         Pending::Booted | Pending::Nothing => {}
     }
@@ -147,7 +153,7 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
     if has != wants || verified != Some(&wants) || seen.forced {
         return Ok(Step::Update { from: has, to: wants });
     }
-    // What was asked for last decides whether work may come back already.
+    // The latest request decides whether the uncordon was already granted.
     let allowed = drain::uncordon(&wants.config);
     if node.last_applied_drain.as_deref() == Some(allowed.as_str()) && node.open_request().is_none() {
         Ok(Step::ReportDone { config: wants.config })
@@ -156,8 +162,8 @@ pub fn next(seen: &Observation, verified: Option<&Version>) -> Result<Step, Deci
     }
 }
 
-/// Whether work has to leave the node before a change. A node that is the whole control plane cannot be emptied.
-pub fn drain_step(node: &NodeView, cost: &Drain, desired: &str) -> DrainStep {
+/// Returns whether the node has to be drained before a change. A single-node control plane cannot be drained.
+pub fn drain_step(node: &NodeAnnotations, cost: &Drain, desired: &str) -> DrainStep {
     let request = drain::drain(desired);
     let drained =
         node.last_applied_drain.as_deref() == Some(request.as_str()) && node.open_request().is_none();
@@ -167,7 +173,7 @@ pub fn drain_step(node: &NodeView, cost: &Drain, desired: &str) -> DrainStep {
     }
 }
 
-/// How long to wait after so many failures in a row.
+/// Returns the backoff after this many consecutive failures.
 pub fn retry_delay(failures: u32) -> Duration {
     let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     FIRST_RETRY.saturating_mul(factor).min(LONGEST_RETRY)
@@ -177,15 +183,15 @@ pub fn retry_delay(failures: u32) -> Duration {
 mod tests {
     use super::*;
 
-    /// A node in the words of its annotations: current, desired, state; then the disk.
+    /// A node described by its annotations current, desired and state, and by its disk.
     fn seen(current: &str, desired: &str, state: &str, disk: Option<&str>) -> Observation {
         let text = |value: &str| (!value.is_empty()).then(|| value.to_owned());
         Observation {
-            node: NodeView {
+            node: NodeAnnotations {
                 current_config: text(current),
                 desired_config: text(desired),
                 state: state.to_owned(),
-                ..NodeView::default()
+                ..NodeAnnotations::default()
             },
             disk: OnDisk {
                 config: disk.map(str::to_owned),
@@ -215,7 +221,7 @@ mod tests {
                 update("test3", "test2"),
             ),
             (
-                "the disk already has it but nobody was told",
+                "the disk already has it but it was not reported",
                 seen("a", "b", "Working", Some("b")),
                 update("b", "b"),
             ),
@@ -368,7 +374,7 @@ mod tests {
         let mut node = seen("a", "a", "Done", Some("a"));
         node.introduces_itself = true;
         assert_eq!(next(&node, None), Ok(update("a", "a")));
-        // What a first boot has written to its disk does not count yet.
+        // The config that a first boot has written to disk does not count yet.
         node.disk.config = Some("b".to_owned());
         assert_eq!(next(&node, None), Ok(update("a", "a")));
     }
@@ -432,19 +438,19 @@ mod tests {
         let needed = Drain::Needed {
             because: "x".to_owned(),
         };
-        let mut node = NodeView::default();
+        let mut node = NodeAnnotations::default();
         assert_eq!(drain_step(&node, &Drain::NotNeeded, "b"), DrainStep::Proceed);
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
         node.last_applied_drain = Some("drain-a".to_owned());
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
         node.last_applied_drain = Some("drain-b".to_owned());
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Proceed);
-        // Somebody has just been asked to let work in again.
+        // An uncordon has just been requested.
         node.desired_drain = Some("uncordon-a".to_owned());
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Ask);
-        node = NodeView {
+        node = NodeAnnotations {
             single_replica: true,
-            ..NodeView::default()
+            ..NodeAnnotations::default()
         };
         assert_eq!(drain_step(&node, &needed, "b"), DrainStep::Proceed);
     }

@@ -13,15 +13,15 @@ use tokio_util::sync::CancellationToken;
 use super::error::AgentError;
 use super::metrics::Metrics;
 
-/// What the endpoints tell.
+/// The state behind the health and metrics endpoints.
 #[derive(Debug)]
 pub(super) struct Health {
     pub metrics: Metrics,
-    /// The node was found and what an earlier daemon had left was settled.
+    /// Set once the Node was found and an interrupted change was recovered.
     pub ready: AtomicBool,
 }
 
-/// Serves until told to stop. That an answer comes at all is the sign of life: it comes from the agent's own loop.
+/// Serves the endpoints until cancelled. The response itself is the liveness probe: it comes from the agent's own loop.
 pub(super) async fn listen(
     address: SocketAddr,
     door: Door,
@@ -44,7 +44,7 @@ impl Site for Health {
         Some(match path {
             "/livez" | "/healthz" => plain(StatusCode::OK, "ok\n"),
             "/readyz" if self.ready.load(Ordering::Relaxed) => plain(StatusCode::OK, "ok\n"),
-            "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, "the node was not found yet\n"),
+            "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, "the Node was not found yet\n"),
             _ => return None,
         })
     }

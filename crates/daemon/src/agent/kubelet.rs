@@ -1,8 +1,7 @@
-//! Asks the kubelet of the machine from time to time how it is, and counts how often in a row there was no good answer.
+//! Polls the kubelet's health endpoint and counts consecutive failures.
 //!
-//! It tells monitoring and nobody else: a kubelet that is not well makes its Node NotReady by itself, and no
-//! configuration is better or worse for it. One connection is kept, so that a question costs an idle daemon next to
-//! nothing.
+//! Only metrics use the result: an unhealthy kubelet makes its Node NotReady by itself, and the config does not depend
+//! on it. One connection is kept alive, so that a poll costs an idle daemon next to nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -22,15 +21,15 @@ use tracing::{info, warn};
 
 use super::health::Health;
 
-/// Three failures are an alert, so a minute and a half without a kubelet is one.
+/// The poll interval. Alerts fire after three failures, that is after 90 seconds without a healthy kubelet.
 const INTERVAL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A kubelet that is not well lists what it has checked.
+/// Response limit: an unhealthy kubelet lists its checks.
 const LARGEST_ANSWER: usize = 64 << 10;
 const WELL: &[u8] = b"ok";
 const HTTP: u16 = 80;
 
-/// Whom to ask, and how often.
+/// The endpoint to poll, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletCheck {
     pub endpoint: HealthEndpoint,
@@ -46,7 +45,7 @@ impl KubeletCheck {
     }
 }
 
-/// Where a kubelet tells how it is: an address of this machine, for which no name has to be looked up.
+/// The kubelet's health endpoint: an IP address of this machine, so that polling needs no DNS lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthEndpoint {
     addresses: Vec<SocketAddr>,
@@ -56,7 +55,8 @@ pub struct HealthEndpoint {
 
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is not where a kubelet tells how it is; that looks like http://localhost:10248/healthz, with localhost or an IP address"
+    "{0:?} is not a kubelet health endpoint; expected a URL like http://localhost:10248/healthz, with localhost or \
+     an IP address"
 )]
 pub struct EndpointError(String);
 
@@ -82,7 +82,7 @@ impl HealthEndpoint {
         let port = match uri.port_u16() {
             Some(port) => port,
             None if authority == host => HTTP,
-            // A port that cannot be one, or somebody's name and password.
+            // An invalid port, or a URL with credentials.
             None => return None,
         };
         Some(Self {
@@ -96,24 +96,24 @@ impl HealthEndpoint {
     }
 }
 
-/// Why there was no good answer.
+/// Why a health check failed.
 #[derive(Debug, Error)]
 enum Unwell {
-    #[error("it cannot be reached: {0}")]
+    #[error("cannot connect: {0}")]
     Unreachable(#[from] std::io::Error),
-    #[error("it did not answer properly: {0}")]
+    #[error("invalid response: {0}")]
     Answer(#[from] hyper::Error),
-    #[error("it did not answer properly: {0}")]
+    #[error("invalid response body: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    #[error("it cannot be asked: {0}")]
+    #[error("cannot build the request: {0}")]
     Question(#[from] http::Error),
-    #[error("it did not answer for {} s", PATIENCE.as_secs())]
+    #[error("no response within {} s", PATIENCE.as_secs())]
     Silent,
-    #[error("it answered {0}, and not with ok")]
+    #[error("the response is {0} instead of ok")]
     Complains(StatusCode),
 }
 
-/// Asks until told to stop.
+/// Polls until cancelled.
 pub(super) async fn watch(check: KubeletCheck, health: Arc<Health>, stop: CancellationToken) {
     let mut kubelet = Kubelet {
         endpoint: check.endpoint,
@@ -131,12 +131,12 @@ pub(super) async fn watch(check: KubeletCheck, health: Arc<Health>, stop: Cancel
         match answer {
             Ok(()) if failures == 0 => continue,
             Ok(()) => {
-                info!("the kubelet is well again");
+                info!("the kubelet is healthy again");
                 failures = 0;
             }
             Err(why) => {
                 if failures == 0 {
-                    warn!("the kubelet is not well: {why}");
+                    warn!("the kubelet is unhealthy: {why}");
                 }
                 failures += 1;
             }
@@ -152,7 +152,7 @@ struct Kubelet {
 
 impl Kubelet {
     async fn ask(&mut self) -> Result<(), Unwell> {
-        // Whatever goes wrong, the next question gets a connection of its own.
+        // After any failure the next poll opens a new connection.
         let kept = self
             .connection
             .take()
@@ -174,7 +174,7 @@ impl Kubelet {
     async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, Unwell> {
         let stream = TcpStream::connect(self.endpoint.addresses.as_slice()).await?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the connection, and whoever asks over that is told how.
+        // The driver ends with the connection; its error is returned to the request that uses the connection.
         tokio::spawn(driver);
         Ok(sender)
     }

@@ -1,4 +1,4 @@
-//! What monitoring can see of a daemon. Names and labels are those that dashboards and alerts already know.
+//! Prometheus metrics of the daemon. Names and labels match those of existing dashboards and alerts.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -59,25 +59,29 @@ impl Metrics {
             system_errors: Gauge::default(),
             failed_reboots: Counter::default(),
         };
-        registry.register("mcd_host_os_and_version", "The system of the machine", host);
+        registry.register(
+            "mcd_host_os_and_version",
+            "Operating system and version of the node",
+            host,
+        );
         registry.register(
             "mcd_state",
-            "Since when the node is in this state",
+            "Timestamp of the node's transition into this state",
             metrics.state.clone(),
         );
         registry.register(
             "mcd_update_state",
-            "When the latest update ended, and how",
+            "Timestamp and result of the latest update",
             metrics.update.clone(),
         );
         registry.register(
             "mcd_config_drift",
-            "When drift was found; 0 without drift",
+            "Timestamp of the detected config drift; 0 without drift",
             metrics.drift.clone(),
         );
         registry.register(
             "mcd_kubelet_state",
-            "How often in a row the kubelet was asked how it is and did not say well",
+            "Consecutive failures of the kubelet health check",
             metrics.kubelet.clone(),
         );
         registry.register(
@@ -87,7 +91,7 @@ impl Metrics {
         );
         registry.register(
             "mcd_reboots_failed",
-            "Reboots that could not be asked for",
+            "Reboot requests that failed",
             metrics.failed_reboots.clone(),
         );
         Self { registry, ..metrics }
@@ -144,7 +148,7 @@ impl Metrics {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "seconds are exact for longer than anybody will care"
+    reason = "an f64 holds seconds exactly for millions of years"
 )]
 fn now() -> f64 {
     Timestamp::now().as_second() as f64

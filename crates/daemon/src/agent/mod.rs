@@ -1,9 +1,10 @@
-//! The agent of one node of a cluster: what the Node object says, what the disk says, and what to do next.
+//! The agent of one node of a cluster: reconciles the machine with the Node's desired config.
 //!
-//! Decisions are pure functions over what can be observed, so that a daemon that was restarted goes on exactly where
-//! the one before it stopped. [`run`] is the thin shell around them: it watches its own Node, the metadata of its
-//! MachineConfigNode and the one ControllerConfig, fetches single objects by name when it needs them, and makes no choices.
-//! Beside it, `images` keeps what PinnedImageSets ask for, and `kubelet` counts how often the kubelet is not well.
+//! Decisions are pure functions over what can be observed, so that a restarted daemon resumes exactly where the
+//! previous one stopped. [`run`] is the thin shell around them: it watches its own Node, the metadata of its
+//! MachineConfigNode and the one ControllerConfig, fetches single objects by name when it needs them, and makes no
+//! choices. In parallel, `images` pulls and pins the images of PinnedImageSets, and `kubelet` polls the kubelet's
+//! health.
 
 mod activity;
 mod cluster;
@@ -15,12 +16,12 @@ mod images;
 mod kubelet;
 mod metrics;
 mod notes;
+mod on_disk;
 mod options;
 mod progress;
 mod report;
 mod run;
 mod steps;
-mod view;
 mod wake;
 mod work;
 
@@ -31,7 +32,7 @@ pub use decide::{
 };
 pub use error::AgentError;
 pub use kubelet::{EndpointError, HealthEndpoint, KubeletCheck};
+pub use on_disk::OnDisk;
 pub use options::Options;
 pub use report::{Failure, Report, degraded, done, introduction, request_drain, request_uncordon, working};
 pub use run::run;
-pub use view::{NodeView, OnDisk};

@@ -1,4 +1,4 @@
-//! What work on the machine tells while it goes on: how far it is, and what people read as events.
+//! Progress notes that blocking work sends to the event loop: progress phases and events.
 
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::rollout::node_progress::Phase;
@@ -25,7 +25,7 @@ fn told(reason: &'static str, message: impl Into<String>) -> Note {
     }
 }
 
-/// From here on a stop is obeyed only when the machine is whole again.
+/// From here on a shutdown waits until the transaction is complete or rolled back.
 pub(super) fn protected() -> Note {
     told(event::ADD_SIGTERM_PROTECTION, "Adding SIGTERM protection")
 }
@@ -34,7 +34,7 @@ pub(super) fn unprotected() -> Note {
     told(event::REMOVE_SIGTERM_PROTECTION, "Removing SIGTERM protection")
 }
 
-/// What is told before the operating system is changed.
+/// Returns the notes to send before the operating system is changed.
 pub(super) fn os_update_started(change: &OsChange, new: &NodeConfig) -> Vec<Note> {
     let packages = !change.install_packages.is_empty() || !change.uninstall_packages.is_empty();
     let arguments = !change.append_kernel_arguments.is_empty() || !change.delete_kernel_arguments.is_empty();
@@ -56,7 +56,7 @@ pub(super) fn os_update_started(change: &OsChange, new: &NodeConfig) -> Vec<Note
     notes
 }
 
-/// What is told once the change waits for the boot.
+/// Returns the notes to send once the OS change is staged for the next boot.
 pub(super) fn os_update_staged(change: &OsChange, old: &NodeConfig, new: &NodeConfig) -> [Note; 2] {
     let image = new.os_image();
     let outcome = if change.image.is_some() {

@@ -1,4 +1,4 @@
-//! How an agent is run.
+//! Runtime options of the agent.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use mco_serve_metrics::Door;
 
 use super::kubelet::KubeletCheck;
 
-/// The callers of components expect them to be gone five seconds after a stop.
+/// The grace period after a stop: shorter than the five seconds after which callers expect a component to have exited.
 const GRACE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where liveness, readiness and metrics are served; nowhere without it.
+    /// The address that serves health endpoints and metrics; `None` disables them.
     pub listen: Option<SocketAddr>,
-    /// Who sees metrics there.
+    /// Access control of the metrics endpoint.
     pub door: Door,
-    /// How the machine's kubelet is asked how it is; machines of ours may have none.
+    /// The kubelet health check; `None` on machines without a kubelet.
     pub kubelet: Option<KubeletCheck>,
-    /// The service manager to tell how we are: the value of `NOTIFY_SOCKET`.
+    /// The service manager's notification socket: the value of `NOTIFY_SOCKET`.
     pub notify_socket: Option<std::ffi::OsString>,
-    /// How long a step under way may go on after a stop. What is cut off then is finished or undone by the next start.
+    /// The grace period for a running step after a stop. The next start completes or rolls back what was interrupted.
     pub grace: Duration,
-    /// Nothing else runs in this process, so an idle agent may give its memory back.
+    /// Set if nothing else runs in this process, so that an idle agent may release unused memory.
     pub alone: bool,
 }
 
@@ -40,7 +40,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Only metrics tell how the kubelet is, so where nobody can see them nobody asks.
+    /// Returns the kubelet check. Only metrics use it, so without a metrics endpoint there is none.
     pub(super) fn kubelet_check(&self) -> Option<&KubeletCheck> {
         self.listen.and(self.kubelet.as_ref())
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kubelet_is_asked_only_where_somebody_may_see_the_answer() {
+    fn the_kubelet_is_polled_only_if_metrics_are_served() {
         let listen = "127.0.0.1:8797".parse().ok();
         let kubelet = "http://localhost:10248/healthz"
             .parse()

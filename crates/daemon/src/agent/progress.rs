@@ -1,5 +1,5 @@
-//! Reports how far the node is in its `MachineConfigNode`. Which conditions a step sets is decided in
-//! `mco_core::rollout::node_progress`. The wire protocol are the annotations, so a failure here stops nothing.
+//! Reports the progress of an update in the node's `MachineConfigNode`. The conditions of each step are decided in
+//! `mco_core::rollout::node_progress`. The annotations are the wire protocol, so a failure here blocks nothing.
 
 use std::mem::discriminant;
 use std::slice;
@@ -15,25 +15,25 @@ use mco_core::rollout::node_progress::{self, Phase};
 use serde_json::{Value, json};
 
 use super::cluster::FIELD_MANAGER;
-use super::view::NodeView;
+use mco_core::rollout::NodeAnnotations;
 
-/// The controller that drains writes to the same object; more than a few collisions in a row mean something else.
+/// Conflicts to retry: the drain controller writes to the same object. More in a row have another cause.
 const ATTEMPTS: u32 = 4;
 
 pub(super) struct Progress {
     all: Api<MachineConfigNode>,
     node: String,
-    /// As it was when we last wrote or read it.
+    /// The object as last read or written.
     known: Option<MachineConfigNode>,
-    /// The object of the watch; none while there is none.
+    /// The UID of the watched object; `None` while it does not exist.
     uid: Option<String>,
-    /// The object of the watch was created, or first seen, and its conditions were not read yet.
+    /// The watched object was created or first seen, and its conditions are not read yet.
     is_new: bool,
-    /// The steps since the update began or the last one was over, for an object that is created later.
+    /// The steps since the update began or the previous one completed, for an object that is created later.
     steps: Vec<Phase>,
-    /// The target whose update the steps belong to.
+    /// The target of the update that the steps belong to.
     begun: Option<String>,
-    /// Whether the object shows that this update has begun.
+    /// Whether the object already shows the beginning of this update.
     shows_begin: bool,
 }
 
@@ -52,7 +52,7 @@ impl Progress {
     }
 
     /// Reports a step. A retry of an update that has begun is no new update.
-    pub async fn tell(&mut self, phase: &Phase, view: &NodeView) {
+    pub async fn tell(&mut self, phase: &Phase, view: &NodeAnnotations) {
         let begins = *phase == Phase::NeedsUpdate;
         let desired = view.desired_config.as_deref().unwrap_or_default();
         self.record(phase, desired);
@@ -76,12 +76,12 @@ impl Progress {
         self.shows_begin |= begins && is_written;
     }
 
-    /// Takes note of the object as the watch has seen it. Returns whether it is another one than before.
+    /// Observes the object from the watch. Returns whether it is a different object than before.
     pub fn observe(&mut self, seen: Option<&ObjectMeta>) -> bool {
         let uid = seen.and_then(|metadata| metadata.uid.clone());
         let known = self.known.as_ref().map(|known| &known.metadata);
         if seen.and_then(revision) > known.and_then(revision) {
-            // Written by another client: what is cached would hide what it has changed.
+            // Another client has written it, and the cached copy would hide that change.
             self.known = None;
         }
         if uid == self.uid {
@@ -95,7 +95,7 @@ impl Progress {
     }
 
     /// Writes the conditions of an object that was created after the steps they come from.
-    pub async fn restore(&mut self, view: &NodeView) {
+    pub async fn restore(&mut self, view: &NodeAnnotations) {
         if !self.is_new {
             return;
         }
@@ -115,7 +115,7 @@ impl Progress {
         self.is_new = !is_written;
     }
 
-    /// Remembers the latest step of each kind.
+    /// Records the latest step of each kind.
     fn record(&mut self, phase: &Phase, target: &str) {
         match phase {
             Phase::NeedsUpdate if self.begun.as_deref() == Some(target) => return,
@@ -136,12 +136,14 @@ impl Progress {
         self.steps.push(phase.clone());
     }
 
-    /// Tells what of its config the machine would have only if it were installed anew, and gives whether that is known now.
+    /// Reports the parts of its config that the machine gets only when it is reinstalled. Returns whether the report is
+    /// written.
     pub async fn tell_irreconcilable(&mut self, changes: &[IrreconcilableChange]) -> bool {
         self.write(|known| after_comparison(known, changes)).await
     }
 
-    /// Writes the status that follows from the object as it is, if one does. Gives whether nothing is left to say.
+    /// Patches the status that `next` computes from the current object, if any. Returns whether the status is up to
+    /// date.
     async fn write(&mut self, next: impl Fn(&MachineConfigNode) -> Option<Value>) -> bool {
         for _ in 0..ATTEMPTS {
             match self.try_to_write(&next).await {
@@ -149,7 +151,7 @@ impl Progress {
                 Err(kube::Error::Api(status)) if status.is_conflict() => self.known = None,
                 Err(error) => {
                     self.known = None;
-                    tracing::debug!(node = self.node, %error, "progress was not written");
+                    tracing::debug!(node = self.node, %error, "could not write the progress");
                     return false;
                 }
             }
@@ -183,8 +185,13 @@ impl Progress {
     }
 }
 
-/// What steps make of the status; none if that shows them already.
-fn after_steps(known: &MachineConfigNode, node: &str, phases: &[Phase], view: &NodeView) -> Option<Value> {
+/// Returns the status after these steps; `None` if it is already up to date.
+fn after_steps(
+    known: &MachineConfigNode,
+    node: &str,
+    phases: &[Phase],
+    view: &NodeAnnotations,
+) -> Option<Value> {
     let before = known.status.clone().unwrap_or_default();
     let current = view.current_config.as_deref().unwrap_or_default();
     let desired = view.desired_config.as_deref().unwrap_or_default();
@@ -221,7 +228,7 @@ fn after_steps(known: &MachineConfigNode, node: &str, phases: &[Phase], view: &N
     }))
 }
 
-/// What a comparison with the installation makes of the status; none if that says it already.
+/// Returns the status after a comparison with the installation; `None` if it is already up to date.
 fn after_comparison(known: &MachineConfigNode, changes: &[IrreconcilableChange]) -> Option<Value> {
     let said = known
         .status
@@ -230,7 +237,7 @@ fn after_comparison(known: &MachineConfigNode, changes: &[IrreconcilableChange])
     if said.unwrap_or_default() == changes {
         return None;
     }
-    // An empty list is none that the API takes.
+    // The API rejects an empty list.
     let changes = if changes.is_empty() {
         Value::Null
     } else {
@@ -239,7 +246,8 @@ fn after_comparison(known: &MachineConfigNode, changes: &[IrreconcilableChange])
     Some(json!({"irreconcilableChanges": changes}))
 }
 
-/// An update that was begun before is not begun anew: what the controller has reported about it meanwhile would be lost.
+/// Returns whether this update has already begun. Beginning it again would lose what the controller has reported about
+/// it.
 fn is_under_way(known: &MachineConfigNode, desired: &str) -> bool {
     let Some(status) = &known.status else {
         return false;
@@ -249,7 +257,7 @@ fn is_under_way(known: &MachineConfigNode, desired: &str) -> bool {
     begun && version.is_some_and(|version| version.desired == desired)
 }
 
-/// Whether the daemon has ever reported a step. The controller that drains writes all conditions as well, but only the
+/// Returns whether the daemon has ever reported a step. The drain controller also writes all conditions, but only the
 /// daemon reports whether the node is updated.
 fn shows_progress(known: &MachineConfigNode) -> bool {
     updated(known).is_some_and(|condition| condition.reason != reason::NOT_YET_OCCURRED)
@@ -262,7 +270,7 @@ fn updated(known: &MachineConfigNode) -> Option<&Condition> {
         .find(|condition| condition.type_ == type_::UPDATED)
 }
 
-/// Revisions of one object can be compared. What has none is older than everything.
+/// Returns the resource version as a number. Versions of one object can be compared; a missing one is the oldest.
 fn revision(metadata: &ObjectMeta) -> Option<u128> {
     metadata.resource_version.as_deref()?.parse().ok()
 }
@@ -306,12 +314,12 @@ mod tests {
 
     #[test]
     fn a_retry_of_a_degraded_node_changes_nothing() {
-        let view = NodeView {
+        let view = NodeAnnotations {
             current_config: Some("a".to_owned()),
             desired_config: Some("b".to_owned()),
             state: "Degraded".to_owned(),
             reason: "disk full".to_owned(),
-            ..NodeView::default()
+            ..NodeAnnotations::default()
         };
         let failed = Phase::Failed {
             error: "disk full".to_owned(),

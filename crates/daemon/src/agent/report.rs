@@ -1,32 +1,39 @@
-//! What the daemon writes to its Node, key by key. A value of none removes the annotation.
+//! The annotations that the daemon writes to its Node. A value of `None` removes the annotation.
 
 use std::collections::BTreeMap;
 
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::node_state;
 
-use super::view::{NodeView, OnDisk};
+use super::on_disk::OnDisk;
+use mco_core::rollout::NodeAnnotations;
 
-/// Longer reasons are cut: a Node is read by everybody.
+/// The limit for reasons, because every client of the Node fetches them.
 const LONGEST_REASON: usize = 2000;
 
 pub type Report = BTreeMap<&'static str, Option<String>>;
 
-/// How an update failed, as far as the node's state is concerned.
+/// The severity of a failed update, as reported in the node's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// Trying again may help.
+    /// A retry may succeed.
     Degraded,
-    /// There is no way from here to there.
+    /// The change is not reconcilable.
     Unreconcilable,
 }
 
-/// A node that works on an update. One that is failing goes on saying so until it is done.
-pub fn working(node: &NodeView) -> Report {
+/// Returns the annotations of a node that is updating. A failing node keeps its state until it is done.
+pub fn working(node: &NodeAnnotations) -> Report {
     if node.is_failing() {
         return Report::new();
     }
     Report::from([(annotation::STATE, Some(node_state::WORKING.to_owned()))])
+}
+
+/// Whether the Node already has the state and reason of a report.
+pub(super) fn is_on_node(report: &Report, node: &NodeAnnotations) -> bool {
+    let has = |key: &str, value: &str| report.get(key).and_then(Option::as_deref) == Some(value);
+    has(annotation::STATE, &node.state) && has(annotation::REASON, &node.reason)
 }
 
 pub fn degraded(failure: Failure, reason: &str) -> Report {
@@ -44,12 +51,12 @@ pub(super) fn shortened(reason: &str) -> String {
     reason.chars().take(LONGEST_REASON).collect()
 }
 
-/// Why a staged deployment was lost; empty if none was.
+/// Returns the annotation with the reason why a staged deployment was lost; empty if none was lost.
 pub fn finalization_failure(text: &str) -> Report {
     Report::from([(annotation::OSTREE_FINALIZE_STAGED_FAILURE, Some(text.to_owned()))])
 }
 
-/// A node that has what it shall have, as its disk says.
+/// Returns the annotations of a node that is up to date, according to its disk.
 pub fn done(disk: &OnDisk) -> Report {
     let mut report = Report::from([
         (annotation::STATE, Some(node_state::DONE.to_owned())),
@@ -63,7 +70,8 @@ pub fn done(disk: &OnDisk) -> Report {
     report
 }
 
-/// What a node says of itself when its object says nothing: what it was installed with, else what its disk has.
+/// Returns the annotations that a new Node registers with: those it was installed with, otherwise those derived from
+/// its disk.
 pub fn introduction(installed: Option<&BTreeMap<String, String>>, disk: &OnDisk) -> BTreeMap<String, String> {
     if let Some(installed) = installed {
         return installed.clone();
@@ -95,9 +103,9 @@ mod tests {
 
     #[test]
     fn a_failing_node_stays_failing_until_it_is_done() {
-        let node = |state: &str| NodeView {
+        let node = |state: &str| NodeAnnotations {
             state: state.to_owned(),
-            ..NodeView::default()
+            ..NodeAnnotations::default()
         };
         assert!(working(&node("Degraded")).is_empty());
         assert!(working(&node("Unreconcilable")).is_empty());

@@ -1,4 +1,5 @@
-//! The event loop: wait for news, take steps until there is nothing left to do, report failures and try again.
+//! The event loop: waits for watch events, runs steps until the node is up to date, reports failures and retries with
+//! backoff.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,15 +30,15 @@ use super::notes::Note;
 use super::options::Options;
 use super::progress::Progress;
 use super::report::{self, Failure, Report};
-use super::view::NodeView;
 use super::wake::{News, Newsfeed, newsfeed};
 use crate::drift::{DriftError, HealBudget, Monitor, Watch};
 use crate::{footprint, once};
+use mco_core::rollout::NodeAnnotations;
 
-/// After this long without news there is probably none for a long time.
+/// The idle time after which unused memory is released: no event for this long probably means none for a long time.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Runs the daemon of one node until told to stop. The lock on the machine is held all the time.
+/// Runs the daemon of one node until cancelled. Holds the machine's lock all the time.
 pub async fn run(
     client: kube::Client,
     machine: impl Into<Arc<Machine>>,
@@ -47,7 +48,7 @@ pub async fn run(
 ) -> Result<(), AgentError> {
     let (machine, node) = (machine.into(), node_name.into());
     let _lock = once::lock(&machine)?;
-    // What runs beside us ends with us, however we end.
+    // Background tasks end with this function, on every path.
     let helpers = CancellationToken::new();
     let _end_of_helpers = helpers.clone().drop_guard();
     let keeper_client = client.clone();
@@ -82,7 +83,7 @@ pub async fn run(
     ended
 }
 
-/// The daemon of one node, with everything it remembers. Nothing here has to survive a restart.
+/// The in-memory state of a node's daemon. Nothing here has to survive a restart.
 pub(super) struct Agent {
     pub machine: Arc<Machine>,
     pub cluster: Cluster,
@@ -91,18 +92,17 @@ pub(super) struct Agent {
     pub teller: Teller,
     pub health: Arc<Health>,
     pub node: Option<KnownNode>,
-    /// For whoever keeps images.
+    /// Publishes the Node's properties to the task that pins images.
     pub facts: watch::Sender<Option<NodeFacts>>,
     pub controller_config: Option<Arc<ControllerConfig>>,
-    /// What an earlier daemon or boot had left was finished or undone.
+    /// Whether an interrupted change was completed or rolled back.
     pub recovered: bool,
-    /// Why the boot before this one lost its staged deployment, if it did.
+    /// Why the previous boot lost its staged deployment, if it did.
     pub finalization: Option<String>,
-    /// What this process has compared and applied; nothing is taken on trust from the one before.
-    /// Whether an update was begun since this process started.
+    /// Whether an update has begun since this process started.
     pub begun: bool,
     pub verified: Option<Version>,
-    /// The version of which it was told what only a new machine would have.
+    /// The version whose irreconcilable differences were reported.
     pub compared_with_installation: Option<Version>,
     pub monitor: Option<Monitor>,
     pub heals: HealBudget,
@@ -110,14 +110,14 @@ pub(super) struct Agent {
     pub failures: u32,
 }
 
-/// The Node as it was last seen, from the watch or from the answer to a write of ours.
+/// The Node as last seen, from the watch or from the response to our own write.
 #[derive(Debug)]
 pub(super) struct KnownNode {
-    pub view: NodeView,
+    pub view: NodeAnnotations,
     revision: Option<u128>,
 }
 
-/// How long to wait if there is no news.
+/// How long to wait if there is no event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pause {
     UntilNews,
@@ -137,11 +137,11 @@ impl Pause {
     }
 }
 
-/// What follows a step.
+/// What to do after a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum After {
     Wait(Pause),
-    /// There is more to do at once.
+    /// Run the next step at once.
     Again,
 }
 
@@ -174,7 +174,7 @@ impl Agent {
         }
     }
 
-    /// A stop is obeyed between steps; a step that takes longer than the grace is left to the next start.
+    /// Runs the loop. A stop is handled between steps; a step that exceeds the grace period is left to the next start.
     async fn follow(
         &mut self,
         mut news: Newsfeed,
@@ -183,7 +183,7 @@ impl Agent {
     ) -> Result<(), AgentError> {
         self.teller.doing(
             &self.machine.root,
-            "waiting for the node to appear in the cluster",
+            "waiting for the Node to be created in the cluster",
             None,
         );
         let mut pause = Pause::UntilNews;
@@ -207,7 +207,7 @@ impl Agent {
         }
     }
 
-    /// Waits for something to do; `None` is the stop. Who is `alone` in the process makes it small meanwhile.
+    /// Waits for an event; `None` on a stop. If `alone` in the process, releases unused memory once idle.
     async fn wait(
         &mut self,
         news: &mut Newsfeed,
@@ -227,7 +227,7 @@ impl Agent {
                 () = tokio::time::sleep_until(quiet_since + SETTLED), if !shrunk => {
                     shrunk = true;
                     if let Err(problem) = footprint::give_back() {
-                        debug!("unused memory stays: {problem}");
+                        debug!("could not release unused memory: {problem}");
                     }
                     continue;
                 }
@@ -236,7 +236,7 @@ impl Agent {
         }
     }
 
-    /// Answers to a wake-up. `pause` is what to go on waiting for if it means nothing to us.
+    /// Handles an event. Returns `pause` unchanged if the event is irrelevant.
     async fn act(&mut self, wake: Wake, pause: Pause, stop: &CancellationToken) -> Result<Pause, AgentError> {
         match wake {
             Wake::News(News::Node(node)) => {
@@ -255,8 +255,8 @@ impl Agent {
                 }
                 self.compared_with_installation = None;
                 self.restore_progress().await;
-                // A failing node has a time for its next attempt, which this does not change.
-                if self.view().is_some_and(NodeView::is_failing) {
+                // A failing node keeps its backoff.
+                if self.view().is_some_and(NodeAnnotations::is_failing) {
                     return Ok(pause);
                 }
             }
@@ -264,7 +264,7 @@ impl Agent {
             Wake::Found(Ok(Watch::Drifted(mismatches))) => {
                 return Ok(self.react_to_drift(&mismatches).await?.unwrap_or(pause));
             }
-            // Repaired perhaps, or told to apply everything again.
+            // The node may be repaired, or the force file may have been created.
             Wake::Found(Ok(Watch::Intact)) | Wake::TimeIsUp => {}
             Wake::Found(Err(error)) => {
                 self.monitor = None;
@@ -274,7 +274,7 @@ impl Agent {
         self.sync(stop).await
     }
 
-    /// Takes steps until there is none to take.
+    /// Runs steps until there is none left.
     async fn sync(&mut self, stop: &CancellationToken) -> Result<Pause, AgentError> {
         if self.node.is_none() {
             return Ok(Pause::UntilNews);
@@ -296,16 +296,15 @@ impl Agent {
         }
     }
 
-    pub fn view(&self) -> Option<&NodeView> {
+    pub fn view(&self) -> Option<&NodeAnnotations> {
         self.node.as_ref().map(|node| &node.view)
     }
 
-    /// Takes note of the Node; tells whether anything changed that concerns us. The answer to a write may overtake the
-    /// watch, so what is older than what is known counts for nothing.
+    /// Observes the Node; returns whether a relevant annotation has changed. The response to a write may overtake the
+    /// watch, so an older resource version is ignored.
     pub fn learn(&mut self, node: &Node) -> bool {
-        let annotations = node.metadata.annotations.clone().unwrap_or_default();
         let seen = KnownNode {
-            view: NodeView::new(&annotations),
+            view: NodeAnnotations::of_node(node).into_owned(),
             revision: node
                 .metadata
                 .resource_version
@@ -333,7 +332,7 @@ impl Agent {
         true
     }
 
-    /// Passes on what matters for images, if that is another than before: a Node is written to all the time.
+    /// Publishes the properties that affect image pulls only if they have changed, because Nodes are written often.
     fn share_facts(&self, node: &Node) {
         let facts = Some(NodeFacts::of(node));
         self.facts.send_if_modified(|known| {
@@ -345,7 +344,7 @@ impl Agent {
         });
     }
 
-    /// Writes to the Node and goes on from what it says then.
+    /// Patches the Node and continues from the response.
     pub async fn write(&mut self, report: &Report) -> Result<(), AgentError> {
         if report.is_empty() {
             return Ok(());
@@ -375,7 +374,7 @@ impl Agent {
         }
     }
 
-    /// Runs work on the machine away from the event loop.
+    /// Runs blocking work on the machine outside the event loop.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Machine) -> Result<T, AgentError> + Send + 'static,
@@ -384,7 +383,7 @@ impl Agent {
         tokio::task::spawn_blocking(move || work(&machine)).await?
     }
 
-    /// The same for work that tells how far it is.
+    /// Runs blocking work that reports its progress in notes.
     pub async fn told<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&Machine, &dyn Fn(Note)) -> Result<T, AgentError> + Send + 'static,
@@ -392,7 +391,7 @@ impl Agent {
         let (sender, mut notes) = mpsc::unbounded_channel();
         let machine = Arc::clone(&self.machine);
         let task = tokio::task::spawn_blocking(move || {
-            // Nobody listens any more only if the agent itself is going away.
+            // The receiver is gone only when the agent is shutting down.
             work(&machine, &|note| drop(sender.send(note)))
         });
         while let Some(note) = notes.recv().await {
@@ -404,13 +403,13 @@ impl Agent {
         task.await?
     }
 
-    /// Says on the Node what went wrong, and gives the time to wait before the next attempt.
+    /// Reports a failure on the Node and returns the backoff before the next attempt.
     async fn report_failure(&mut self, error: &AgentError) -> Duration {
         let text = error.to_string();
         tracing::warn!(
             node = self.cluster.node(),
             error = %text,
-            "the node could not be brought further"
+            "sync failed"
         );
         self.failures += 1;
         self.teller.failed(&self.machine.root, &text);
@@ -418,7 +417,7 @@ impl Agent {
             self.verified = None;
         }
         if error.is_stuck() {
-            // Before anything else is done or reported, what is half undone has to be undone.
+            // An incomplete rollback must be completed before the next step or report.
             self.recovered = false;
         }
         if self.failures > error.patience() {
@@ -433,8 +432,8 @@ impl Agent {
         let failed = Phase::Failed {
             error: report::shortened(text),
         };
-        if self.view().is_some_and(|view| view.says(&report)) {
-            // The MachineConfigNode may be a new one, or have missed it.
+        if self.view().is_some_and(|view| report::is_on_node(&report, view)) {
+            // The MachineConfigNode may be new, or an earlier write may have failed.
             return self.tell(&failed).await;
         }
         if let Some(reason) = error.event() {
@@ -448,13 +447,13 @@ impl Agent {
             .metrics
             .update(target.as_deref().unwrap_or_default(), text);
         if let Err(unreported) = self.write(&report).await {
-            tracing::warn!(error = %unreported, "the failure could not be reported");
+            tracing::warn!(error = %unreported, "could not report the failure");
         }
         self.tell(&failed).await;
     }
 }
 
-/// What ended a wait.
+/// The event that ended a wait.
 enum Wake {
     News(News),
     Found(Result<Watch, DriftError>),
@@ -473,12 +472,12 @@ async fn cut_off(stop: &CancellationToken, grace: Duration) {
     tokio::time::sleep(grace).await;
 }
 
-/// A phase in the words of `systemctl status`.
+/// Returns the activity of a phase for `systemctl status`.
 fn doing(phase: &Phase, target: &str) -> Option<String> {
     Some(match phase {
-        Phase::NeedsUpdate => format!("looking at the way to {target}"),
-        Phase::Applying(_) => format!("putting {target} in place"),
-        Phase::Applied(_) => format!("telling services about {target}"),
+        Phase::NeedsUpdate => format!("planning the update to {target}"),
+        Phase::Applying(_) => format!("applying {target}"),
+        Phase::Applied(_) => format!("reloading services for {target}"),
         Phase::RebootPending => format!("rebooting into {target}"),
         _ => return None,
     })

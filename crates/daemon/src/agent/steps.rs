@@ -1,39 +1,38 @@
-//! The steps that [`super::decide`] can ask for, one function each.
+//! Executes the steps of [`super::decide`], one function each.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations::node as annotation;
-use mco_api::vocabulary::annotations::node::drain;
 use mco_api::vocabulary::events::daemon as event;
 use mco_core::config::disruption::Action;
 use mco_core::config::rules::Rules;
+use mco_core::rollout::drain::DrainVerb;
+use mco_core::rollout::messages::DriftHealed;
 use mco_core::rollout::node_progress::Phase;
+use mco_core::rollout::{DriftPolicy, NodeAnnotations};
 use mco_host::Reboot;
 
 use super::decide::{Observation, Pending, Step, Version, next, retry_delay};
 use super::error::AgentError;
+use super::on_disk::OnDisk;
 use super::report::{self, Failure, Report};
 use super::run::{After, Agent, Pause};
-use super::view::OnDisk;
 use super::work::{self, Updated};
 use crate::config::NodeConfig;
 use crate::disk;
-use crate::drift::{self, DriftPolicy, Monitor};
+use crate::drift::{self, Monitor};
 use crate::live;
 use crate::revert;
 use crate::validate::{self, Mismatch};
 
-/// How long the controller may take before the node calls itself degraded. It goes on waiting all the same.
-const LONGEST_DRAIN: SignedDuration = SignedDuration::from_hours(1);
-const LONGEST_UNCORDON: SignedDuration = SignedDuration::from_mins(10);
-/// A machine that is still up after this long was not rebooted after all; shutdowns may take their time.
+/// The shutdown timeout: a machine that is still up after this long was not rebooted. Shutdowns may be slow.
 const LONGEST_SHUTDOWN: Duration = Duration::from_mins(15);
 
 impl Agent {
-    /// One step.
+    /// Runs one step.
     pub(super) async fn step(&mut self) -> Result<After, AgentError> {
         if !self.recovered {
             self.blocking(work::recover).await?;
@@ -47,7 +46,7 @@ impl Agent {
         };
         let seen = self.blocking(move |machine| work::observe(machine, node)).await?;
         if seen.node.rebooting && seen.pending == Pending::Nothing {
-            // Rebooted by the daemon of another implementation, or by hand after ours had asked.
+            // Rebooted by the daemon of another implementation, or manually after ours had requested it.
             return self.acknowledge_boot().await;
         }
         let step = next(&seen, self.verified.as_ref())?;
@@ -56,7 +55,7 @@ impl Agent {
             Step::AwaitDesired => {
                 self.teller.doing(
                     &self.machine.root,
-                    "waiting for the controller to choose a config",
+                    "waiting for the controller to set a desired config",
                     None,
                 );
                 Ok(After::Wait(Pause::UntilNews))
@@ -75,7 +74,7 @@ impl Agent {
         }
     }
 
-    /// Says on the Node why the boot before this one lost its staged deployment, as long as that is so.
+    /// Keeps the Node's annotation about a lost staged deployment up to date.
     async fn tell_finalization(&mut self) -> Result<(), AgentError> {
         let said = self.view().and_then(|view| view.finalization_failure.clone());
         if said == self.finalization {
@@ -89,22 +88,20 @@ impl Agent {
     }
 
     fn await_controller(&mut self, request: &str) -> Result<After, AgentError> {
-        let drains = request.starts_with(drain::DRAIN);
-        let (doing, longest) = if drains {
-            ("waiting for the controller to drain the node", LONGEST_DRAIN)
+        let drains = DrainVerb::of(request) == Some(DrainVerb::Drain);
+        let doing = if drains {
+            "waiting for the controller to drain the node"
         } else {
-            (
-                "waiting for the controller to let work in again",
-                LONGEST_UNCORDON,
-            )
+            "waiting for the controller to uncordon the node"
         };
-        let since = self.teller.doing(&self.machine.root, doing, Some(request));
-        let left = longest - Timestamp::now().duration_since(since);
+        let requested = self.teller.doing(&self.machine.root, doing, Some(request));
+        let deadline = self.view().and_then(|view| view.drain_deadline(requested));
+        let left = deadline.unwrap_or(requested).duration_since(Timestamp::now());
         match Duration::try_from(left) {
             Ok(left) if !left.is_zero() => Ok(After::Wait(Pause::after(left))),
             _ if drains => Err(AgentError::DrainTimeout {
                 node: self.cluster.node().to_owned(),
-                waits_for: self.view().and_then(|view| view.drain_obstacle.clone()),
+                waits_for: self.view().and_then(NodeAnnotations::drain_obstacle),
             }),
             _ => Err(AgentError::UncordonTimeout(self.cluster.node().to_owned())),
         }
@@ -126,9 +123,9 @@ impl Agent {
             annotation::POST_CONFIG_ACTION,
             Some(annotation::REBOOTING.to_owned()),
         )]);
-        // Told for people; a node whose API server is away still has to boot.
+        // The annotation is informational; a node whose API server is unreachable must still reboot.
         if let Err(error) = self.write(&action).await {
-            tracing::warn!(%error, "the boot could not be announced");
+            tracing::warn!(%error, "could not annotate the node before the reboot");
         }
         self.events.normal(event::REBOOT, because.as_str());
         tracing::info!(node = self.cluster.node(), because, "initiating reboot");
@@ -139,7 +136,7 @@ impl Agent {
         match asked {
             Reboot::Queued => Ok(After::Wait(Pause::after(LONGEST_SHUTDOWN))),
             Reboot::Simulated => {
-                // What a new process would begin with.
+                // Reset to the state of a new process.
                 self.recovered = false;
                 self.verified = None;
                 Ok(After::Again)
@@ -217,7 +214,8 @@ impl Agent {
         self.follow_up(updated, &to, again).await
     }
 
-    /// A daemon that finds its node on the way to another config, or sent there while nobody was looking.
+    /// Records an event if this process finds its node in the middle of an update, or with a new target set while no
+    /// daemon was running.
     fn tell_resync(&self, from: &Version, to: &Version) {
         if !self.begun && self.verified.is_none() {
             let text = format!(
@@ -269,7 +267,7 @@ impl Agent {
         self.tell(&Phase::PostActionsDone { actions: done }).await;
     }
 
-    /// The config to reach. One that the machine already has is not asked for: it may be gone from the cluster.
+    /// Returns the config to reach. One that is on disk is not fetched, because it may be deleted from the cluster.
     async fn target(&self, name: &str) -> Result<MachineConfig, AgentError> {
         let wanted = name.to_owned();
         match self
@@ -281,7 +279,7 @@ impl Agent {
         }
     }
 
-    /// The config a machine was installed with, which a cluster may have replaced in the meantime.
+    /// Returns the config a machine was installed with, which the cluster may have replaced in the meantime.
     async fn installed(&self, name: &str) -> Result<MachineConfig, AgentError> {
         let found = self.cluster.config(name).await;
         if !matches!(found, Err(AgentError::NoSuchConfig(_))) {
@@ -310,8 +308,8 @@ impl Agent {
         })
     }
 
-    /// Before a change: is the machine what its config says? If not, the change is not begun, unless the pool says that
-    /// drift is to be overwritten.
+    /// Validates the machine against its current config before a change. On a mismatch the change fails, unless the
+    /// drift policy is to overwrite drift.
     async fn preflight(&mut self, config: &NodeConfig) -> Result<(), AgentError> {
         let compared = config.clone();
         let mismatches = self
@@ -325,7 +323,7 @@ impl Agent {
         match self.drift_policy().await {
             DriftPolicy::Degrade => Err(AgentError::UnexpectedState(message)),
             DriftPolicy::Heal | DriftPolicy::Ignore => {
-                tracing::warn!(cause = %message, "drift is overwritten");
+                tracing::warn!(cause = %message, "overwriting config drift");
                 Ok(())
             }
         }
@@ -333,7 +331,7 @@ impl Agent {
 
     async fn report_done(&mut self, disk: &OnDisk, config: &str) -> Result<After, AgentError> {
         self.write(&report::done(disk)).await?;
-        let text = format!("The update to {config} is over and the node was given back");
+        let text = format!("Update completed for config {config} and node has been uncordoned");
         self.events.normal(event::UNCORDON, text);
         self.events.normal(
             event::NODE_DONE,
@@ -347,7 +345,7 @@ impl Agent {
         Ok(After::Again)
     }
 
-    /// Nothing to do, once it is certain that the disk is what it says.
+    /// Waits, after validating the machine against the config on disk once.
     async fn idle(&mut self, disk: &OnDisk) -> Result<After, AgentError> {
         if let Some(config) = &disk.config {
             let version = Version {
@@ -368,12 +366,12 @@ impl Agent {
         }
         self.tell(&Phase::Updated).await;
         self.teller
-            .succeeded(&self.machine.root, "nothing; the node has what it shall have");
+            .succeeded(&self.machine.root, "idle; the node is up to date");
         Ok(After::Wait(Pause::UntilNews))
     }
 
-    /// Tells what of its config the machine would have only if it were installed anew. Nothing depends on it, so a
-    /// failure is for the next time.
+    /// Reports the parts of its config that the machine gets only when it is reinstalled. Best effort: a failure is
+    /// retried with the next change.
     async fn tell_irreconcilable(&mut self, version: Version) {
         if self.compared_with_installation.as_ref() == Some(&version) {
             return;
@@ -382,7 +380,7 @@ impl Agent {
             Ok(Some(changes)) => self.progress.tell_irreconcilable(&changes).await,
             Ok(None) => true,
             Err(error) => {
-                tracing::debug!(%error, "the config was not compared with the one of the installation");
+                tracing::debug!(%error, "could not compare the config with the installed one");
                 true
             }
         };
@@ -401,7 +399,8 @@ impl Agent {
         }
     }
 
-    /// Watches over what the disk says the machine has; on a healthy node for drift, on a degraded one for its repair.
+    /// Starts the drift monitor for the config on disk. It detects drift on a healthy node, and the repair of a
+    /// degraded one.
     pub(super) async fn watch_over_disk(&mut self) {
         let current = self
             .blocking(|machine| Ok(disk::current_config(&machine.root)?))
@@ -430,7 +429,7 @@ impl Agent {
                 self.events.normal(event::CONFIG_DRIFT_MONITOR_STARTED, text);
                 self.monitor = Some(monitor);
             }
-            Err(error) => tracing::warn!(%error, "files are not watched"),
+            Err(error) => tracing::warn!(%error, "could not start the drift monitor"),
         }
     }
 
@@ -441,7 +440,7 @@ impl Agent {
         }
     }
 
-    /// Somebody has changed a file of ours. Gives the time to look again, if something was done about it.
+    /// Handles a drifted file according to the drift policy. Returns when to retry if the node was degraded.
     pub(super) async fn react_to_drift(
         &mut self,
         mismatches: &[Mismatch],
@@ -450,7 +449,8 @@ impl Agent {
             return Ok(None);
         };
         for mismatch in mismatches {
-            // In the message, because fields of text are quoted once more and could not be searched for.
+            // In the message, because text fields are quoted a second time, which would break a search for the
+            // reference's message.
             tracing::warn!(
                 node = self.cluster.node(),
                 "Config drift detected: {}",
@@ -472,7 +472,7 @@ impl Agent {
         }
     }
 
-    /// Shows what was changed in a file, in the machine's own journal.
+    /// Logs the diff of a file to the machine's own journal.
     async fn note_difference(&self, path: &str) {
         let Some(config) = self.monitor.as_ref().map(|monitor| Arc::clone(monitor.config())) else {
             return;
@@ -482,7 +482,7 @@ impl Agent {
             .blocking(move |machine| Ok(drift::unified(machine, &config, &subject)))
             .await;
         if let Ok(Some(text)) = difference {
-            tracing::warn!("what was changed in {path}:\n{text}");
+            tracing::warn!("diff of {path}:\n{text}");
         }
     }
 
@@ -493,15 +493,12 @@ impl Agent {
             None => Ok(()),
         })
         .await?;
-        let more = if count > 1 {
-            format!(" and {} more", count - 1)
-        } else {
-            String::new()
+        let healed = DriftHealed {
+            cause: cause.to_owned(),
+            more: count.saturating_sub(1),
         };
-        self.events.warning(
-            event::CONFIG_DRIFT_DETECTED,
-            format!("{cause}{more}; put back as the pool's drift policy says"),
-        );
+        self.events
+            .warning(event::CONFIG_DRIFT_DETECTED, healed.to_string());
         self.health.metrics.no_drift();
         self.watch_over_disk().await;
         Ok(())
@@ -509,9 +506,9 @@ impl Agent {
 
     async fn degrade_by_drift(&mut self, cause: &str) -> Result<(), AgentError> {
         self.verified = None;
-        let failing = self.view().is_some_and(super::view::NodeView::is_failing);
+        let failing = self.view().is_some_and(NodeAnnotations::is_failing);
         self.teller.failed(&self.machine.root, cause);
-        // A failing node already says more than this: which config it was compared with.
+        // The reason of a failing node is more specific: it names the config that the node was validated against.
         if !failing {
             self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);
             self.write(&report::degraded(Failure::Degraded, cause)).await?;
@@ -523,7 +520,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Certificates come before everything else: a node without them cannot do anything else for long.
+    /// Syncs certificates first: without valid ones a node soon cannot do anything else.
     async fn sync_certificates(&mut self) -> Result<(), AgentError> {
         let Some(config) = self.controller_config.clone() else {
             return Ok(());
@@ -537,7 +534,7 @@ impl Agent {
             })
             .await?;
         if !touched.is_empty() {
-            tracing::info!(?touched, "certificates were renewed");
+            tracing::info!(?touched, "synced certificates");
         }
         let synced = config.metadata.resource_version.clone();
         if self

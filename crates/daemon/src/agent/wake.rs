@@ -1,4 +1,4 @@
-//! What can wake the agent, in one stream.
+//! Merges all watches of the agent into one stream of events.
 
 use std::pin::Pin;
 
@@ -12,20 +12,20 @@ use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 
 use super::cluster::Cluster;
 
-/// News from the cluster.
+/// A watch event.
 #[derive(Debug)]
 pub(super) enum News {
     Node(Box<Node>),
-    /// The node is gone; nothing is done for it until it comes back.
+    /// The Node was deleted; nothing is done for it until it is created again.
     NodeGone,
     ControllerConfig(Box<ControllerConfig>),
-    /// The node's MachineConfigNode; none if it is gone.
+    /// The node's MachineConfigNode; `None` if it is deleted.
     MachineConfigNode(Option<Box<ObjectMeta>>),
 }
 
 pub(super) type Newsfeed = Pin<Box<dyn Stream<Item = News> + Send>>;
 
-/// Three watches of one object each. Interruptions are bridged and only logged.
+/// Returns the events of three single-object watches. Interruptions are logged and retried.
 pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
     let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let node = watch(cluster.nodes(), only(cluster.node()))
@@ -35,7 +35,7 @@ pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
             Ok(Event::Delete(_)) => Some(News::NodeGone),
             Ok(Event::Init | Event::InitDone) => None,
             Err(error) => {
-                tracing::warn!(%error, "the watch of this node was interrupted");
+                tracing::warn!(%error, "the watch of this Node was interrupted");
                 None
             }
         });
@@ -47,11 +47,11 @@ pub(super) fn newsfeed(cluster: &Cluster) -> Newsfeed {
             }
             Ok(_) => None,
             Err(error) => {
-                tracing::warn!(%error, "the watch of the cluster's certificates was interrupted");
+                tracing::warn!(%error, "the watch of the ControllerConfig was interrupted");
                 None
             }
         });
-    // Which object it is and whether it has changed is enough, so its conditions are not sent along.
+    // A metadata-only watch: identity and resource version are enough, so its conditions are not transferred.
     let progress = watch(cluster.machine_config_node_metadata(), only(cluster.node()))
         .default_backoff()
         .filter_map(async |event| match event {

@@ -1,4 +1,4 @@
-//! What the agent does on its machine. Everything here blocks and is called away from the event loop.
+//! The agent's blocking work on its machine, called outside the event loop.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use mco_host::{Attributes, FsError, Machine, Reboot, RootedPath};
 use super::decide::{DrainStep, Observation, Pending, Version, drain_step};
 use super::error::AgentError;
 use super::notes::{self, Note};
+use super::on_disk::OnDisk;
 use super::report;
-use super::view::{NodeView, OnDisk};
 use crate::apply::{self, ApplyError, Circumstances, Prepared, Request, Settled};
 use crate::config::NodeConfig;
 use crate::disk::{self, DiskError};
@@ -26,12 +26,13 @@ use crate::revert::{self, WayBack};
 use crate::status::StatusError;
 use crate::transaction::{self, Phase, Uninterrupted, read_journal};
 use crate::validate::{self, Mismatch};
+use mco_core::rollout::NodeAnnotations;
 
-/// Why the machine boots when somebody has put the force file there.
-const FORCED: &str = "the node was told to apply everything again";
+/// The reboot reason when the force file is present.
+const FORCED: &str = "the force file requests to apply the whole config again";
 
-/// What the disk and the kernel say, joined with what the Node says.
-pub(super) fn observe(machine: &Machine, node: NodeView) -> Result<Observation, AgentError> {
+/// Combines the state of disk and kernel with the Node's annotations.
+pub(super) fn observe(machine: &Machine, node: NodeAnnotations) -> Result<Observation, AgentError> {
     let root = &machine.root;
     let boot = machine.power.boot_id(root).map_err(StatusError::from)?;
     let pending = match read_journal(root).map_err(StatusError::from)? {
@@ -52,19 +53,19 @@ pub(super) fn observe(machine: &Machine, node: NodeView) -> Result<Observation, 
     })
 }
 
-/// Finishes or undoes what was interrupted.
+/// Completes or rolls back an interrupted change.
 pub(super) fn recover(machine: &Machine) -> Result<(), AgentError> {
     once::settle_past_unproven(machine, &Uninterrupted)?;
     Ok(())
 }
 
-/// Why the boot before this one lost its staged deployment, short enough for an annotation.
+/// Returns why the previous boot lost its staged deployment, truncated to fit an annotation.
 pub(super) fn finalization_failure(machine: &Machine) -> Result<Option<String>, AgentError> {
     let failure = machine.os.finalization_failure().map_err(ApplyError::from)?;
     Ok(failure.map(|text| report::shortened(&text)))
 }
 
-/// Compares the machine with the config it has booted into.
+/// Validates the machine against the config it has booted into.
 pub(super) fn prove_boot(machine: &Machine) -> Result<(), AgentError> {
     if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
         once::prove_boot(machine, &journal, &Uninterrupted)?;
@@ -76,7 +77,7 @@ pub(super) fn reboot(machine: &Machine, because: &str) -> Result<Reboot, AgentEr
     Ok(apply::reboot(machine, because)?)
 }
 
-/// The config on disk, if it is the whole of the one with this name.
+/// Returns the config on disk if it has this name and is complete.
 pub(super) fn on_disk(machine: &Machine, name: &str) -> Result<Option<MachineConfig>, AgentError> {
     if disk::node_annotations(&machine.root)?.is_some() {
         return Ok(None);
@@ -87,7 +88,8 @@ pub(super) fn on_disk(machine: &Machine, name: &str) -> Result<Option<MachineCon
         .map(|config| Arc::unwrap_or_clone(config.parsed.object)))
 }
 
-/// What of its config the machine would have only if it were installed anew. None where nobody remembers how it was.
+/// Returns the parts of its config that the machine gets only when it is reinstalled; `None` if the installed config is
+/// not recorded.
 pub(super) fn irreconcilable(machine: &Machine) -> Result<Option<Vec<IrreconcilableChange>>, AgentError> {
     let Some(installed) = disk::machine_config(&machine.root, paths::INSTALLED_CONFIG)? else {
         return Ok(None);
@@ -97,13 +99,13 @@ pub(super) fn irreconcilable(machine: &Machine) -> Result<Option<Vec<Irreconcila
     Ok(current.map(|current| irreconcilable::changes(&installed.ignition, &current.ignition)))
 }
 
-/// What a new node was installed with, if it is the config with this name.
+/// Returns the config that a new node was installed with, if it has this name.
 pub(super) fn installed(machine: &Machine, name: &str) -> Result<Option<MachineConfig>, AgentError> {
     let config = disk::machine_config(&machine.root, paths::INSTALLED_CONFIG)?;
     Ok(config.filter(|config| config.metadata.name.as_deref() == Some(name)))
 }
 
-/// Notes for people how a node was installed differently from what its cluster wants.
+/// Writes a diff between the installed config and the cluster's to disk, for administrators.
 pub(super) fn note_bootstrap_difference(
     machine: &Machine,
     rendered: MachineConfig,
@@ -123,14 +125,14 @@ pub(super) fn note_bootstrap_difference(
     Ok(write().map_err(DiskError::from)?)
 }
 
-/// What the machine has to begin with. `known` is for a machine whose disk does not say.
+/// Returns the current state of the machine. `known` is for a machine without a config on disk.
 pub(super) fn starting_point(
     machine: &Machine,
     known: Option<MachineConfig>,
     image: Option<String>,
 ) -> Result<NodeConfig, AgentError> {
     match known {
-        // A new machine has the files of its config, but runs what its disk image came with.
+        // A new machine has the files of its config, but runs the OS of its disk image.
         Some(object) => {
             let config = checked(object)?.with_built_image(image);
             Ok(firstboot::as_running(machine, config).map_err(ApplyError::from)?)
@@ -143,15 +145,15 @@ pub(super) fn checked(object: MachineConfig) -> Result<NodeConfig, AgentError> {
     Ok(NodeConfig::new(object).map_err(Box::new)?)
 }
 
-/// Everything an update needs to know.
+/// The parameters of an update.
 #[derive(Debug)]
 pub(super) struct Update {
-    pub node: NodeView,
+    pub node: NodeAnnotations,
     pub old: NodeConfig,
     pub new: NodeConfig,
     pub rules: Rules,
     pub forced: bool,
-    /// For an update that leaves a built image.
+    /// Set for an update that reverts from a built image.
     pub way_back: Option<WayBack>,
 }
 
@@ -162,13 +164,13 @@ pub(super) enum Updated {
         actions: Vec<Action>,
     },
     AwaitingBoot,
-    /// Work has to leave the node first. Nothing was changed.
+    /// The node must be drained first. Nothing was changed.
     NeedsDrain {
         because: String,
     },
 }
 
-/// Goes from one config to another, as far as that is possible without a boot. `tell` hears of each step.
+/// Updates from one config to another, up to a reboot. Sends a progress note for each step.
 pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) -> Result<Updated, AgentError> {
     let Update { old, new, .. } = update;
     let request = Request {
@@ -212,7 +214,7 @@ pub(super) fn update(machine: &Machine, update: &Update, tell: &dyn Fn(Note)) ->
         notes::os_update_started(change, new).into_iter().for_each(tell);
     }
     if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
-        // A boot that cannot be proven, and somebody who forces the update: there is no way back from here.
+        // The boot cannot be proven and the update is forced, so the previous state is no longer a rollback target.
         transaction::supersede(machine, &journal, &Uninterrupted).map_err(ApplyError::from)?;
     }
     let committed = apply::commit(machine, prepared, &Uninterrupted);
@@ -278,7 +280,7 @@ fn names(cost: &Cost) -> Vec<String> {
     cost.actions.iter().map(ToString::to_string).collect()
 }
 
-/// Puts back what a config says, whatever was done to it.
+/// Restores the contents of a config, regardless of how they were changed.
 pub(super) fn heal(machine: &Machine, config: &NodeConfig) -> Result<(), AgentError> {
     let request = Request {
         old: config,
@@ -295,12 +297,12 @@ pub(super) fn heal(machine: &Machine, config: &NodeConfig) -> Result<(), AgentEr
     Ok(())
 }
 
-/// What on the machine is not as the config says.
+/// Returns all differences between the machine and the config.
 pub(super) fn compare(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, AgentError> {
     Ok(validate::validate(machine, config)?)
 }
 
-/// Puts away what belongs to installation, and the order to force an update, which has been obeyed now.
+/// Removes installation files and the force file, which is consumed now.
 fn settle_in(machine: &Machine) -> Result<(), AgentError> {
     let away = || -> Result<(), FsError> {
         let root = &machine.root;

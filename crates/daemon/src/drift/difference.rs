@@ -1,4 +1,4 @@
-//! What somebody changed in a file, line by line: for the machine's own journal and nowhere else.
+//! Diffs of drifted files, for the machine's own journal only.
 
 use mco_host::{Machine, RootedPath};
 use similar::TextDiff;
@@ -6,13 +6,13 @@ use similar::TextDiff;
 use crate::config::NodeConfig;
 use crate::target::{self, Wanted};
 
-/// Larger files are described by their sizes and hashes alone.
+/// The size limit; larger files are reported by size and hash only.
 const LARGEST: u64 = 64 << 10;
-/// Enough to see what happened; the rest is on the machine.
+/// The limit on diff lines; the file itself is on the machine.
 const LONGEST: usize = 40;
 const READABLE_BY_ALL: u32 = 0o004;
 
-/// The difference between a file and its config, if it is text that everybody on the machine may read anyway.
+/// Returns a unified diff between a file and its config, if it is text and world-readable anyway.
 pub fn unified(machine: &Machine, config: &NodeConfig, path: &str) -> Option<String> {
     let managed = target::managed(config, machine.accounts()).ok()?;
     let managed = managed
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_not_everybody_may_read_is_never_shown() {
+    fn files_that_are_not_world_readable_are_never_shown() {
         assert_eq!(difference(0o600, "one\n2\nthree\n"), None);
     }
 

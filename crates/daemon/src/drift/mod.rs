@@ -1,4 +1,4 @@
-//! Keeping watch over a machine between changes: woken by the kernel, certain by hashes.
+//! Drift detection: inotify wakes it up, hashes confirm it.
 
 mod difference;
 mod policy;
@@ -19,13 +19,15 @@ use crate::paths;
 use crate::target::{self, TargetError};
 use crate::validate::{self, Mismatch, ValidateError};
 pub use difference::unified;
-pub use policy::{DriftPolicy, HealBudget};
+pub use policy::HealBudget;
 
-/// Editors replace a file in several steps; a file is looked at once nothing has happened for this long.
+/// The debounce interval: editors replace a file in several steps, so files are compared once nothing has changed for
+/// this long.
 const SETTLING: Duration = Duration::from_millis(50);
-/// What is still changing after this long is looked at anyway.
+/// The maximum debounce delay: files that keep changing are compared after this long.
 const LONGEST_SETTLING: Duration = Duration::from_secs(1);
-/// Not everything that can change can be watched: owners of parents, the kernel's arguments, lost events.
+/// The interval of full validations, for changes that inotify does not report: owners of parents, kernel arguments,
+/// lost events.
 const FULL_COMPARISON: Duration = Duration::from_mins(10);
 
 #[derive(Debug, Error)]
@@ -38,23 +40,23 @@ pub enum DriftError {
     Validate(#[from] ValidateError),
     #[error("cannot watch files: {0}")]
     Watch(#[from] std::io::Error),
-    #[error("the comparison was cut off: {0}")]
+    #[error("the comparison was interrupted: {0}")]
     Cut(#[from] tokio::task::JoinError),
 }
 
-/// Watches everything a config manages, also what is missing now. Costs nothing while nothing happens.
+/// Watches all paths that a config manages, including missing ones. Idle while nothing changes.
 #[derive(Debug)]
 pub struct Monitor {
     machine: Arc<Machine>,
     config: Arc<NodeConfig>,
     watcher: AsyncFd<Watcher>,
     managed: BTreeSet<RootedPath>,
-    /// Since when something managed has been touched and not been looked at.
+    /// When a managed path was first touched since the last comparison.
     touched: Option<Instant>,
     next_full_comparison: Instant,
 }
 
-/// What was found after something was touched.
+/// The result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Watch {
     Intact,
@@ -62,7 +64,7 @@ pub enum Watch {
 }
 
 impl Monitor {
-    /// Must be called within an async runtime.
+    /// Starts watching. Must be called within an async runtime.
     pub fn start(machine: Arc<Machine>, config: Arc<NodeConfig>) -> Result<Self, DriftError> {
         let mut managed: BTreeSet<RootedPath> = target::managed_paths(&config)?
             .into_iter()
@@ -80,7 +82,7 @@ impl Monitor {
         {
             managed.extend(systemd::links(&unit.name, &RootUnits(&machine.root))?.into_keys());
         }
-        // Not ours, but whoever puts it there wants to be noticed.
+        // Not a managed path, but its creation must wake up the agent.
         managed.insert(RootedPath::new(paths::FORCE_FILE).map_err(FsError::from)?);
         for live in paths::LIVE_CONTENT {
             managed.remove(&RootedPath::new(live).map_err(FsError::from)?);
@@ -97,13 +99,13 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// The config that is watched over.
+    /// Returns the config that the machine is compared with.
     pub fn config(&self) -> &Arc<NodeConfig> {
         &self.config
     }
 
-    /// Waits until something managed is touched and has come to rest, then compares. Several changes in quick
-    /// succession are looked at once. Nothing is lost if the wait is given up and begun anew.
+    /// Waits until a managed path is touched and has settled, then compares. Changes in quick succession are coalesced.
+    /// Cancel-safe: no change is lost if the future is dropped.
     pub async fn wait(&mut self) -> Result<Watch, DriftError> {
         self.touched_and_at_rest().await?;
         self.watch_directories()?;
@@ -148,14 +150,14 @@ impl Monitor {
         }
     }
 
-    /// A directory on the way to a managed path counts as well: it may have been replaced as a whole.
+    /// Returns whether an event affects a managed path. Its ancestors count, because they may be replaced as a whole.
     fn matters(&self, seen: &Seen) -> bool {
         let on_the_way =
             |changed: &RootedPath| self.managed.iter().any(|path| path.is_within(changed.as_str()));
         seen.everything || seen.paths.iter().any(on_the_way)
     }
 
-    /// Watching a directory twice is watching it once, so this also picks up directories that were replaced.
+    /// Watches all parent directories. Idempotent, so it also picks up directories that were replaced.
     fn watch_directories(&mut self) -> Result<(), DriftError> {
         let directories: BTreeSet<RootedPath> = self.managed.iter().filter_map(RootedPath::parent).collect();
         for directory in &directories {

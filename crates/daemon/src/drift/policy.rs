@@ -1,43 +1,20 @@
-//! What is done about drift. The default is what people know: say so and touch nothing.
+//! The budget of automatic repairs under the drift policy `heal`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often files may be put back before a person has to look.
+/// Repairs within [`HEALS_WITHIN`] before the node is Degraded instead.
 const HEALS: usize = 3;
 const HEALS_WITHIN: Duration = Duration::from_hours(1);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DriftPolicy {
-    #[default]
-    Degrade,
-    /// Put back what the config says, a bounded number of times.
-    Heal,
-    Ignore,
-}
-
-impl DriftPolicy {
-    /// On a pool, or on a single node of it.
-    pub const ANNOTATION: &str = "machineconfiguration.openshift.io/drift-policy";
-
-    /// An unknown value must not make a node change itself, so it means the default.
-    pub fn from_annotation(value: &str) -> Self {
-        match value {
-            "heal" => Self::Heal,
-            "ignore" => Self::Ignore,
-            _ => Self::Degrade,
-        }
-    }
-}
-
-/// Somebody who keeps changing a file is stronger than us; this makes us notice.
+/// Rate limit of repairs: another program that keeps changing a file must not cause an endless loop.
 #[derive(Debug, Clone, Default)]
 pub struct HealBudget {
     spent: VecDeque<Duration>,
 }
 
 impl HealBudget {
-    /// Whether one more heal is allowed now; `now` is any clock that only goes forward.
+    /// Returns whether one more heal is allowed. `now` is a monotonic clock.
     pub fn spend(&mut self, now: Duration) -> bool {
         while self
             .spent
@@ -57,19 +34,6 @@ impl HealBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unknown_policies_touch_nothing() {
-        for (value, expected) in [
-            ("degrade", DriftPolicy::Degrade),
-            ("heal", DriftPolicy::Heal),
-            ("ignore", DriftPolicy::Ignore),
-            ("Heal ", DriftPolicy::Degrade),
-            ("", DriftPolicy::Degrade),
-        ] {
-            assert_eq!(DriftPolicy::from_annotation(value), expected, "{value:?}");
-        }
-    }
 
     #[test]
     fn heals_are_bounded_and_the_budget_returns_with_time() {

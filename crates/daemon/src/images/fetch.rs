@@ -1,4 +1,4 @@
-//! Pulling what is missing, several images at a time.
+//! Pulls missing images concurrently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -12,27 +12,27 @@ use mco_host::{FsError, Machine, RootedPath};
 
 use super::ImagesError;
 
-/// Neither file can reasonably be larger.
+/// The size limit of credential and registries files.
 const LARGEST: u64 = 16 << 20;
 
-/// What a fetch may use.
+/// The resources a fetch may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// What the kubelet says that workloads may use, in bytes.
+    /// Allocatable storage in bytes, as reported by the kubelet.
     pub allocatable: Option<u64>,
-    /// How many images are pulled at the same time.
+    /// The number of concurrent pulls.
     pub at_once: usize,
 }
 
-/// What became of a fetch.
+/// The result of a fetch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// Why an image could not be pulled. One that was not tried is not mentioned.
+    /// The error of each image that failed. Images that were not attempted are absent.
     pub failures: BTreeMap<String, String>,
 }
 
-/// Pulls images, if they fit. An image that fails stops no other, except when the disk is full. Once `given_up` is set,
-/// nothing more is begun.
+/// Pulls images if they fit on the disk. A failed image does not stop the others, except when the disk is full. Once
+/// `given_up` is set, no further pull begins.
 pub fn fetch(
     machine: &Machine,
     missing: &BTreeSet<String>,
@@ -87,8 +87,8 @@ fn pull(machine: &Machine, image: &str, wallet: &Wallet) -> Result<(), Failure> 
         })
 }
 
-/// What the images' registries say, each layer counted once. An image that cannot be measured cannot be pulled either,
-/// and then the pull tells why.
+/// Returns the compressed size according to the registries, each layer counted once. An image whose size cannot be
+/// fetched counts as empty; its pull then reports the error.
 fn compressed_size(machine: &Machine, images: &[&String], at_once: usize, given_up: &AtomicBool) -> u64 {
     let layers = Mutex::new(BTreeMap::new());
     in_parallel(at_once, images, |image| {
@@ -101,14 +101,14 @@ fn compressed_size(machine: &Machine, images: &[&String], at_once: usize, given_
                     layers.extend(found.into_iter().map(|layer| (layer.digest, layer.size)));
                 }
             }
-            Err(error) => tracing::debug!(image, %error, "the image's size is not known"),
+            Err(error) => tracing::debug!(image, %error, "could not determine the image's size"),
         }
     });
     let layers = layers.into_inner().unwrap_or_default();
     layers.values().fold(0, |sum, size| sum.saturating_add(*size))
 }
 
-/// The machine's credentials and what decides which of them go where.
+/// The machine's pull secrets and the registries configuration that selects among them.
 struct Wallet {
     pull_secret: Option<Vec<u8>>,
     registries_conf: String,
@@ -133,7 +133,7 @@ impl Wallet {
     }
 }
 
-/// Does work on each item, with as many threads as can be had up to `at_once`, of which this one is the first.
+/// Runs `work` on each item with up to `at_once` threads, the current one included.
 fn in_parallel<T: Sync>(at_once: usize, items: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let run = || {

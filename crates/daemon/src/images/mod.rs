@@ -1,7 +1,7 @@
-//! Keeping the images of PinnedImageSets on a machine: pulled in advance, and pinned so that nobody collects them.
+//! Pulls the images of PinnedImageSets in advance and pins them, so that they are not garbage-collected.
 //!
-//! Everything here blocks, for as long as pulls take. It touches nothing that a config manages, so it runs beside
-//! updates and never in their way.
+//! Everything here blocks for as long as pulls take. It touches no path that a config manages, so it runs in parallel
+//! with updates.
 
 mod fetch;
 mod pin;
@@ -25,11 +25,11 @@ pub enum ImagesError {
     Storage(#[from] StorageError),
     #[error(transparent)]
     Files(#[from] FsError),
-    #[error("the container runtime could not be told which images to keep: {0}")]
+    #[error("could not configure the container runtime's pinned images: {0}")]
     Reload(#[from] ServiceError),
 }
 
-/// Which of the wanted images are on the machine.
+/// The wanted images that are present on the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
     pub present: BTreeSet<String>,

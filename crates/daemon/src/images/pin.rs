@@ -1,4 +1,4 @@
-//! Telling CRI-O which images are never garbage.
+//! Configures which images CRI-O never garbage-collects.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::paths;
 const RUNTIME: &str = "crio.service";
 const LARGEST: u64 = 16 << 20;
 
-/// Pins these images and no others. Writes, and reloads the runtime, only if something is different; tells whether it
-/// was. A reload that was due when the daemon stopped is made up for; after a boot none is due.
+/// Pins exactly these images. Writes the file and reloads the runtime only on a change; returns whether there was one.
+/// A reload that was pending when the daemon stopped is retried; after a boot none is pending.
 pub fn pin(machine: &Machine, images: &BTreeSet<String>) -> Result<bool, ImagesError> {
     let root = &machine.root;
     let path = RootedPath::new(CRIO_DROP_IN).map_err(FsError::from)?;

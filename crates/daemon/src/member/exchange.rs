@@ -1,4 +1,4 @@
-//! Asking to be let in: one request over a connection whose other end is known first.
+//! The join request: one request over a connection whose server is authenticated first.
 
 use std::io;
 use std::net::ToSocketAddrs as _;
@@ -30,7 +30,7 @@ const HTTPS: u16 = 443;
 
 #[derive(Debug, Error)]
 pub enum JoinError {
-    #[error("{0:?} is not the address of a server; it looks like https://10.0.0.5:7443")]
+    #[error("{0:?} is not a server address; expected a URL like https://10.0.0.5:7443")]
     Address(String),
     #[error(
         "cannot reach {server}: {source}; check that mco up runs there with --listen 0.0.0.0 and that no firewall is in between"
@@ -40,17 +40,16 @@ pub enum JoinError {
         "{server} is not the server this token is for: {why}; nothing was sent to it. Compare --server and --ca-hash with what mco up --join-token prints there"
     )]
     NotTheServer { server: String, why: String },
-    #[error("{server} did not let this machine in: {why}; make a new token there with mco up --join-token")]
+    #[error("{server} rejected the join token: {why}; create a new token there with mco up --join-token")]
     Token { server: String, why: String },
     #[error(
-        "there is another machine named {node}; choose another name with --node-name, or if that machine is gone: kubectl delete node {node}"
+        "a machine named {node} already exists; choose another name with --node-name, or if that machine is gone: \
+         kubectl delete node {node}"
     )]
     NameTaken { node: String },
     #[error("{server} refused this machine: {why}")]
     Refused { server: String, why: String },
-    #[error(
-        "{server} answered in a way that cannot be understood: {why}; is it an mco up of the same version?"
-    )]
+    #[error("{server} returned an unexpected response: {why}; is it an mco up of the same version?")]
     Answer { server: String, why: String },
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -63,7 +62,7 @@ struct Answer {
     authority: String,
 }
 
-/// Becomes a node of a cluster and keeps what it takes to be one. Doing it again changes nothing.
+/// Joins a cluster as a node and stores the credentials. Idempotent.
 pub async fn join(
     root: &Root,
     server: &str,
@@ -110,7 +109,7 @@ impl Address {
         })
     }
 
-    /// Tries every address that a name has.
+    /// Connects to the first reachable address of the host name.
     async fn connect(&self) -> io::Result<TcpStream> {
         let (host, port) = (self.host.clone(), self.port);
         let found = tokio::task::spawn_blocking(move || (host.as_str(), port).to_socket_addrs())
@@ -127,7 +126,7 @@ impl Address {
     }
 }
 
-/// A connection to the server that the invitation is from, or none.
+/// Connects to the server that issued the join token; fails if its CA does not match the pinned fingerprint.
 async fn connect(
     address: &Address,
     server: &str,
@@ -158,7 +157,7 @@ async fn connect(
         .map_err(
             |error| match error.get_ref().and_then(|inner| inner.downcast_ref()) {
                 Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => stranger(
-                    format!("it does not belong to the authority {}", invitation.authority),
+                    format!("its certificate is not issued by the CA {}", invitation.authority),
                 ),
                 Some(error) => stranger(error.to_string()),
                 None => unreachable(error),

@@ -1,6 +1,8 @@
-//! A machine that has joined a control plane of `mco up`: who it is there, how it came in, and what a kubelet would do for it.
+//! A machine that has joined a control plane of `mco up`: its identity, the join request, and the parts of a kubelet it
+//! needs.
 //!
-//! Nothing here knows MachineConfigs beyond the first one a new machine takes from its pool; the agent does the rest.
+//! Nothing here depends on MachineConfigs beyond the first one that a new machine gets from its pool; the agent does
+//! the rest.
 
 mod exchange;
 mod pin;

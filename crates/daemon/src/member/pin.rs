@@ -1,4 +1,4 @@
-//! Knowing a server by the fingerprint of its authority, before anything is said to it.
+//! TLS verification by the pinned fingerprint of the server's certificate authority (CA).
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 const HASH: &str = "sha256:";
 
-/// The hash of an authority's public key, written as `sha256:` and hexadecimal digits.
+/// The hash of a CA's public key, formatted as `sha256:` and hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -55,7 +55,7 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// A join token as people paste it: what is shown to the server, and by what the server is known.
+/// A join token: the secret sent to the server, and the CA fingerprint that authenticates the server.
 #[derive(Clone)]
 pub struct Invitation {
     pub token: String,
@@ -85,7 +85,7 @@ impl FromStr for Invitation {
     }
 }
 
-/// Keeps the secret out of logs.
+/// Redacts the secret.
 impl fmt::Debug for Invitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invitation")
@@ -94,8 +94,8 @@ impl fmt::Debug for Invitation {
     }
 }
 
-/// Trusts the one authority with the right fingerprint, which the server has to send along, and everything else that is checked of
-/// a certificate is checked: names, dates and signatures.
+/// A certificate verifier that trusts only the CA with the pinned fingerprint, which the server has to send along.
+/// Names, validity and signatures are verified as usual.
 #[derive(Debug)]
 pub(super) struct Pinned {
     authority: Fingerprint,

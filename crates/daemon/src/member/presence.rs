@@ -1,6 +1,6 @@
-//! What a kubelet does for its Node: it says that it is ready, and keeps a Lease to show that it lives.
+//! Node heartbeats in place of a kubelet: the Ready condition and the node Lease.
 //!
-//! On a machine that has a kubelet as well, its Lease is the sign, and nothing is written here.
+//! If the machine also runs a kubelet, the kubelet's Lease is enough and nothing is written here.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::FIELD_MANAGER;
 
-/// As often, and as long valid, as a kubelet's.
+/// Renewal interval and Lease duration, as for a kubelet.
 const RENEWAL: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// A kubelet repeats a status that did not change this often.
+/// How often an unchanged status is repeated, as by a kubelet.
 const STATUS: Duration = Duration::from_mins(5);
 const READY: &str = "Ready";
 
-/// What does not change while the machine is up.
+/// Node information that does not change while the machine is up.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     node_info: Value,
@@ -56,7 +56,7 @@ impl Facts {
     }
 }
 
-/// The architecture in the words of Kubernetes.
+/// Returns the architecture under its Kubernetes name.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -65,7 +65,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Keeps a node present until told to stop.
+/// Sends heartbeats until cancelled.
 pub(super) async fn keep(client: Client, node: String, facts: Facts, stop: CancellationToken) {
     let mut presence = Presence {
         leases: Api::namespaced(client.clone(), LEASE_NAMESPACE),
@@ -81,7 +81,7 @@ pub(super) async fn keep(client: Client, node: String, facts: Facts, stop: Cance
         match presence.beat().await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
-                tracing::warn!(%error, node = presence.node, "the node cannot show that it lives");
+                tracing::warn!(%error, node = presence.node, "could not send a heartbeat");
                 failing = true;
             }
             Err(_) => {}
@@ -156,7 +156,7 @@ impl Presence {
         *holder != self.holder && age < SignedDuration::from_secs(LEASE_SECONDS.into())
     }
 
-    /// Says that the node is ready.
+    /// Writes the Ready condition.
     async fn tell(&self) -> Result<(), kube::Error> {
         let now = Timestamp::now();
         let node = self.nodes.get(&self.node).await?;
@@ -171,7 +171,7 @@ impl Presence {
                 "type": READY,
                 "status": "True",
                 "reason": "DaemonReady",
-                "message": "mco daemon keeps this machine",
+                "message": "mco daemon is posting ready status",
                 "lastHeartbeatTime": format!("{now:.0}"),
                 "lastTransitionTime": format!("{since:.0}"),
             }],

@@ -1,4 +1,4 @@
-//! The first configuration of a machine that nobody has provisioned: what Ignition does for others.
+//! Provisions a machine that Ignition has not provisioned with its first config.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ pub enum ProvisionError {
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// Gives a machine without any config that of its pool, and the note by which its daemon introduces it. A machine that has one
-/// is left alone. The answer tells whether the machine is going down to boot into it.
+/// Applies the pool's config to a machine without any config, and writes the annotations it registers with. A machine
+/// that has a config is left alone. Returns whether the machine is rebooting into it.
 pub async fn provision(client: &Client, machine: &Arc<Machine>, pool: &str) -> Result<bool, ProvisionError> {
     if disk::current_config(&machine.root)?.is_some() {
         return Ok(false);
@@ -50,7 +50,7 @@ pub async fn provision(client: &Client, machine: &Arc<Machine>, pool: &str) -> R
     let config = NodeConfig::new(object).map_err(Box::new)?;
     let machine = Arc::clone(machine);
     tokio::task::spawn_blocking(move || {
-        // The note first: a machine that has its config and no note would be nobody's.
+        // The annotations come first: a machine with a config and without them could never register.
         introduce(&machine, &name).map_err(DiskError::from)?;
         let outcome = once::apply(&machine, &config, RebootPolicy::WhenNeeded, &Uninterrupted)?;
         Ok(matches!(outcome, Outcome::Rebooting { .. }))
@@ -63,7 +63,7 @@ fn introduce(machine: &Machine, config: &str) -> Result<(), FsError> {
         annotations::node::CURRENT_CONFIG: config,
         annotations::node::DESIRED_CONFIG: config,
         annotations::node::STATE: node_state::DONE,
-        // An earlier attempt may have failed.
+        // An earlier attempt may have set a reason.
         annotations::node::REASON: "",
     });
     let path = RootedPath::new(paths::NODE_ANNOTATIONS)?;

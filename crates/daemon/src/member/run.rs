@@ -1,4 +1,4 @@
-//! The daemon of a machine that has joined: present, provisioned, and then kept like any other.
+//! The daemon of a machine that has joined: sends heartbeats, provisions the machine, then runs the agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::provision::provision;
 use super::record::Membership;
 use crate::agent::{self, AgentError, Failure, Options, OwnNode};
 
-/// A first configuration that cannot be had is tried again after this long: what is in its way is somebody else's to
-/// change, here or in the cluster.
+/// The retry interval for the first config. The cause of a failure is outside this process, on the machine or in the
+/// cluster.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Error)]
@@ -23,7 +23,7 @@ pub enum MemberError {
     Agent(#[from] AgentError),
 }
 
-/// Keeps a machine that has joined until told to stop.
+/// Runs the daemon of a machine that has joined until cancelled.
 pub async fn run(
     client: Client,
     machine: Arc<Machine>,
@@ -31,7 +31,7 @@ pub async fn run(
     options: Options,
     stop: CancellationToken,
 ) -> Result<(), MemberError> {
-    // What runs beside us ends with us, however we end.
+    // Background tasks end with this function, on every path.
     let helpers = stop.child_token();
     let _end_of_helpers = helpers.clone().drop_guard();
     let node = membership.node.clone();
@@ -43,7 +43,7 @@ pub async fn run(
             provisioned = first_configuration(&client, &machine, &node, pool) => provisioned,
         };
         if provisioned {
-            tracing::info!("the machine boots into its first configuration");
+            tracing::info!("rebooting into the first config");
             stop.cancelled().await;
             return Ok(());
         }
@@ -53,8 +53,8 @@ pub async fn run(
     Ok(ended?)
 }
 
-/// Gives the machine its first configuration, however long that takes, and tells its Node why it does not go. The answer
-/// tells whether the machine is going down to boot into it.
+/// Applies the first config, retrying until it succeeds, and reports failures on the Node. Returns whether the machine
+/// is rebooting into it.
 async fn first_configuration(client: &Client, machine: &Arc<Machine>, node: &str, pool: &str) -> bool {
     let own_node = OwnNode::new(client.clone(), node.to_owned());
     loop {
@@ -62,10 +62,10 @@ async fn first_configuration(client: &Client, machine: &Arc<Machine>, node: &str
             Ok(goes_down) => return goes_down,
             Err(problem) => problem.to_string(),
         };
-        tracing::error!("the first configuration cannot be applied: {problem}");
+        tracing::error!("could not apply the first config: {problem}");
         let report = agent::degraded(Failure::Degraded, &problem);
         if let Err(untold) = own_node.write(&report).await {
-            tracing::warn!("the node does not say so yet: {untold}");
+            tracing::warn!("could not report the failure on the Node: {untold}");
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }

@@ -1,4 +1,4 @@
-//! Which enablement links come and go. Units are looked at as they will be, not as they are.
+//! Computes which enablement links to create and remove. Units are read as they will be after the change.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub(super) fn plan(
         .iter()
         .filter(|unit| !target::is_masked(unit))
     {
-        // A unit that is neither given nor on the machine is none of our business.
+        // A unit that is neither defined by the config nor present on the machine is skipped.
         if units.definition(&unit.name)?.is_none() {
             continue;
         }
@@ -109,7 +109,7 @@ fn remove_leftovers(builder: &mut Builder<'_, '_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The machine's units once the new config is in place.
+/// The machine's units as they will be once the new config is in place.
 struct PlannedUnits<'a> {
     root: &'a Root,
     old: &'a Config,
@@ -132,7 +132,7 @@ impl UnitSource for PlannedUnits<'_> {
             return Ok(None);
         }
         let on_disk = || {
-            // A file that only the old config had is about to go.
+            // A file that only the old config had is about to be removed.
             let leaves = find(self.old)
                 .as_ref()
                 .is_some_and(|old| contents(old).is_some() || target::is_masked(old));
@@ -149,7 +149,7 @@ impl UnitSource for PlannedUnits<'_> {
             }),
             None => on_disk()?,
         };
-        // Drop-ins may have an install section as well; read after the unit's own, it adds to it.
+        // Drop-ins may also have an install section; read after the unit's own, they add to it.
         let dropins = unit
             .iter()
             .flat_map(|unit| &unit.dropins)

@@ -1,7 +1,7 @@
-//! From a machine and two configs to the list of paths that must change. Looks, never touches.
+//! Computes the list of paths to change from a machine and two configs. Read-only.
 //!
-//! What is already as it should be is no step: applying a config twice has nothing to do the second time, and a file
-//! that did not change keeps its inode.
+//! A path that is already up to date is no step: applying a config twice is a no-op the second time, and an unchanged
+//! file keeps its inode.
 
 mod enablement;
 mod originals;
@@ -15,11 +15,11 @@ use crate::config::NodeConfig;
 use crate::paths;
 use crate::target::{self, Contents, Managed, Source, TargetError, Wanted};
 
-/// Parents that a config needs and does not describe.
+/// Attributes of parent directories that a config needs and does not define.
 const PARENT_ATTRIBUTES: Attributes = Attributes::root(0o755);
 const STATE_ATTRIBUTES: Attributes = Attributes::root(0o644);
 
-/// Everything to do, in order.
+/// All steps, in order.
 #[derive(Debug, Default)]
 pub struct Plan<'a> {
     pub steps: Vec<Step<'a>>,
@@ -77,7 +77,7 @@ impl NewContents<'_> {
     }
 }
 
-/// Who keeps the certificates that change more often than configs do.
+/// The source of the certificates that change more often than configs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiveContent {
     /// There is no cluster: the config's copy is written.
@@ -100,11 +100,11 @@ pub enum PlanError {
     },
     #[error("{path} cannot be a file and hold {below} at the same time")]
     FileAsDirectory { path: String, below: String },
-    #[error("could not write down the config: {0}")]
+    #[error("could not serialize the config: {0}")]
     Encode(serde_json::Error),
 }
 
-/// Plans the way from one config to another on this machine.
+/// Plans the change from one config to another on this machine.
 pub fn plan<'a>(
     machine: &Machine,
     old: &NodeConfig,
@@ -127,8 +127,7 @@ pub fn plan<'a>(
     builder.finish()
 }
 
-/// Plans a config onto a machine that is being installed: there are no originals to keep, and the daemon has no record
-/// yet.
+/// Plans a config for a machine that is being installed: there are no originals to back up, and no state files yet.
 pub fn plan_installation<'a>(machine: &Machine, new: &'a NodeConfig) -> Result<Plan<'a>, PlanError> {
     let mut builder = Builder::new(machine, new)?;
     for one in target::managed(new, machine.accounts())? {
@@ -141,10 +140,10 @@ pub fn plan_installation<'a>(machine: &Machine, new: &'a NodeConfig) -> Result<P
 
 struct Builder<'m, 'a> {
     machine: &'m Machine,
-    /// What the old config manages: its contents are ours, not originals.
+    /// The paths of the old config: their contents are ours, not originals.
     ours: BTreeMap<RootedPath, Source>,
     directories: Vec<Step<'a>>,
-    /// Attributes of parents that are not the usual ones.
+    /// Attributes of parents that differ from the default.
     parents: Vec<(&'static str, Attributes)>,
     steps: BTreeMap<RootedPath, Action<'a>>,
     state: Vec<Step<'a>>,
@@ -168,12 +167,12 @@ impl<'m, 'a> Builder<'m, 'a> {
         &self.machine.root
     }
 
-    /// Adds a step; what a config wants at a path comes before anything that follows from it.
+    /// Adds a step. The config's own entry for a path takes precedence over derived ones.
     fn add(&mut self, path: RootedPath, action: Action<'a>) {
         self.steps.entry(path).or_insert(action);
     }
 
-    /// Brings one path to what the new config wants there.
+    /// Plans one path of the new config.
     fn reach(&mut self, managed: Managed<'a>) -> Result<(), PlanError> {
         let Managed { path, wanted, .. } = managed;
         let entry = self.root().entry(&path)?;
@@ -255,7 +254,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// Gives back what the old config managed and the new one does not.
+    /// Restores the originals of paths that the old config managed and the new one does not.
     fn leave_stale(&mut self, wanted: &BTreeSet<RootedPath>) -> Result<(), PlanError> {
         let stale: Vec<RootedPath> = self
             .ours
@@ -304,7 +303,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// Keys in a directory of somebody else are not accepted at login, so the directories are given to their user.
+    /// Assigns the key directories to their user, because sshd rejects keys in another user's directory.
     fn own_key_directories(&mut self, wanted: Attributes) -> Result<(), PlanError> {
         let file = RootedPath::new(paths::AUTHORIZED_KEYS).map_err(FsError::from)?;
         let above = RootedPath::new(paths::SSH_DIRECTORY).map_err(FsError::from)?;
@@ -327,7 +326,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// The daemon's own note of what the machine has is part of the same transaction, so that it can never disagree.
+    /// Plans the daemon's state files in the same transaction, so that they can never contradict the files on disk.
     fn state_files(&mut self, new: &NodeConfig) -> Result<(), PlanError> {
         let path = RootedPath::new(paths::CURRENT_CONFIG).map_err(FsError::from)?;
         let stored = crate::disk::machine_config(self.root(), paths::CURRENT_CONFIG)
@@ -373,7 +372,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                 continue;
             };
             for missing in self.machine.root.missing_directories(&parent)? {
-                // The journal comes first and makes its own directory.
+                // The journal is written first and creates its own directory.
                 if state_directory.is_within(missing.as_str()) {
                     continue;
                 }
@@ -399,7 +398,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         }
         self.directories
             .extend(parents.into_iter().map(|(path, action)| Step { path, action }));
-        // A parent sorts before what it holds.
+        // A parent sorts before its children.
         self.directories.sort_by(|left, right| left.path.cmp(&right.path));
         let mut steps = self.directories;
         steps.extend(self.steps.into_iter().map(|(path, action)| Step { path, action }));
@@ -409,13 +408,13 @@ impl<'m, 'a> Builder<'m, 'a> {
     }
 }
 
-/// Certificates that other parts of the cluster rely on stay even when no config mentions them any more.
+/// Returns whether a file stays when no config contains it any more, because other components rely on it.
 fn is_kept_for_good(path: &RootedPath) -> bool {
     [paths::USER_CA, paths::KUBELET_CA, paths::CLOUD_CA].contains(&path.as_str())
         || path.is_within(paths::REGISTRY_CAS)
 }
 
-/// Whether a path already is this very file.
+/// Returns whether a path already is this file.
 fn is_file(
     root: &Root,
     path: &RootedPath,
@@ -432,7 +431,7 @@ fn is_file(
     let Some(entry) = entry.filter(|entry| {
         entry.kind == Kind::File && entry.mode == attributes.mode && same_owner(root, entry, attributes)
     }) else {
-        // Contents that cannot be decoded must stop the plan, not the transaction.
+        // Contents that cannot be decoded must fail the plan, not the transaction.
         decode()?;
         return Ok(false);
     };

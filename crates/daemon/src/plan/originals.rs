@@ -1,4 +1,4 @@
-//! What was at a path before any config came, and how it gets back there.
+//! Backs up what was at a path before any config managed it, and restores it.
 
 use mco_host::{Attributes, Entry, FsError, Kind, Root, RootedPath};
 
@@ -23,7 +23,8 @@ fn no_original(path: &RootedPath) -> Result<RootedPath, FsError> {
     ))?)
 }
 
-/// Before a config takes a path over: keeps what is there, or notes that nothing was. What was kept once stays.
+/// Before a config takes over a path: backs up its contents, or records that there was none. An existing backup is
+/// kept.
 pub(super) fn keep(
     builder: &mut Builder<'_, '_>,
     path: &RootedPath,
@@ -50,7 +51,7 @@ pub(super) fn keep(
     Ok(())
 }
 
-/// When a config leaves a path: what was there before comes back, else the distribution's own copy, else nothing.
+/// When a config releases a path: restores the backup, otherwise the distribution's copy, otherwise removes the file.
 pub(super) fn give_back(builder: &mut Builder<'_, '_>, path: &RootedPath) -> Result<(), PlanError> {
     let root = builder.root();
     let (original, no_original) = (original(path)?, no_original(path)?);
@@ -77,7 +78,7 @@ pub(super) fn give_back(builder: &mut Builder<'_, '_>, path: &RootedPath) -> Res
     Ok(())
 }
 
-/// Image-based systems keep the pristine version of each configuration file.
+/// Returns the pristine version of a configuration file, which image-based systems provide.
 fn distribution_copy(root: &Root, path: &RootedPath) -> Result<Option<RootedPath>, FsError> {
     if !path.is_within("/etc") {
         return Ok(None);

@@ -10,9 +10,9 @@ use crate::paths;
 const HIGHEST_MODE: i64 = 0o777;
 const DEFAULT_FILE_MODE: i64 = 0o644;
 const DEFAULT_DIRECTORY_MODE: i64 = 0o755;
-/// Filesystems of the kernel's own making: nothing can be put there by renaming.
+/// Kernel filesystems, where files cannot be created by renaming.
 const KERNEL_FILESYSTEMS: [&str; 2] = ["/proc", "/sys"];
-/// Files of the daemon itself. A config that wrote them would lie to the daemon about itself.
+/// The daemon's own state files. A config must not overwrite them.
 const OWN_FILES: [&str; 6] = [
     paths::CURRENT_CONFIG,
     paths::CURRENT_IMAGE,

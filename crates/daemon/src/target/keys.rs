@@ -7,10 +7,10 @@ use crate::config::NodeConfig;
 use crate::paths;
 
 pub const CORE_USER: &str = "core";
-/// What stands in the place of a hash when nobody shall log in with a password.
+/// The value in place of a hash that disables password login.
 const NO_PASSWORD: &str = "*";
 
-/// The file with all keys, and to whom it belongs.
+/// The authorized-keys file and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile {
     pub path: RootedPath,
@@ -19,7 +19,8 @@ pub struct KeyFile {
     pub directories: Attributes,
 }
 
-/// The key file after going from one config to another; none if neither has users or the machine has no such user.
+/// Returns the key file after changing from one config to another; `None` if neither has users or the machine has no
+/// such user.
 pub fn key_file(
     old: &NodeConfig,
     new: &NodeConfig,
@@ -50,7 +51,7 @@ pub fn key_file(
     }))
 }
 
-/// The user for whom a change sets keys or a password, if the machine does not have that user.
+/// Returns the user whose keys or password a change sets, if the machine does not have that user.
 ///
 /// Only what the change itself sets counts: a node that already runs with keys for a missing user still gets every
 /// other update.
@@ -69,9 +70,9 @@ pub fn missing_user(
     Ok(is_missing.then_some(CORE_USER))
 }
 
-/// The password hash to set; none if neither config says anything about it.
+/// Returns the password hash to set; `None` if neither config has one.
 ///
-/// A hash that a config takes back leaves the account without any password, never with an empty one.
+/// Removing a hash from the config disables password login; it never leaves an empty password.
 pub fn password(old: &NodeConfig, new: &NodeConfig) -> Option<String> {
     match (password_hash(old), password_hash(new)) {
         (None, None) => None,
@@ -80,7 +81,7 @@ pub fn password(old: &NodeConfig, new: &NodeConfig) -> Option<String> {
     }
 }
 
-/// The keys of all users in one list.
+/// Returns the keys of all users in one list.
 fn keys(config: &NodeConfig) -> Vec<&str> {
     let users = config.ignition.passwd.users.iter();
     users

@@ -1,4 +1,4 @@
-//! What a config wants at which path. Pure apart from looking up user and group names.
+//! The desired state of each path of a config. Pure apart from looking up user and group names.
 
 mod files;
 mod keys;
@@ -13,15 +13,15 @@ use crate::config::NodeConfig;
 pub use keys::{KeyFile, key_file, missing_user, password};
 pub use units::{dropin_path, is_masked, unit_path};
 
-/// Larger files belong into an image. A bound is needed because a few bytes of gzip can stand for any size.
+/// The limit for decoded files, because a few bytes of gzip can expand to any size. Larger files belong in an image.
 const LARGEST_FILE: usize = 512 << 20;
 
-/// A path that a config decides about.
+/// A path that a config manages.
 #[derive(Debug, Clone)]
 pub struct Managed<'a> {
     pub path: RootedPath,
     pub wanted: Wanted<'a>,
-    /// What in the config asks for it, for messages.
+    /// The part of the config that defines it, for messages.
     pub source: Source,
 }
 
@@ -46,11 +46,11 @@ pub enum Wanted<'a> {
     Directory {
         attributes: Attributes,
     },
-    /// Nothing may be there.
+    /// The path must not exist.
     Absent,
 }
 
-/// Contents as the config has them; large ones are decoded only when they are needed.
+/// Contents as in the config; large ones are decoded lazily.
 #[derive(Debug, Clone, Copy)]
 pub enum Contents<'a> {
     Encoded(&'a Resource),
@@ -84,7 +84,7 @@ pub enum TargetError {
     NoSuchGroup { name: String, path: String },
     #[error("invalid mode {mode:#o} for {path}, cannot exceed 0777")]
     Mode { mode: i64, path: String },
-    #[error("{what} {id} of {path} is not a user or group number")]
+    #[error("{what} {id} of {path} is not a valid user or group ID")]
     Id {
         what: &'static str,
         id: i64,
@@ -98,14 +98,14 @@ pub enum TargetError {
     Forbidden { path: String, why: &'static str },
 }
 
-/// Everything a config wants on disk, except for enablement links, keys and passwords.
+/// Returns the desired state of all paths of a config, except enablement links, keys and passwords.
 pub fn managed<'a>(config: &'a NodeConfig, accounts: Accounts<'_>) -> Result<Vec<Managed<'a>>, TargetError> {
     let mut managed = files::managed(&config.ignition, accounts)?;
     managed.extend(units::managed(&config.ignition)?);
     Ok(managed)
 }
 
-/// Only the paths, for a config that is being left: its users may be gone by now.
+/// Returns only the paths, for a config that is being replaced: its users may no longer exist.
 pub fn managed_paths(config: &NodeConfig) -> Result<Vec<(RootedPath, Source)>, TargetError> {
     let mut paths = files::paths(&config.ignition)?;
     paths.extend(

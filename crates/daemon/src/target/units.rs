@@ -1,4 +1,4 @@
-//! Unit files, masks and drop-ins of a config. Which units are enabled is decided with the machine in view, elsewhere.
+//! Unit files, masks and drop-ins of a config. Enablement depends on the machine and is planned elsewhere.
 
 use mco_host::systemd::{MASK, UNIT_DIRECTORY};
 use mco_host::{Attributes, RootedPath};
@@ -34,7 +34,7 @@ pub(super) fn managed(config: &Config) -> Result<Vec<Managed<'_>>, TargetError> 
     Ok(managed)
 }
 
-/// What shall be at the unit's own path; none if the config says nothing about it.
+/// Returns the desired state of the unit's own path; `None` if the config does not define it.
 fn unit_file(unit: &Unit) -> Option<Wanted<'_>> {
     match (unit.mask, text(unit.contents.as_ref())) {
         (Some(true), _) => Some(Wanted::Link {
@@ -67,7 +67,7 @@ pub fn dropin_path(unit: &str, dropin: &str) -> Result<RootedPath, TargetError> 
     if dropin.contains('/') {
         return Err(TargetError::Forbidden {
             path: dropin.to_owned(),
-            why: "the name of a drop-in has no slash",
+            why: "the name of a drop-in must not contain a slash",
         });
     }
     Ok(below_unit_directory(&format!("{unit}.d"))?.join(dropin)?)
@@ -77,7 +77,7 @@ fn below_unit_directory(name: &str) -> Result<RootedPath, TargetError> {
     if name.contains('/') {
         return Err(TargetError::Forbidden {
             path: name.to_owned(),
-            why: "the name of a unit has no slash",
+            why: "the name of a unit must not contain a slash",
         });
     }
     Ok(RootedPath::new(UNIT_DIRECTORY)?.join(name)?)

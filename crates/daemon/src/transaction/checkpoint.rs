@@ -1,11 +1,11 @@
-//! The places where a machine may stop in the middle of a change. Tests make it stop at each of them.
+//! Points at which a change may be interrupted. Tests interrupt it at each of them.
 
 use std::io;
 
 use mco_host::FsError;
 
 pub trait Checkpoints {
-    /// Called before each thing that changes the disk. An error is treated as if the disk had given it.
+    /// Called before each write to the disk. An error is handled like an I/O error of the disk.
     fn at(&self, point: &'static str) -> io::Result<()>;
 }
 
@@ -19,7 +19,7 @@ impl dyn Checkpoints + '_ {
     }
 }
 
-/// Production: nothing happens here.
+/// The production implementation: does nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Uninterrupted;
 

@@ -1,5 +1,4 @@
-//! The one record of a change under way. It says what to do when the machine stops in the middle, and never what is in
-//! the files.
+//! The journal of the current transaction. It records how to recover from an interruption, and never file contents.
 
 use mco_host::os::OsChange;
 use mco_host::systemd::ServiceAction;
@@ -13,33 +12,33 @@ use crate::plan::{Action, Plan};
 
 const FORMAT: u32 = 1;
 const LARGEST: u64 = 256 << 20;
-/// It holds password hashes.
+/// Not world-readable, because it contains password hashes.
 const ATTRIBUTES: Attributes = Attributes::root(0o600);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Journal {
     format: u32,
-    /// Part of all temporary names.
+    /// Unique ID, part of all temporary names.
     pub id: String,
     pub from: String,
     pub to: String,
     pub phase: Phase,
-    /// The boot in which the phase was entered.
+    /// The ID of the boot in which the phase was entered.
     pub boot: BootId,
-    /// Why the change is being undone.
+    /// Why the change is being rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os: Option<OsChange>,
     #[serde(default)]
     pub aftermath: Aftermath,
-    /// A boot that was due before this change and stays due if it is undone.
+    /// The reason of a reboot that was due before this change and stays due if it is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owed: Option<String>,
-    /// Whether undoing began after renaming had begun.
+    /// Whether the rollback began after renaming had begun.
     #[serde(default)]
     swapping_began: bool,
-    /// Whether staging of the operating system may have begun. Not written: after a stop it has to be assumed.
+    /// Whether staging of the operating system may have begun. Not serialized: after a restart it has to be assumed.
     #[serde(skip, default = "assumed")]
     pub(super) os_touched: bool,
     pub(super) steps: Vec<Entry>,
@@ -55,12 +54,12 @@ pub enum Phase {
     RollingBack,
 }
 
-/// What remains to be done once everything is in place.
+/// What remains to be done once all files are in place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Aftermath {
     pub services: Vec<ServiceAction>,
-    /// Why the machine has to boot, if it has to.
+    /// Why a reboot is needed, if it is.
     pub reboot: Option<String>,
 }
 
@@ -143,12 +142,12 @@ impl Journal {
         })
     }
 
-    /// Whether new contents may be at their destinations.
+    /// Returns whether new contents may be at their destinations.
     pub(super) fn may_have_swapped(&self) -> bool {
         self.swapping_began
     }
 
-    /// After undoing: forgets the change, but not a boot that was due before it.
+    /// Removes the journal after a rollback, but keeps a reboot that was due before the change.
     pub(super) fn close_undone(
         &mut self,
         machine: &Machine,
@@ -168,8 +167,8 @@ impl Journal {
         self.enter(machine, Phase::AwaitingBoot, checkpoints)
     }
 
-    /// After the files were brought back and the operating system was not: only the latter is left to be undone. A file
-    /// that appears meanwhile at a path of this change is not its file.
+    /// Reduces the journal to the operating system after the files were rolled back and the OS was not. A file that is
+    /// created at one of its paths in the meantime does not belong to it.
     pub(super) fn keep_system_only(
         &mut self,
         machine: &Machine,
@@ -181,17 +180,17 @@ impl Journal {
         self.enter(machine, Phase::RollingBack, checkpoints)
     }
 
-    /// How many paths change.
+    /// Returns the number of changed paths.
     pub fn paths(&self) -> usize {
         self.steps.len()
     }
 
-    /// Where the new contents of a step wait.
+    /// Returns the temporary path of a step's new contents.
     pub(super) fn staged(&self, index: usize, path: &RootedPath) -> Result<RootedPath, FsError> {
         Ok(path.with_name(&format!(".mco-{}-{index}.new", self.id))?)
     }
 
-    /// Where the old contents of a step are kept.
+    /// Returns the temporary path of a step's old contents.
     pub(super) fn kept(&self, index: usize, path: &RootedPath) -> Result<RootedPath, FsError> {
         Ok(path.with_name(&format!(".mco-{}-{index}.old", self.id))?)
     }
@@ -219,7 +218,7 @@ impl Journal {
         self.write(&machine.root, &path)
     }
 
-    /// Writes the journal of undoing in advance, because undoing is needed most when the disk is full.
+    /// Writes the rollback journal in advance, because a rollback is most likely when the disk is full.
     pub(super) fn prepare_undoing(
         &self,
         root: &Root,
@@ -234,7 +233,7 @@ impl Journal {
         undoing.write(root, &undo_path()?)
     }
 
-    /// From here on the change is undone, even if the machine stops in between.
+    /// Switches to rolling back, which then continues across restarts.
     pub(super) fn begin_undoing(
         &mut self,
         machine: &Machine,
@@ -243,7 +242,7 @@ impl Journal {
     ) -> Result<(), JournalError> {
         match self.phase {
             Phase::RollingBack => return Ok(()),
-            // While staging, undoing is what a stop would lead to anyway.
+            // While staging, recovery rolls back anyway.
             Phase::Staging => {
                 self.phase = Phase::RollingBack;
                 return Ok(());
@@ -268,7 +267,7 @@ impl Journal {
         Ok(root.write_atomically(path, ATTRIBUTES, &text)?)
     }
 
-    /// Removes the one journal there is.
+    /// Removes the journal.
     pub(super) fn remove(root: &Root, checkpoints: &dyn Checkpoints) -> Result<(), JournalError> {
         checkpoints.reach("remove journal")?;
         let path = journal_path()?;
@@ -289,7 +288,7 @@ struct Format {
     format: u32,
 }
 
-/// The change under way, if there is one.
+/// Reads the journal of the current transaction, if there is one.
 pub fn read(root: &Root) -> Result<Option<Journal>, JournalError> {
     let Some(bytes) = root.read(&journal_path()?, LARGEST)? else {
         return Ok(None);
@@ -303,7 +302,7 @@ pub fn read(root: &Root) -> Result<Option<Journal>, JournalError> {
         .map_err(JournalError::Unreadable)
 }
 
-/// The first change of a machine makes the directory; if it is undone, nothing of it should remain.
+/// Removes the state directory if it is empty, so that rolling back a machine's first change leaves nothing behind.
 pub(super) fn remove_empty_directory(root: &Root) -> Result<(), FsError> {
     root.remove_directory(&RootedPath::new(paths::STATE_DIRECTORY)?)?;
     Ok(())

@@ -1,15 +1,15 @@
-//! One change of a machine, completely or not at all.
+//! Atomic changes of a machine: completely or not at all.
 //!
 //! ```text
 //! stage      journal "staging"; new contents under temporary names beside their destinations, old contents linked
 //!            under others; everything on disk
-//! prepared   journal says so: from here on the change goes forward, whatever happens
+//! prepared   journal records it: from here on recovery rolls forward
 //! swap       renames only; directories on disk
-//! swapped    journal says so: services are told, or the machine boots
+//! swapped    journal records it: services are reloaded, or the machine reboots
 //! proven     old contents and journal removed
 //! ```
-//! A machine that stops anywhere is brought to the old state or to the new one by [`recover`]. Nothing here decides
-//! what should change; see [`crate::plan`].
+//! After an interruption at any point, [`recover`] completes or rolls back the change. What changes is decided in
+//! [`crate::plan`].
 
 mod checkpoint;
 mod journal;
@@ -27,14 +27,14 @@ pub use checkpoint::{Checkpoints, Uninterrupted};
 pub use journal::{Aftermath, Journal, JournalError, Phase, read as read_journal};
 pub use recover::{Recovered, recover, roll_back};
 
-/// What a transaction is about, besides the files.
+/// The subject of a transaction besides the files.
 #[derive(Debug, Clone, Default)]
 pub struct Subject {
     pub from: String,
     pub to: String,
     pub os: Option<OsChange>,
     pub aftermath: Aftermath,
-    /// Why a boot was due before this change, if it was.
+    /// Why a reboot was due before this change, if it was.
     pub reboot_owed: Option<String>,
 }
 
@@ -56,15 +56,15 @@ pub enum Failure {
 
 #[derive(Debug, Error)]
 pub enum TransactionError {
-    /// The machine is as it was before.
+    /// The machine is in its previous state.
     #[error("{0}")]
     RolledBack(Failure),
-    /// The machine is between two states; the journal is kept and the next start tries again.
+    /// The machine is between two states; the journal is kept and the next start retries the rollback.
     #[error("error rolling back files writes: [{rollback}, {cause}]")]
     Stuck { cause: String, rollback: Failure },
 }
 
-/// Changes the machine. On success everything is in place and the journal waits for its aftermath.
+/// Executes a plan. On success all files are in place and the journal waits for its aftermath.
 pub fn execute(
     machine: &Machine,
     plan: &Plan<'_>,
@@ -104,7 +104,7 @@ fn forward(
     Ok(())
 }
 
-/// Waits for a boot: the change is in place and proven only by a machine that comes up with it.
+/// Marks the change as waiting for a reboot: it is proven only when the machine has booted with it.
 pub fn await_boot(
     machine: &Machine,
     journal: &mut Journal,
@@ -114,14 +114,14 @@ pub fn await_boot(
     Ok(journal.enter(machine, Phase::AwaitingBoot, checkpoints)?)
 }
 
-/// The new state works: the old one is forgotten.
+/// Commits the new state: removes the old contents and the journal.
 pub fn prove(machine: &Machine, journal: &Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
     swap::forget_old(&machine.root, journal, checkpoints)?;
     Ok(Journal::remove(&machine.root, checkpoints)?)
 }
 
-/// Another change takes the place of one that waits for its boot: the state to come back to is the new one from now on.
-/// The journal stays until the next change replaces it, so that the boot is not forgotten.
+/// Replaces a change that waits for its reboot: its new state becomes the one to roll back to. The journal stays until
+/// the next change replaces it, so that the due reboot is not lost.
 pub fn supersede(machine: &Machine, journal: &Journal, checkpoints: &dyn Checkpoints) -> Result<(), Failure> {
     swap::forget_old(&machine.root, journal, checkpoints)
 }

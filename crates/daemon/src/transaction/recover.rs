@@ -1,4 +1,4 @@
-//! After a stop: back to the old state or on to the new one, completely.
+//! Recovers an interrupted transaction: rolls it back or completes it.
 
 use mco_host::os::OsError;
 use mco_host::{CommandError, FsError, Machine, Root, RootedPath};
@@ -7,24 +7,24 @@ use super::journal::{self, Journal, Phase};
 use super::swap::{swap, swap_back};
 use super::{Checkpoints, Failure, TransactionError};
 
-/// What was found at start.
+/// The state found at start.
 #[derive(Debug)]
 pub enum Recovered {
-    /// No change was under way.
+    /// No change was in progress.
     Nothing,
-    /// A change had not got far enough and was undone.
+    /// The change was not prepared yet and was rolled back.
     RolledBack {
         from: String,
         to: String,
         because: String,
     },
-    /// Everything is in place; services are still to be told, or the machine to be booted.
+    /// All files are in place; services still have to be reloaded, or the machine rebooted.
     InPlace(Journal),
-    /// Everything was in place and the machine was to boot. Whether it did, the boot ids tell.
+    /// All files were in place and a reboot was due. The boot IDs show whether it happened.
     AwaitingBoot(Journal),
 }
 
-/// Completes or undoes the change that was under way when the machine or the daemon stopped.
+/// Completes or rolls back the change that was in progress when the machine or the daemon stopped.
 pub fn recover(machine: &Machine, checkpoints: &dyn Checkpoints) -> Result<Recovered, TransactionError> {
     let stuck = |error: Failure| TransactionError::Stuck {
         cause: "while recovering".to_owned(),
@@ -71,7 +71,7 @@ fn go_on(machine: &Machine, journal: &mut Journal, checkpoints: &dyn Checkpoints
     if let Some(change) = &journal.os
         && machine.power.boot_id(&machine.root)? != journal.boot
     {
-        // A staged deployment does not survive a power cut. Staging it once more is harmless if it did.
+        // A staged deployment does not survive a power failure. Staging is idempotent.
         checkpoints.reach("stage operating system")?;
         machine.os.stage(&machine.root, change)?;
     }
@@ -79,8 +79,8 @@ fn go_on(machine: &Machine, journal: &mut Journal, checkpoints: &dyn Checkpoints
     Ok(journal.enter(machine, Phase::Swapped, checkpoints)?)
 }
 
-/// Undoes a change from wherever it stands. Files are brought back even if the operating system cannot be; the journal then
-/// stays for the next attempt to undo the rest.
+/// Rolls back a change from any phase. Files are restored even if the operating system cannot be; the journal then
+/// stays for the next attempt.
 pub fn roll_back(
     machine: &Machine,
     journal: &mut Journal,
@@ -98,7 +98,7 @@ pub fn roll_back(
     Ok(journal.close_undone(machine, checkpoints)?)
 }
 
-/// Discards what the operating system may have staged.
+/// Discards a deployment that may have been staged.
 fn discard_system(
     machine: &Machine,
     journal: &Journal,
@@ -110,7 +110,7 @@ fn discard_system(
     };
     checkpoints.reach("discard operating system")?;
     match machine.os.discard(&machine.root, change) {
-        // Staging cannot have done anything either without the tool.
+        // Without the tool, nothing can have been staged.
         Err(OsError::Command(CommandError::Missing { .. }) | OsError::Unsupported { .. })
             if phase == Phase::Staging =>
         {
@@ -120,7 +120,7 @@ fn discard_system(
     }
 }
 
-/// Files that were being written as a whole when the machine stopped.
+/// Removes temporary files of interrupted atomic writes.
 fn remove_temporaries(root: &Root) -> Result<(), FsError> {
     for path in [
         journal::journal_path()?,

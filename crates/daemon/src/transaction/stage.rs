@@ -1,5 +1,5 @@
-//! New contents beside their destinations, old contents under a second name: everything that needs space or time is
-//! done before anything becomes visible.
+//! Stages new contents beside their destinations and links old contents under a second name: everything that needs
+//! space or time happens before anything becomes visible.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +47,8 @@ pub(super) fn stage(
     sync_directories(root, journal, checkpoints)
 }
 
-/// Files are synced together at the end: the disk can order the writes. Beyond a certain number it is cheaper to sync
-/// everything that is waiting to be written, ours or not.
+/// Syncs all files at the end, so that the disk can order the writes. Above a threshold, syncing the whole filesystem
+/// is cheaper.
 fn sync_files(
     root: &Root,
     plan: &Plan<'_>,
@@ -81,7 +81,8 @@ fn sync_files(
     Ok(())
 }
 
-/// A second link costs nothing and keeps everything, the inode included. Filesystems without links get a copy.
+/// Keeps the old contents under a second hard link, which costs nothing and preserves the inode. Filesystems without
+/// hard links get a copy.
 fn keep_old(root: &Root, journal: &Journal, index: usize, plan: &Plan<'_>) -> Result<(), FsError> {
     let Some(step) = plan.steps.get(index) else {
         return Ok(());
@@ -95,8 +96,8 @@ fn keep_old(root: &Root, journal: &Journal, index: usize, plan: &Plan<'_>) -> Re
     }
 }
 
-/// Where syncing one by one becomes slower than syncing all at once, on disks that take milliseconds for each.
+/// The number of files above which syncing the filesystem is faster, on disks that take milliseconds per sync.
 const SYNC_EACH: usize = 16;
 
-/// EPERM: what filesystems without hard links answer.
+/// EPERM: returned by filesystems without hard links.
 const NO_LINKS_HERE: i32 = 1;

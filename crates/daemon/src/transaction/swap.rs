@@ -1,4 +1,4 @@
-//! Renames only. Each function may be repeated after a crash: what is done already is recognised and left alone.
+//! The renames of a transaction. Each function is idempotent and can be repeated after a crash.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use mco_host::{FsError, Machine, Root, RootedPath};
 use super::journal::{Change, Journal};
 use super::{Checkpoints, Failure};
 
-/// Puts everything that was staged in its place.
+/// Renames all staged contents to their destinations.
 pub(super) fn swap(
     machine: &Machine,
     journal: &Journal,
@@ -41,7 +41,7 @@ pub(super) fn swap(
     sync_directories(root, journal, checkpoints)
 }
 
-/// Brings everything back to what it was before staging began.
+/// Restores the state from before staging.
 pub(super) fn swap_back(
     machine: &Machine,
     journal: &Journal,
@@ -81,11 +81,11 @@ pub(super) fn swap_back(
     sync_directories(root, journal, checkpoints)
 }
 
-/// If nothing was kept, staging never came this far and the path was not touched.
+/// Restores one path. Without a kept copy the path was never touched.
 fn bring_back(root: &Root, kept: &RootedPath, path: &RootedPath) -> Result<(), FsError> {
     if root.entry(kept)?.is_some() {
         root.rename(kept, path)?;
-        // Renaming one link of a file onto another link of the same file does nothing at all.
+        // Renaming one hard link onto another of the same file is a no-op that leaves both.
         root.remove_file(kept)?;
     }
     Ok(())
@@ -106,7 +106,7 @@ pub(super) fn forget_old(
     Ok(())
 }
 
-/// Makes the names in all directories of a change durable, each directory once.
+/// Syncs each directory of a change once, which makes the renames durable.
 pub(super) fn sync_directories(
     root: &Root,
     journal: &Journal,

@@ -1,8 +1,9 @@
-//! Files, directories, links, drop-ins, unit files and keys.
+//! Validates files, directories, links, drop-ins, unit files and keys.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
 
+use mco_core::rollout::messages::{DriftAttribute, DriftCause};
 use mco_host::{Attributes, Entry, FsError, Machine, Root, RootedPath};
 use sha2::{Digest, Sha256};
 
@@ -36,11 +37,13 @@ fn one(root: &Root, managed: &Managed<'_>) -> Result<Option<Mismatch>, ValidateE
 }
 
 fn missing(path: &RootedPath) -> Mismatch {
-    let cause = format!(
-        "could not stat file {:?}: lstat {path}: no such file or directory",
-        path.as_str()
-    );
-    Mismatch::plain(path.as_str(), cause)
+    Mismatch::plain(
+        path.as_str(),
+        DriftCause::Missing {
+            path: path.to_string(),
+        }
+        .to_string(),
+    )
 }
 
 fn directory(path: &RootedPath, entry: &Entry, wanted: Attributes) -> Option<Mismatch> {
@@ -59,16 +62,11 @@ fn link(
         return Ok(None);
     }
     let found = found.unwrap_or_else(|| path.to_string());
-    let cause = match source {
-        Source::Unit => format!(
-            "state validation: invalid unit masked setting. path: {:?}; expected: {target}; received: {found}",
-            path.as_str()
-        ),
-        _ => format!(
-            "target mismatch for link {:?}; expected: {target}; received: {found}",
-            path.as_str()
-        ),
+    let attribute = match source {
+        Source::Unit => DriftAttribute::MaskedUnit,
+        _ => DriftAttribute::Target,
     };
+    let cause = attribute_mismatch(attribute, path, target, &found);
     Ok(Some(Mismatch::plain(path.as_str(), cause)))
 }
 
@@ -104,7 +102,10 @@ fn file(
         };
         return Ok(Some(Mismatch {
             subject: path.to_string(),
-            cause: format!("content mismatch for file {:?}", path.as_str()),
+            cause: DriftCause::Content {
+                path: path.to_string(),
+            }
+            .to_string(),
             expected: Some(shape(bytes.len() as u64, expected)),
             found: Some(shape(entry.size, found)),
         }));
@@ -116,12 +117,7 @@ fn file(
         };
         return Ok(Some(Mismatch {
             subject: path.to_string(),
-            cause: format!(
-                "owner mismatch for file: {:?}; expected: {}; received: {}",
-                path.as_str(),
-                wanted.owner,
-                entry.owner
-            ),
+            cause: attribute_mismatch(DriftAttribute::Owner, path, &wanted.owner, &entry.owner),
             expected: Some(shape(wanted.owner.to_string())),
             found: Some(shape(entry.owner.to_string())),
         }));
@@ -137,18 +133,34 @@ fn mode_mismatch(path: &RootedPath, expected: u32, entry: &Entry) -> Mismatch {
     };
     Mismatch {
         subject: path.to_string(),
-        cause: format!(
-            "mode mismatch for file: {:?}; expected: {}; received: {}",
-            path.as_str(),
-            go_mode::describe(expected),
-            go_mode::describe(received)
+        cause: attribute_mismatch(
+            DriftAttribute::Mode,
+            path,
+            &go_mode::describe(expected),
+            &go_mode::describe(received),
         ),
         expected: Some(shape(expected)),
         found: Some(shape(received)),
     }
 }
 
-/// Every key must be there, in our file or in the one that provisioning tools write, and ours may hold no other.
+fn attribute_mismatch(
+    attribute: DriftAttribute,
+    path: &RootedPath,
+    expected: &(impl ToString + ?Sized),
+    received: &(impl ToString + ?Sized),
+) -> String {
+    let cause = DriftCause::Attribute {
+        attribute,
+        path: path.to_string(),
+        expected: expected.to_string(),
+        received: received.to_string(),
+    };
+    cause.to_string()
+}
+
+/// Validates SSH keys: each must be in our file or in the one that provisioning tools write, and ours must contain no
+/// other.
 pub(super) fn validate_keys(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
     let mut mismatches = Vec::new();
     let accounts = machine.accounts();
@@ -162,7 +174,8 @@ pub(super) fn validate_keys(machine: &Machine, config: &NodeConfig) -> Result<Ve
             .iter()
             .all(|key| ours.contains(key) || others.contains(key));
         if !complete || !ours.is_subset(&wanted) {
-            let cause = format!("content mismatch for file {:?}", paths::AUTHORIZED_KEYS);
+            let path = paths::AUTHORIZED_KEYS.to_owned();
+            let cause = DriftCause::Content { path }.to_string();
             mismatches.push(Mismatch::plain(paths::AUTHORIZED_KEYS, cause));
         }
     }
@@ -195,7 +208,7 @@ fn hash(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// In pieces, so that a large file costs no memory.
+/// Hashes in chunks, so that a large file needs no memory.
 fn hash_file(root: &Root, path: &RootedPath) -> Result<String, FsError> {
     let Some(mut file) = root.open_file(path)? else {
         return Ok(String::new());

@@ -1,4 +1,4 @@
-//! File modes in the words that messages have always used: as letters, decimal and octal of Go's own mode bits.
+//! Formats file modes as the reference does in its messages: as letters, decimal and octal of Go's mode bits.
 
 use mco_host::{Entry, Kind};
 
@@ -27,7 +27,7 @@ pub fn of_entry(entry: &Entry) -> u32 {
     kind | special | (entry.mode & 0o777)
 }
 
-/// As in `-rw-r--r--/420/0644`.
+/// Formats a mode, for example `-rw-r--r--/420/0644`.
 pub fn describe(mode: u32) -> String {
     let mut letters: String = LETTERS
         .chars()

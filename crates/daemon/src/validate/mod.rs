@@ -1,4 +1,4 @@
-//! Is the machine what its config says? Everything that differs is found, not just the first thing.
+//! Validates a machine against its config. Reports all differences, not just the first.
 //!
 //! Contents are never shown, only their sizes and hashes. Nothing is repaired here.
 
@@ -7,6 +7,7 @@ mod go_mode;
 mod system;
 mod units;
 
+use mco_core::rollout::messages::UnexpectedState;
 use mco_host::os::OsError;
 use mco_host::{AccountError, FsError, Machine};
 use serde::Serialize;
@@ -19,9 +20,9 @@ use crate::target::TargetError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mismatch {
-    /// The path, the unit, or the part of the system.
+    /// The path, the unit, or the part of the OS.
     pub subject: String,
-    /// In the words administrators and their tools know.
+    /// The reference's message, which administrators and their tools search for.
     pub cause: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Shape>,
@@ -29,7 +30,7 @@ pub struct Mismatch {
     pub found: Option<Shape>,
 }
 
-/// What may be said of a file without showing it.
+/// The size and hash of a file, which may be shown in place of its contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shape {
@@ -65,7 +66,8 @@ impl Mismatch {
         }
     }
 
-    /// The cause with the sizes of what differs, for the log. Hashes of short secrets can be guessed, so they are left out.
+    /// Returns the cause with the sizes of what differs, for the log. Hashes are omitted, because those of short
+    /// secrets can be guessed.
     pub fn with_sizes(&self) -> String {
         let size = |shape: &Option<Shape>| shape.as_ref().and_then(|shape| shape.size);
         match (size(&self.expected), size(&self.found)) {
@@ -77,14 +79,14 @@ impl Mismatch {
     }
 }
 
-/// Everything: the system, then files, units and keys.
+/// Validates the OS, files, units and keys.
 pub fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
     let mut mismatches = system::validate(machine, config)?;
     mismatches.extend(validate_files(machine, config)?);
     Ok(mismatches)
 }
 
-/// What can change under a running machine: files, units and keys.
+/// Validates what can change on a running machine: files, units and keys.
 pub fn validate_files(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mismatch>, ValidateError> {
     let mut mismatches = files::validate(machine, config)?;
     mismatches.extend(units::validate(machine, config)?);
@@ -92,23 +94,18 @@ pub fn validate_files(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mism
     Ok(mismatches)
 }
 
-/// The message for a machine that is not what it should be.
+/// Returns the message for a machine that does not match its config.
 pub fn unexpected_state(
     config: &NodeConfig,
     mismatches: &[Mismatch],
     root_cause: Option<&str>,
 ) -> Option<String> {
     let first = mismatches.first()?;
-    let more = match mismatches.len() {
-        1 => String::new(),
-        many => format!(" (and {} more)", many - 1),
+    let state = UnexpectedState {
+        config: config.title().to_string(),
+        cause: first.cause.clone(),
+        more: mismatches.len() - 1,
+        root_cause: root_cause.map(str::to_owned),
     };
-    let hint = root_cause
-        .map(|cause| format!("; possible root cause: {cause}"))
-        .unwrap_or_default();
-    Some(format!(
-        "unexpected on-disk state validating against {}: {}{more}{hint}",
-        config.title(),
-        first.cause
-    ))
+    Some(state.to_string())
 }

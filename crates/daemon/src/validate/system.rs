@@ -1,4 +1,4 @@
-//! The booted image, the kernel's arguments and the packages of extensions.
+//! Validates the booted image, the kernel arguments and the extension packages.
 
 use mco_core::config::extensions;
 use mco_host::Machine;
@@ -35,7 +35,7 @@ pub(super) fn validate(machine: &Machine, config: &NodeConfig) -> Result<Vec<Mis
     Ok(mismatches)
 }
 
-/// Extensions that are added to the image on the machine. A built image has them in it, and other systems have none.
+/// Returns the extensions that are layered on the machine. A built image contains them, and other systems have none.
 fn layered_extensions(backend: Backend, config: &NodeConfig) -> &[String] {
     let layered = matches!(backend, Backend::RpmOstree | Backend::Simulated) && config.built_image.is_none();
     if layered {
@@ -45,11 +45,11 @@ fn layered_extensions(backend: Backend, config: &NodeConfig) -> &[String] {
     }
 }
 
-/// An extension is there if all packages of one of its sets are.
+/// Returns a mismatch unless all packages of one of the extension's sets are present.
 fn missing_packages(extension: &str, present: &[String]) -> Option<Mismatch> {
     let current = extensions::packages([extension]);
     let sets: Vec<&[&str]> = match extension {
-        // Before the package for Open vSwitch was split off.
+        // The package set from before the package for Open vSwitch was split off.
         "ipsec" => vec![&current, &["NetworkManager-libreswan", "libreswan"]],
         _ => vec![&current],
     };

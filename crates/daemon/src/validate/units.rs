@@ -1,4 +1,4 @@
-//! Whether units are enabled as the config says.
+//! Validates the enablement of units.
 
 use mco_host::systemd::{Enablement, RootUnits, UnitSource, state};
 use mco_host::{FsError, Kind, Machine, RootedPath};
@@ -46,8 +46,8 @@ fn enablement(machine: &Machine, unit: &Unit, expected: bool) -> Result<Option<M
     Ok(wrong.then(|| Mismatch::plain(unit.name.as_str(), cause())))
 }
 
-/// A unit that the config only enables was never touched if the machine does not have it, and other names of a unit
-/// are enabled through that unit.
+/// Returns whether a unit's enablement can be validated. A unit that is only enabled is skipped if it is missing, and
+/// aliases are enabled through their unit.
 fn is_plain_unit(machine: &Machine, name: &str) -> Result<bool, ValidateError> {
     let Some(fragment) = RootUnits(&machine.root).definition(name)? else {
         return Ok(false);

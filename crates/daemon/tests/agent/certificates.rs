@@ -1,4 +1,4 @@
-//! Certificates follow the cluster at once, without a drain, a boot or a config.
+//! Certificates are synced from the cluster without a drain, a reboot or a config.
 
 use k8s_openapi::ByteString;
 use kube::api::{Patch, PatchParams};
@@ -44,7 +44,7 @@ async fn a_renewed_certificate_is_on_disk_and_nothing_else_happens() {
     let settings = world.all::<ControllerConfig>();
     let version = settings.get(CONTROLLER_CONFIG_NAME).await.unwrap().metadata;
     let version = version.resource_version.unwrap();
-    // Files come one after the other; that all are there is said last.
+    // Files are written one by one; the annotation comes last.
     world
         .until("the first certificates", |now| {
             has(now, annotation::LAST_SYNCED_CONTROLLER_CONFIG, &version)
@@ -75,7 +75,7 @@ async fn a_renewed_certificate_is_on_disk_and_nothing_else_happens() {
     assert_eq!(now.get(annotation::DESIRED_DRAIN), None);
     assert_eq!(world.boot(), boot);
 
-    // The config's own copy is older, and an update does not bring it back.
+    // The config's own copy is older, and an update must not restore it.
     let second = config(
         "rendered-worker-2",
         &files(&[

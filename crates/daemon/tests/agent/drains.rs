@@ -1,4 +1,4 @@
-//! Work leaves the node before it is disturbed and comes back afterwards: the requests to the controller.
+//! Drain and uncordon requests to the controller.
 
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::vocabulary::topology;
@@ -22,7 +22,7 @@ async fn nothing_changes_before_the_node_is_drained_and_done_comes_after_work_ma
             has(now, annotation::DESIRED_DRAIN, "drain-rendered-worker-2")
         })
         .await;
-    // The request survives a daemon that is replaced meanwhile.
+    // The request survives a restart of the daemon.
     world.stop_daemon().await;
     world.start_daemon();
     world.until_waiting_for("drain-rendered-worker-2").await;
@@ -96,7 +96,7 @@ async fn a_drain_that_takes_an_hour_is_a_failure_that_ends_with_the_drain() {
     world.publish_and_target(&second).await;
     world.until_waiting_for("drain-rendered-worker-2").await;
     world.stop_daemon().await;
-    // The note of what the daemon waits for carries the clock from one process to the next.
+    // The activity record carries the start time across a restart.
     world.age_activity("2020-01-01T00:00:00Z");
     world.start_daemon();
     world
@@ -106,7 +106,7 @@ async fn a_drain_that_takes_an_hour_is_a_failure_that_ends_with_the_drain() {
                     == "failed to drain node: worker-1 after 1 hour. Please see machine-config-controller logs for more information"
         })
         .await;
-    // Which pod and which budget, as soon as the controller knows, and whatever blocks later.
+    // The reason names pod and budget as soon as the controller reports them, and follows later changes.
     for obstacle in [
         "pod shop/db-0 (budget shop/db allows 0 disruptions)",
         "pod shop/web (budget shop/web allows 0 disruptions)",

@@ -1,4 +1,4 @@
-//! What happens to a node whose files somebody changes.
+//! Drift of files on a node, per drift policy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use mco_api::MachineConfigPool;
+use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_daemon::config::NodeConfig;
-use mco_daemon::drift::DriftPolicy;
 use mco_daemon::paths;
 use serde_json::json;
 
@@ -29,7 +29,7 @@ async fn idle_world() -> (World, NodeConfig) {
 }
 
 async fn set_pool_policy(world: &World, policy: &str) {
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {DriftPolicy::ANNOTATION: policy}}}));
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {DRIFT_POLICY: policy}}}));
     world
         .all::<MachineConfigPool>()
         .patch("worker", &PatchParams::default(), &patch)
@@ -45,7 +45,7 @@ async fn an_edited_file_degrades_the_node_and_putting_it_back_clears_that() {
     world
         .until_failing("Degraded", "content mismatch for file \"/etc/a\"")
         .await;
-    // The next comparison says against which config.
+    // The next validation names the config it was made against.
     world
         .until_failing(
             "Degraded",

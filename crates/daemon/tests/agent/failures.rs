@@ -1,4 +1,4 @@
-//! Updates that cannot be done, and what repairs them.
+//! Updates that fail, and how they recover.
 
 use kube::api::{Patch, PatchParams};
 use mco_api::vocabulary::annotations::node as annotation;
@@ -38,7 +38,7 @@ async fn irreconcilable_changes(world: &World) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_new_machines_get_is_refused_until_it_is_accepted_and_told_from_then_on() {
+async fn irreconcilable_changes_are_refused_until_accepted_and_then_reported() {
     let with_disk = |device: &str, text: &str| {
         let mut body = files(&[file("/etc/a", text)]);
         body["storage"]["disks"] = json!([{"device": device, "wipeTable": true}]);
@@ -71,7 +71,7 @@ async fn what_only_new_machines_get_is_refused_until_it_is_accepted_and_told_fro
         "- \"/dev/sda\"\n+ \"/dev/sdb\"".to_owned(),
     )];
     world
-        .eventually("the difference is told", async |world: &World| {
+        .eventually("the difference is reported", async |world: &World| {
             irreconcilable_changes(world).await == told
         })
         .await;
@@ -83,7 +83,7 @@ async fn what_only_new_machines_get_is_refused_until_it_is_accepted_and_told_fro
     world.publish_and_target(&third).await;
     world.until_done(&third).await;
     world
-        .eventually("nothing is left to tell", async |world: &World| {
+        .eventually("no difference is left", async |world: &World| {
             irreconcilable_changes(world).await.is_empty()
         })
         .await;
@@ -153,10 +153,10 @@ async fn a_machine_that_was_never_installed_says_what_is_missing() {
     world
         .until_failing(
             "Degraded",
-            "neither the node nor its disk says which config it has",
+            "no current config is recorded on the node or on its disk",
         )
         .await;
-    // Whoever knows says so: then the machine is compared, and taken over when it is right.
+    // The administrator sets the current config: the machine is validated, and adopted if it matches.
     world
         .annotate(
             "machineconfiguration.openshift.io/currentConfig",

@@ -1,4 +1,4 @@
-//! The images of a node's PinnedImageSets: pulled, pinned and told, beside everything else.
+//! The images of a node's PinnedImageSets: pulled, pinned and reported, independently of updates.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ fn first() -> NodeConfig {
     config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]))
 }
 
-/// An idle worker with room, and with a runtime that the test can talk to.
+/// An idle worker with free storage, and a fake runtime.
 async fn world() -> (World, Arc<Registry>) {
     world_where("True", "100Gi").await
 }
 
-/// The same with a Node that says this of itself from the beginning.
+/// The same with this Ready status and storage on the Node from the beginning.
 async fn world_where(ready: &str, storage: &str) -> (World, Arc<Registry>) {
     let registry = Arc::new(Registry::default());
     let mut world = World::installed(&first()).await;
@@ -70,7 +70,7 @@ async fn patch_pool(world: &World, spec: Value) {
         .unwrap();
 }
 
-/// What the controllers write.
+/// Sets the pool's PinnedImageSets as the controllers do.
 async fn name_sets(world: &World, names: &[&str]) {
     let sets: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
     patch_pool(world, json!({"pinnedImageSets": sets})).await;
@@ -96,7 +96,7 @@ async fn statuses(world: &World) -> Vec<PinnedImageSetStatus> {
     node.status.unwrap_or_default().pinned_image_sets
 }
 
-/// Waits until each of these sets, and no other, has this desired and current generation.
+/// Waits until exactly these sets have this desired and current generation.
 async fn until_kept(world: &World, expected: &[(&str, i32, Option<i32>)]) {
     let what = format!("{expected:?}");
     world
@@ -132,7 +132,7 @@ fn reloads(world: &World) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_images_of_a_set_are_pulled_pinned_and_told() {
+async fn the_images_of_a_set_are_pulled_pinned_and_reported() {
     let (mut world, registry) = world().await;
     world.write(
         PULL_SECRET,
@@ -159,7 +159,7 @@ async fn the_images_of_a_set_are_pulled_pinned_and_told() {
     );
     assert_eq!(reloads(&world), 1);
 
-    // Another generation: only what is new is pulled.
+    // Another generation: only new images are pulled.
     let patch = Patch::Merge(json!({"spec": pinned(&["quay.example/b", "quay.example/d"])}));
     let sets = world.all::<PinnedImageSet>();
     sets.patch("base", &PatchParams::default(), &patch).await.unwrap();
@@ -171,7 +171,7 @@ async fn the_images_of_a_set_are_pulled_pinned_and_told() {
     );
     assert_eq!(reloads(&world), 2);
 
-    // A daemon that finds everything in place does nothing about it.
+    // A daemon that finds all images pinned does nothing.
     world.stop_daemon().await;
     world.start_daemon();
     name_sets(&world, &["base", "elsewhere"]).await;
@@ -188,7 +188,7 @@ async fn the_images_of_a_set_are_pulled_pinned_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_of_sets_that_went_while_nobody_looked_is_removed() {
+async fn leftovers_of_sets_deleted_while_no_daemon_ran_are_removed() {
     let (mut world, _) = world().await;
     create_set(&world, "base", &["quay.example/a"]).await;
     name_sets(&world, &["base"]).await;
@@ -211,7 +211,7 @@ async fn a_set_made_again_under_its_old_name_begins_anew() {
     let sets = world.all::<PinnedImageSet>();
     sets.patch("base", &PatchParams::default(), &patch).await.unwrap();
     until_kept(&world, &[("base", 2, Some(2))]).await;
-    // Nobody looks in between, and the pool goes on naming it.
+    // The set is replaced while no daemon runs, and the pool keeps its reference.
     world.stop_daemon().await;
     delete_set(&world, "base").await;
     create_set(&world, "base", &["quay.example/c"]).await;
@@ -230,7 +230,7 @@ async fn a_machine_without_a_runtime_says_so_and_its_config_goes_on() {
         &world,
         DEGRADED,
         "True",
-        "no container runtime that could keep images: crictl is not installed",
+        "no container runtime that supports pinned images: crictl is not installed",
     )
     .await;
     let failed = statuses(&world).await.remove(0);
@@ -256,7 +256,7 @@ async fn an_update_does_not_wait_for_a_pull() {
     registry.stall(true);
     create_set(&world, "base", &["quay.example/a"]).await;
     name_sets(&world, &["base"]).await;
-    until_condition(&world, PROGRESSING, "True", "1 of 1 images are being pulled").await;
+    until_condition(&world, PROGRESSING, "True", "Pre-pulling 1 of 1 images").await;
     until_kept(&world, &[("base", 1, None)]).await;
     let second = config("rendered-worker-2", &files(&[file("/etc/a", "2\n")]));
     world.publish_and_target(&second).await;
@@ -319,7 +319,7 @@ async fn images_wait_for_a_node_that_is_ready_and_has_room() {
     registry.set_size(4 << 30);
     create_set(&world, "base", &["quay.example/a"]).await;
     name_sets(&world, &["base"]).await;
-    until_condition(&world, PROGRESSING, "True", "as soon as the node is Ready").await;
+    until_condition(&world, PROGRESSING, "True", "Waiting for the node to be Ready").await;
     assert_eq!(registry.pulled().len(), 0);
     node_says(&world, "True", "20Gi").await;
     until_condition(

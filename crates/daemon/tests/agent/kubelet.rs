@@ -1,4 +1,4 @@
-//! What monitoring learns about the kubelet of a node.
+//! Metrics of the kubelet health check.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const UNWELL: &str = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 9\r\
 const NOTHING: &str = "";
 const STRANGE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
-/// A kubelet as far as it tells how it is.
+/// The health endpoint of a fake kubelet.
 struct Kubelet {
     address: SocketAddr,
     says: watch::Sender<&'static str>,
@@ -37,7 +37,7 @@ impl Kubelet {
         let (connected, asked) = (Arc::clone(&connections), Arc::clone(&questions));
         let address = listener.local_addr().unwrap();
         let listens = tokio::spawn(async move {
-            // Open connections end with whoever has accepted them.
+            // Open connections are closed when the task set is dropped.
             let mut open = tokio::task::JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -142,7 +142,7 @@ async fn failures_of_the_kubelet_are_counted_until_it_is_well_again() {
             state(metrics).await >= 3
         })
         .await;
-    // Whatever the kubelet did, the node's own state is not about it.
+    // The kubelet's health does not affect the node's state.
     world.until_done(&first).await;
     world.stop_daemon().await;
 }

@@ -1,4 +1,4 @@
-//! From the first start to updates with and without a boot, and across restarts of the daemon.
+//! From the first start to updates with and without a reboot, and across restarts of the daemon.
 
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_daemon::paths;
@@ -24,12 +24,12 @@ async fn a_new_node_introduces_itself_and_is_not_disturbed() {
     let now = world.annotations().await;
     assert!(has(&now, annotation::FIRST_PIVOT_CONFIG, first.name()));
     assert!(has(&now, annotation::DESIRED_CONFIG, first.name()));
-    assert_eq!(now.get(annotation::DESIRED_DRAIN), None, "nobody was bothered");
+    assert_eq!(now.get(annotation::DESIRED_DRAIN), None, "no drain was requested");
     assert_eq!(world.boot(), boot, "the first boot was complete before");
     assert!(!world.path(paths::NODE_ANNOTATIONS).exists());
     assert!(world.path(paths::NODE_ANNOTATIONS_DONE).exists());
     assert!(world.path(paths::ENCAPSULATED_DONE).exists());
-    // What the first boot had noted was incomplete; now it is the whole config.
+    // The first boot stored an incomplete config; now it is complete.
     let stored = mco_daemon::disk::current_config(&world.machine().root).unwrap();
     assert_eq!(
         stored.map(|config| config.object.spec.clone()),
@@ -54,7 +54,7 @@ async fn updates_boot_only_when_they_must_and_say_so() {
     world.start_daemon();
     world.until_done(&first).await;
 
-    // An uncovered file: drained, applied, booted, proven, let in again.
+    // A file without a policy: drained, applied, rebooted, validated, uncordoned.
     let before = world.boot();
     world.publish_and_target(&second).await;
     world.until_done(&second).await;
@@ -69,7 +69,7 @@ async fn updates_boot_only_when_they_must_and_say_so() {
     assert!(has(&now, annotation::REASON, ""));
     assert!(has(&now, annotation::POST_CONFIG_ACTION, ""));
 
-    // A covered file: the service is told, no boot and no drain.
+    // A file with a policy: the service is reloaded, without reboot or drain.
     let before = world.boot();
     world.publish_and_target(&covered).await;
     world.until_done(&covered).await;
@@ -173,7 +173,7 @@ async fn a_daemon_that_was_stopped_before_the_boot_goes_on_with_it() {
     world.create_config(&second).await;
     world.stop_daemon().await;
 
-    // Another process puts everything in place and is gone before the machine boots.
+    // Another process applies the config and exits before the machine reboots.
     let outcome = mco_daemon::once::apply(
         &world.machine(),
         &second,

@@ -1,4 +1,4 @@
-//! A real daemon on a directory node against the embedded API server: the annotations on the wire are the test.
+//! Runs the real daemon on a directory node against the embedded API server and asserts the annotations on the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/log.rs"]
@@ -14,6 +14,7 @@ mod drains;
 mod drift;
 mod failures;
 mod images;
+mod install;
 mod kubelet;
 mod lifecycle;
 mod observability;

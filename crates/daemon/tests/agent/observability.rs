@@ -1,4 +1,4 @@
-//! What people and monitoring can see of a daemon.
+//! Events, status, metrics and health endpoints of the daemon.
 
 use std::net::SocketAddr;
 
@@ -20,14 +20,14 @@ pub async fn get(address: SocketAddr, path: &str) -> String {
     text
 }
 
-/// An address that nobody listens on.
+/// Returns an unused address.
 pub async fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_tell_of_life_readiness_and_state() {
+async fn endpoints_serve_liveness_readiness_and_state() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::installed(&first).await;
     let address = free_address().await;
@@ -51,14 +51,11 @@ async fn endpoints_tell_of_life_readiness_and_state() {
     assert!(metrics.contains("mcd_state{state=\"Degraded\""), "{metrics}");
     assert!(!metrics.contains("mcd_config_drift 0"), "{metrics}");
     world.stop_daemon().await;
-    assert!(
-        TcpStream::connect(address).await.is_err(),
-        "nobody listens any more"
-    );
+    assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whether_a_daemon_lives_is_told_while_its_metrics_are_guarded_and_its_certificate_has_not_come() {
+async fn liveness_is_served_while_metrics_are_guarded_and_the_certificate_is_missing() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::installed(&first).await;
     let address = free_address().await;
@@ -80,7 +77,7 @@ async fn whether_a_daemon_lives_is_told_while_its_metrics_are_guarded_and_its_ce
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn progress_and_events_tell_the_story_of_an_update() {
+async fn progress_and_events_report_every_step_of_an_update() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let second = config("rendered-worker-2", &files(&[file("/etc/a", "2\n")]));
     let mut world = World::installed(&first).await;
@@ -129,7 +126,7 @@ async fn progress_and_events_tell_the_story_of_an_update() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_of_the_system_and_a_start_on_the_way_are_told() {
+async fn an_os_change_and_a_start_during_an_update_are_reported() {
     let system = |image: u8, arguments: &[&str]| json!({"osImageURL": format!("registry.example/os@sha256:{image}"), "kernelArguments": arguments});
     let nothing = files(&[file("/etc/a", "1\n")]);
     let first = config_with("rendered-worker-1", &nothing, &system(1, &[]));
@@ -142,14 +139,14 @@ async fn a_change_of_the_system_and_a_start_on_the_way_are_told() {
     assert_eq!(
         world.event_texts("BootResync").await,
         [""; 0],
-        "the node has what it shall have"
+        "the node is up to date"
     );
     world.stop_daemon().await;
     world.publish_and_target(&second).await;
     world.start_daemon();
     world.until_done(&second).await;
     let told = async |world: &World, reason: &str, texts: &[&str]| {
-        let what = format!("{reason} tells {texts:?}");
+        let what = format!("events {reason} are {texts:?}");
         world
             .eventually(&what, async |world: &World| {
                 world.event_texts(reason).await == texts
@@ -174,7 +171,7 @@ async fn a_change_of_the_system_and_a_start_on_the_way_are_told() {
     ] {
         told(&world, reason, &[text]).await;
     }
-    // Twice: when the new node took over its first config, and now.
+    // Twice: when the new node applied its first config, and now.
     for (reason, text) in [
         ("AddSigtermProtection", "Adding SIGTERM protection"),
         ("RemoveSigtermProtection", "Removing SIGTERM protection"),

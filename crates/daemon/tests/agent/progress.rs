@@ -1,4 +1,4 @@
-//! What the MachineConfigNode shows of a node that fails, and if it is created late.
+//! The conditions of a MachineConfigNode if the node fails, and if the object is created late.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use mco_daemon::config::NodeConfig;
 use crate::support::{config, file, files};
 use crate::world::{NODE, World};
 
-/// Every status of `NodeDegraded` since the call, without repetitions.
+/// Records every status of `NodeDegraded` since the call, without repetitions.
 fn follow_node_degraded(world: &World) -> Arc<Mutex<Vec<String>>> {
     let only = watcher::Config::default().fields(&format!("metadata.name={NODE}"));
     let events = watcher(world.all::<MachineConfigNode>(), only).applied_objects();

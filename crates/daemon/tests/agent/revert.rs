@@ -1,4 +1,4 @@
-//! A node leaves an image that was built in the cluster.
+//! A node reverts from an image that was built in the cluster.
 
 use std::fs;
 
@@ -109,7 +109,7 @@ async fn leaving_a_built_image_takes_a_note_along_and_a_unit_that_obeys_it() {
     let note: Value = serde_json::from_str(&world.read(paths::REVERT_CONFIG)).unwrap();
     assert_eq!(note["metadata"]["name"], "rendered-worker-1");
 
-    // What the built image had brought is gone with it, and the unit runs.
+    // The files of the built image are gone with it, and the unit runs.
     fs::remove_file(world.path("/etc/a")).unwrap();
     let machine = world.machine();
     let outcome = firstboot::complete(&machine, RebootPolicy::Never).unwrap();

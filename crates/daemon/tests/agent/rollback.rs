@@ -1,4 +1,4 @@
-//! Updates that fail, and cannot be undone either.
+//! Updates that fail and whose rollback fails as well.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ async fn idle_world(first: &NodeConfig) -> (World, BrokenOs) {
     let os = BrokenOs::default();
     let mut world = World::new(first).await;
     world.broken_os = Some(os.clone());
-    mco_daemon::install::install_config(&world.machine(), &first.object).unwrap();
+    crate::install::install_config(&world.machine(), &first.object);
     world.start_daemon();
     world.until_done(first).await;
     world.until_idle().await;
@@ -49,7 +49,7 @@ async fn a_missing_tool_leaves_neither_staged_files_nor_a_journal_that_degrades_
         let attempts = world.watches_started().await;
         world.until_watching_again(attempts).await;
     }
-    // Between two attempts, or in the middle of one, which then ends before the daemon does.
+    // Between two attempts, or during one, which then ends before the daemon does.
     world.stop_daemon().await;
     assert_nothing_is_left(&world);
     assert_eq!(world.read("/etc/a"), "1\n");

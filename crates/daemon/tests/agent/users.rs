@@ -1,4 +1,4 @@
-//! Keys and passwords of users that the machine may not have.
+//! Keys and passwords of users that may be missing on the machine.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::support::{PASSWD, config, file, files};
 use crate::world::World;
 
-/// A config whose file needs a drain and a boot, with a key or without.
+/// A config whose file needs a drain and a reboot, with or without a key.
 fn rendered(number: u32, key: Option<&str>) -> NodeConfig {
     let mut body = files(&[file("/etc/a", &format!("{number}\n"))]);
     if let Some(key) = key {
@@ -62,7 +62,7 @@ async fn a_node_that_already_has_keys_for_a_missing_user_still_gets_other_update
     let mut world = World::new(&first).await;
     remove_core(&world);
     fs::remove_dir(world.path("/home/core")).unwrap();
-    mco_daemon::install::install_config(&world.machine(), &first.object).unwrap();
+    crate::install::install_config(&world.machine(), &first.object);
     world.start_daemon();
     world.until_done(&first).await;
     world.stop_daemon().await;

@@ -1,4 +1,4 @@
-//! A cluster with one node whose daemon can be stopped and started, and a controller that answers when the test says so.
+//! A cluster with one node whose daemon can be stopped and started, and a controller that answers on demand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::install;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node as KubeNode};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
@@ -17,7 +18,6 @@ use mco_apiserver::auth::Identity;
 use mco_apiserver::{Options, Server};
 use mco_daemon::agent::{self, AgentError, Options as AgentOptions};
 use mco_daemon::config::NodeConfig;
-use mco_daemon::install;
 use mco_daemon::paths;
 use mco_host::Machine;
 use mco_host::runtime::ContainerRuntime;
@@ -41,17 +41,17 @@ pub struct World {
     _data: tempfile::TempDir,
     pub root: tempfile::TempDir,
     pub services: Arc<SimulatedServices>,
-    /// In the place of the simulated one.
+    /// Replaces the simulated runtime.
     pub runtime: Option<Arc<dyn ContainerRuntime>>,
-    /// The machine's system comes from an image, with consequences for files.
+    /// The machine is image-based, which affects files.
     pub image_based: bool,
-    /// The machine's system fails when the test says so.
+    /// An OS backend that fails on demand.
     pub broken_os: Option<support::BrokenOs>,
     daemon: Option<(CancellationToken, JoinHandle<Result<(), AgentError>>)>,
 }
 
 impl World {
-    /// A cluster that knows its definitions, one config, a pool and a Node without annotations.
+    /// A cluster with its CRDs, one config, a pool and a Node without annotations.
     pub async fn new(first: &NodeConfig) -> Self {
         let data = tempfile::tempdir().unwrap();
         let server = Server::open(data.path(), Options::default()).await.unwrap();
@@ -105,7 +105,7 @@ impl World {
     /// The same with a machine that was installed with that config.
     pub async fn installed(first: &NodeConfig) -> Self {
         let world = Self::new(first).await;
-        install::install_config(&world.machine(), &first.object).unwrap();
+        install::install_config(&world.machine(), &first.object);
         world
     }
 
@@ -126,7 +126,7 @@ impl World {
         for _ in 0..100 {
             match all.create(&PostParams::default(), object).await {
                 Ok(_) => return,
-                // Its definition may have been created only a moment ago.
+                // The CRD may have been created only a moment ago.
                 Err(error) => last = Some(error),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -166,7 +166,7 @@ impl World {
 
     pub fn start_daemon_with(&mut self, options: AgentOptions) {
         let stop = CancellationToken::new();
-        // With the rights of a node, which are few.
+        // With the limited rights of a node.
         let client = kube::Client::new(self.server.service_as(Identity::node(NODE)), "default");
         let daemon = agent::run(client, self.machine(), NODE, options, stop.clone());
         self.daemon = Some((stop, tokio::spawn(daemon)));
@@ -195,7 +195,7 @@ impl World {
         node.metadata.annotations.unwrap_or_default()
     }
 
-    /// What the controller does with a node of the pool: a new target.
+    /// Sets a new target on the node, as the controller does.
     pub async fn target(&self, config: &NodeConfig) {
         self.annotate(annotation::DESIRED_CONFIG, config.name()).await;
     }
@@ -205,7 +205,7 @@ impl World {
         self.target(config).await;
     }
 
-    /// Plays the controller that drains, once.
+    /// Answers one drain or uncordon request, as the controller does.
     pub async fn answer_request(&self) {
         let now = self.annotations().await;
         if let Some(request) = now.get(annotation::DESIRED_DRAIN)
@@ -255,7 +255,7 @@ impl World {
         .await;
     }
 
-    /// Waits until something else than an annotation is so.
+    /// Waits until a condition other than an annotation holds.
     pub async fn eventually(&self, what: &str, mut condition: impl AsyncFnMut(&Self) -> bool) {
         let wait = async {
             while !condition(self).await {
@@ -266,12 +266,11 @@ impl World {
         assert!(ended.is_ok(), "{what}: {:#?}", self.annotations().await);
     }
 
-    /// The daemon says of itself that there is nothing left to do: drift is watched from then on.
+    /// Waits until the daemon reports that it is idle: drift is watched from then on.
     pub async fn until_idle(&self) {
         self.eventually("idle", async |world: &Self| {
             let activity = agent::read_activity(&world.machine().root).unwrap();
-            activity
-                .is_some_and(|activity| activity.doing.starts_with("nothing") && activity.failure.is_none())
+            activity.is_some_and(|activity| activity.doing.starts_with("idle") && activity.failure.is_none())
         })
         .await;
     }
@@ -284,7 +283,7 @@ impl World {
         .await;
     }
 
-    /// Plays the controller until the daemon asks for work to come back.
+    /// Answers drain requests until the daemon requests an uncordon.
     pub async fn until_waiting_for_uncordon(&self) {
         self.answer_request().await;
         self.until_unanswered("work may come back", |now| {
@@ -294,7 +293,7 @@ impl World {
         .await;
     }
 
-    /// The latest failure in the daemon's own note, whether or not it has told the cluster.
+    /// Waits for the latest failure in the activity record, whether or not it was reported to the cluster.
     pub async fn until_activity_fails(&self, because: &str) {
         self.eventually(&format!("failing because {because}"), async |world: &Self| {
             let activity = agent::read_activity(&world.machine().root).unwrap();
@@ -303,7 +302,7 @@ impl World {
         .await;
     }
 
-    /// Files are watched again: this has begun more often than it had.
+    /// Waits until the drift monitor has started more often than before.
     pub async fn until_watching_again(&self, before: usize) {
         self.eventually("watching", async |world: &Self| {
             world.watches_started().await > before
@@ -319,7 +318,7 @@ impl World {
             .count()
     }
 
-    /// Makes what the daemon does have begun at another time.
+    /// Sets the start time of the daemon's activity.
     pub fn age_activity(&self, since: &str) {
         let mut activity: Value = serde_json::from_str(&self.read(paths::ACTIVITY)).unwrap();
         activity["since"] = json!(since);
@@ -336,7 +335,7 @@ impl World {
             .collect()
     }
 
-    /// What the events with this reason say, sorted.
+    /// Returns the messages of the events with this reason, sorted.
     pub async fn event_texts(&self, reason: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client(), names::NAMESPACE);
         let events = events.list(&ListParams::default()).await.unwrap();
@@ -350,7 +349,7 @@ impl World {
         texts
     }
 
-    /// Waits until a condition of the node's progress has this status.
+    /// Waits until a condition of the MachineConfigNode has this status.
     pub async fn until_condition(&self, type_: &str, status: &str) {
         self.eventually(&format!("{type_}={status}"), async |world: &Self| {
             let progress = world.progress().await;
@@ -359,7 +358,7 @@ impl World {
         .await;
     }
 
-    /// Type, status and message of each condition of the node's progress.
+    /// Returns type, status and message of each condition of the MachineConfigNode.
     pub async fn progress(&self) -> BTreeMap<String, (String, String)> {
         let node = self.all::<MachineConfigNode>().get(NODE).await.unwrap();
         let conditions = node.status.unwrap_or_default().conditions;

@@ -1,4 +1,4 @@
-//! What a change costs: which services are told, whether the machine boots, whether it is emptied before.
+//! The cost of a change: which services are reloaded, whether the machine reboots, whether it is drained first.
 
 use mco_core::config::disruption::{Action, Drain, Policy, Rule};
 use mco_core::config::reconcilable::Overrides;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Node, config, config_with, file, files};
 
-/// The actions, and whether the node is emptied.
+/// Returns the actions, and whether the node is drained.
 fn cost(old: &NodeConfig, new: &NodeConfig, policy: &Policy) -> (Vec<String>, bool) {
     let node = Node::new();
     let request = Request {
@@ -140,7 +140,7 @@ fn a_node_is_emptied_for_a_boot_or_when_a_policy_says_so() {
     assert!(with(&[Action::None, Action::Reboot]));
 }
 
-/// Whether a change of registries.conf empties the node; crio is told in any case.
+/// Returns whether a change of registries.conf drains the node; crio is reloaded in any case.
 fn registries_drain(old: Option<&str>, new: Option<&str>) -> bool {
     let body = |text: Option<&str>| -> Value {
         let entries: Vec<Value> = text.iter().map(|text| file(REGISTRIES, text)).collect();

@@ -10,7 +10,7 @@ fn spec(body: &Value) -> NodeConfig {
     config_with("x", &json!({}), body)
 }
 
-/// The sections that differ, by name.
+/// Returns the names of the sections that differ.
 fn sections(old: &NodeConfig, new: &NodeConfig) -> Vec<String> {
     let difference = serde_json::to_value(difference(old, new)).unwrap();
     difference.as_object().unwrap().keys().cloned().collect()

@@ -1,5 +1,5 @@
-//! The traps of this trade, one table per subject: what counts as a change, what cannot be changed, what a change costs
-//! and what it leaves on disk.
+//! Edge cases, one table per subject: what counts as a change, what cannot be changed, what a change costs and what it
+//! leaves on disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! What a config leaves on disk, and what comes back when it goes.
+//! The files that a config leaves on disk, and what is restored when it is removed.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn an_unknown_compression_is_refused_and_named_and_nothing_is_written() {
     let node = Node::new();
     let entry = json!({"path": "/etc/a", "mode": 0o644, "contents": gzip("long ago\n")});
     let mut unknown = config("x", &files(&[entry, file("/etc/b", "1\n")]));
-    // Documents like this are refused when they are read; what got past that must not get further either.
+    // Parsing rejects documents like this; one that got past it must fail as well.
     unknown.parsed.ignition.storage.files[0].contents.compression = Some("xz".to_owned());
     let error = node.apply(&unknown).unwrap_err();
     assert_eq!(
@@ -43,7 +43,7 @@ fn an_unknown_compression_is_refused_and_named_and_nothing_is_written() {
 }
 
 #[test]
-fn what_nobody_shipped_is_kept_all_the_same() {
+fn files_without_a_vendor_copy_are_backed_up_as_well() {
     let node = Node::new();
     node.write("/etc/own", "somebody's\n");
     let managed = config(
@@ -100,7 +100,7 @@ fn a_file_that_becomes_a_drop_in_stays_and_any_other_goes() {
 }
 
 #[test]
-fn units_that_nobody_has_are_left_alone_and_their_drop_ins_are_written() {
+fn missing_units_are_left_alone_and_their_drop_ins_are_written() {
     let node = Node::new();
     let unknown = config(
         "x",

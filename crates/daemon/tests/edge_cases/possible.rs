@@ -1,4 +1,4 @@
-//! Which changes a running machine cannot follow, and which configs nobody can.
+//! Changes that a running machine cannot apply, and configs that are invalid in themselves.
 
 use mco_core::config::disruption::Policy;
 use mco_core::config::reconcilable::Overrides;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Node, config, config_with, file, files};
 
-/// Why a cluster's node cannot go from one to the other; none if it can.
+/// Returns why a cluster's node cannot change from one config to the other; `None` if it can.
 fn obstacle(old: &NodeConfig, new: &NodeConfig, overrides: Overrides) -> Option<String> {
     let node = Node::new();
     let request = Request {
@@ -37,7 +37,7 @@ fn check(name: &str, old: &Value, new: &Value, expected: Option<&str>) {
     }
 }
 
-/// What is wrong with a config in itself.
+/// Returns what is invalid in a config.
 fn invalid(ignition: &Value) -> Option<String> {
     let object = json!({"metadata": {"name": "x"}, "spec": {"config": ignition}});
     NodeConfig::new(serde_json::from_value(object).unwrap())
@@ -159,13 +159,13 @@ fn only_keys_and_password_of_core_can_change() {
     check("core gets keys", &nobody, &users(json!([core])), None);
     check("users go", &users(json!([core])), &users(json!([])), None);
     check(
-        "somebody else",
+        "another user",
         &nobody,
         &users(json!([{"name": "another user", "sshAuthorizedKeys": ["a"]}])),
         Some("non-core user"),
     );
     check(
-        "somebody beside core",
+        "another user beside core",
         &nobody,
         &users(json!([core, {"name": "other", "sshAuthorizedKeys": ["a"]}])),
         Some("non-core user"),

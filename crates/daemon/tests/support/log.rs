@@ -1,4 +1,4 @@
-//! What the daemons of all tests of this process write to their log, in the format of the program.
+//! Captures the logs of all daemons of this test process, in the format of the program.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -29,7 +29,7 @@ impl MakeWriter<'_> for Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log, once per process. Threads of the daemon are not those of the test, so there is one for all.
+/// Starts the capture, once per process. The daemon's threads are not those of the test, so there is one log for all.
 pub fn start() {
     LOG.get_or_init(|| {
         let log = Log::default();
@@ -42,13 +42,13 @@ pub fn start() {
     });
 }
 
-/// Everything that was logged since [`start`].
+/// Returns everything that was logged since [`start`].
 pub fn text() -> String {
     let bytes = LOG.get().expect("the log was started").0.lock().unwrap();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The number of lines that contain a text.
+/// Returns the number of lines that contain a text.
 pub fn count(text: &str) -> usize {
     self::text().lines().filter(|line| line.contains(text)).count()
 }

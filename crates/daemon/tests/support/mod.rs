@@ -1,4 +1,4 @@
-//! A directory that plays a node, and what is on it.
+//! A directory that simulates a node, and its contents.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Node {
     }
 }
 
-/// Giving files away needs privileges; without them owners are noted.
+/// Changing owners needs privileges; without them owners are recorded.
 pub fn ownership() -> Ownership {
     if rustix::process::geteuid().is_root() {
         Ownership::Enforced
@@ -107,7 +107,7 @@ pub fn lay_out(root: &Path) {
     }
 }
 
-/// A MachineConfig with this name and Ignition body.
+/// Returns a MachineConfig with this name and Ignition body.
 pub fn config(name: &str, body: &Value) -> NodeConfig {
     config_with(name, body, &json!({}))
 }
@@ -134,8 +134,7 @@ pub fn files(entries: &[Value]) -> Value {
     json!({"storage": {"files": entries}})
 }
 
-/// Everything that is on a node: type, mode, owner and contents of each path. What lives only until the next boot is
-/// left out, as are times.
+/// A snapshot of a node: type, mode, owner and contents of each path. Files below /run and timestamps are excluded.
 pub type Snapshot = BTreeMap<String, String>;
 
 pub fn snapshot(root: &Path) -> Snapshot {
@@ -175,7 +174,7 @@ pub fn gzip(text: &str) -> Value {
     json!({"source": mco_ignition::resource::encode(&encoder.finish().unwrap()), "compression": "gzip"})
 }
 
-/// A simulated system that says it is a real one from an image.
+/// A simulated OS that reports an image-based backend.
 #[derive(Debug)]
 pub struct ImageBased;
 
@@ -201,17 +200,17 @@ impl OperatingSystem for ImageBased {
     }
 }
 
-/// A simulated system whose tool can fail. All clones are the same system.
+/// A simulated OS whose tool can fail. All clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct BrokenOs(Arc<Mutex<Breakage>>);
 
 #[derive(Debug, Clone, Default)]
 pub struct Breakage {
-    /// Neither staging nor discarding finds the tool.
+    /// The tool is missing, for staging and discarding.
     pub missing: bool,
     pub stage_fails: bool,
     pub discard_fails: bool,
-    /// Staging works and puts a directory here, so that what comes after it fails.
+    /// Staging succeeds and creates a directory here, so that the following steps fail.
     pub obstacle: Option<PathBuf>,
 }
 
@@ -266,7 +265,7 @@ impl OperatingSystem for BrokenOs {
     }
 }
 
-/// What transactions have put beside their destinations and not removed.
+/// Returns the temporary files that transactions have left behind.
 pub fn leftovers(root: &Path) -> Vec<String> {
     let staged = |path: &String| path.contains("/.mco-");
     snapshot(root).into_keys().filter(staged).collect()

@@ -1,4 +1,4 @@
-//! A container runtime that remembers what it was asked, and refuses or stalls when the test says so.
+//! A fake container runtime that records requests, and fails or stalls on demand.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use mco_host::runtime::{ContainerRuntime, Layer, RuntimeError};
 use mco_host::{CommandError, Root};
 
-/// An image by digest, as definitions demand it.
+/// Returns an image reference by digest, as the CRD requires.
 pub fn image(name: &str) -> String {
     let digest = "0123456789abcdef".repeat(4);
     format!("{name}@sha256:{digest}")
@@ -18,10 +18,10 @@ pub fn image(name: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Registry {
     stored: Mutex<BTreeSet<String>>,
-    /// What was pulled, with whose credentials.
+    /// The pulled images, with the credentials used.
     pulls: Mutex<Vec<(String, Option<String>)>>,
     refused: Mutex<BTreeMap<String, String>>,
-    /// Bytes of the one layer of each image; all have the same digest if they are said to be shared.
+    /// The size of the one layer of each image; all have the same digest if they are shared.
     size: Mutex<u64>,
     absent: Mutex<Option<String>>,
     stalled: Mutex<bool>,
@@ -41,7 +41,7 @@ impl Registry {
         self.stored.lock().unwrap().insert(image.to_owned());
     }
 
-    /// From now on pulling this image fails; nothing repairs it.
+    /// Sets the error of all pulls of this image; `None` clears it.
     pub fn refuse(&self, image: &str, why: Option<&str>) {
         let mut refused = self.refused.lock().unwrap();
         match why {
@@ -58,7 +58,7 @@ impl Registry {
         *self.absent.lock().unwrap() = why.map(str::to_owned);
     }
 
-    /// Pulls that are begun while this is so wait until it is not.
+    /// While set, new pulls wait until it is unset.
     pub fn stall(&self, stalled: bool) {
         *self.stalled.lock().unwrap() = stalled;
         self.moved_on.notify_all();

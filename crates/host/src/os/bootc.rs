@@ -1,4 +1,4 @@
-//! `bootc`: images of systems that are booted from containers.
+//! `bootc`: OS images of systems that boot from container images.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ struct ImageReference {
 }
 
 impl BootImage {
-    /// By digest, because that is what really runs: a tag may point elsewhere by now.
+    /// Returns the reference by digest, which identifies what runs; a tag may have moved.
     fn pinned(&self) -> String {
         let name = self.image.image.split('@').next().unwrap_or_default();
         let name = match name.rfind(':') {
@@ -125,7 +125,7 @@ impl OperatingSystem for Bootc {
         Ok(())
     }
 
-    /// There is no command to drop a staged image; switching back to the booted one replaces it.
+    /// bootc has no command to discard a staged image; switching back to the booted one replaces it.
     fn discard(&self, _: &Root, _: &OsChange) -> Result<(), OsError> {
         let status = self.status()?;
         if status.staged.is_none() {

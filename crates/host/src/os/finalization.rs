@@ -1,11 +1,11 @@
-//! `journalctl`: why the boot before this one could not put its staged deployment in place.
+//! `journalctl`: why the previous boot could not finalize its staged deployment.
 
 use crate::command::{CommandError, Commands};
 
 const UNIT: &str = "ostree-finalize-staged.service";
 
-/// The first complaint of the service that finishes a deployment while the machine goes down; none if there was none, or
-/// no journal of that boot.
+/// Returns the first error of the service that finalizes a deployment during shutdown; `None` without an error or
+/// without a journal of that boot.
 pub(super) fn failure(commands: &dyn Commands) -> Result<Option<String>, CommandError> {
     let unit = format!("--unit={UNIT}");
     let arguments = ["--boot=-1", &unit, "--output=cat", "--quiet", "--no-pager"];
@@ -15,7 +15,7 @@ pub(super) fn failure(commands: &dyn Commands) -> Result<Option<String>, Command
             .lines()
             .find(|line| line.starts_with("error:"))
             .map(str::to_owned)),
-        // A machine in its first boot has no boot before it.
+        // A machine in its first boot has no previous boot.
         Ok(_) | Err(CommandError::Missing { .. }) => Ok(None),
         Err(error) => Err(error),
     }
@@ -29,7 +29,7 @@ mod tests {
     use crate::command::testing::Recorded;
 
     #[test]
-    fn the_first_error_of_the_previous_boot_is_told() {
+    fn the_first_error_of_the_previous_boot_is_reported() {
         let journal = "Starting Finalize Staged Deployment...\nerror: Installing kernel: No space left on device\nerror: later\n";
         let commands = Arc::new(Recorded::answering(&[("journalctl", journal)]));
         assert_eq!(

@@ -1,4 +1,5 @@
-//! Boot loaders of package-mode systems: `grubby` where it exists, otherwise `update-grub` with a file of ours.
+//! Boot loaders of package-mode systems: `grubby` if installed, otherwise `update-grub` with a configuration file of
+//! ours.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ impl Grub {
         Self { commands }
     }
 
-    /// Which way this machine offers, if any.
+    /// Returns the tool that is installed, if any.
     pub fn tool(&self) -> Option<Tool> {
         let answers = |program, argument| {
             !matches!(
@@ -72,7 +73,7 @@ impl Grub {
         Ok(())
     }
 
-    /// The file holds all our arguments at once, so that the old ones need not be taken out one by one.
+    /// Writes all our arguments into one file, so that old ones need not be removed one by one.
     fn update_grub(&self, root: &Root, arguments: &[String]) -> Result<(), OsError> {
         let path = RootedPath::new(GRUB_FILE).map_err(FsError::from)?;
         if arguments.is_empty() {

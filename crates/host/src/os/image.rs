@@ -1,7 +1,6 @@
-//! References to operating system images, as written by people and as reported by tools.
+//! References to operating system images, as written by users and as reported by tools.
 
-/// The image behind a deployment's `container-image-reference`: what remains without the signature scheme and the
-/// transport.
+/// Returns the image of a deployment's `container-image-reference`, without the signature scheme and the transport.
 pub fn reference_url(reference: &str) -> Option<&str> {
     let (scheme, rest) = reference.split_once(':')?;
     let with_transport = match scheme {
@@ -15,7 +14,7 @@ pub fn reference_url(reference: &str) -> Option<&str> {
     Some(url.strip_prefix("//").unwrap_or(url))
 }
 
-/// Whether two references mean the same image: equal text, or the same digest from whatever place.
+/// Returns whether two references mean the same image: equal text, or the same digest from any registry.
 pub fn same_image(left: &str, right: &str) -> bool {
     left == right || matches!((digest(left), digest(right)), (Some(left), Some(right)) if left == right)
 }

@@ -1,6 +1,6 @@
-//! Kernel arguments as the kernel reads them: words, with double quotes around spaces and no escapes.
+//! Kernel arguments in the kernel's syntax: words, with double quotes around spaces and no escapes.
 
-/// Splits a line, or an entry that holds several arguments. Quotes stay part of the argument.
+/// Splits a line, or an entry that contains several arguments. Quotes stay part of the argument.
 pub fn split(text: &str) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut current = String::new();
@@ -23,7 +23,7 @@ pub fn split(text: &str) -> Vec<String> {
     arguments
 }
 
-/// Which wanted arguments the machine does not have. An argument wanted twice must be there twice.
+/// Returns the wanted arguments that the machine does not have. An argument wanted twice must be present twice.
 pub fn missing(wanted: &[String], present: &[String]) -> Vec<String> {
     let mut left: Vec<&String> = present.iter().collect();
     let mut missing = Vec::new();

@@ -1,6 +1,6 @@
-//! The operating system below the files: its image, packages, kernel and kernel arguments.
+//! The operating system: its image, packages, kernel and kernel arguments.
 //!
-//! Every change is staged for the next boot and can be taken back until then. Which packages make up a kernel or an
+//! Every change is staged for the next boot and can be discarded until then. Which packages make up a kernel or an
 //! extension is decided by the caller.
 
 mod bootc;
@@ -52,10 +52,10 @@ impl fmt::Display for Backend {
     }
 }
 
-/// What runs now.
+/// The running state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct OsState {
-    /// The image that was booted; none where the system does not come from an image.
+    /// The booted image; `None` if the system is not image-based.
     pub image: Option<String>,
     pub kernel_arguments: Vec<String>,
     /// Packages added to the image on request.
@@ -64,7 +64,7 @@ pub struct OsState {
     pub removed_packages: Vec<String>,
 }
 
-/// What shall be different after the next boot. Lists are in the order they are applied.
+/// The change to stage for the next boot. Lists are in the order they are applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OsChange {
@@ -74,7 +74,7 @@ pub struct OsChange {
     pub kernel: Option<KernelSwap>,
     pub install_packages: Vec<String>,
     pub uninstall_packages: Vec<String>,
-    /// The image to install packages from, where they do not come from the system's own sources.
+    /// The image to install packages from, where they do not come from the system's own repositories.
     pub packages_image: Option<String>,
 }
 
@@ -92,10 +92,10 @@ impl OsChange {
     }
 }
 
-/// Another kernel in place of the image's own.
+/// Replaces the image's own kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KernelSwap {
-    /// Back to the image's kernel.
+    /// Restores the image's kernel.
     Reset,
     Replace {
         remove: Vec<String>,
@@ -115,28 +115,28 @@ pub enum OsError {
     Incomplete(String),
 }
 
-/// One way to run an operating system.
+/// A backend for one kind of operating system.
 pub trait OperatingSystem: fmt::Debug + Send + Sync {
     fn backend(&self) -> Backend;
 
     fn state(&self, root: &Root) -> Result<OsState, OsError>;
 
-    /// Whether the change is possible at all. Changes nothing, so that it can be asked before a node is emptied.
+    /// Checks whether the change is possible. Changes nothing, so that it can run before a drain.
     fn check(&self, root: &Root, change: &OsChange) -> Result<(), OsError>;
 
-    /// Prepares the change for the next boot. If it fails, nothing is left staged.
+    /// Stages the change for the next boot. On failure nothing is left staged.
     fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError>;
 
-    /// Forgets whatever was prepared. `change` is what [`OperatingSystem::stage`] was given.
+    /// Discards the staged change. `change` is the argument of [`OperatingSystem::stage`].
     fn discard(&self, root: &Root, change: &OsChange) -> Result<(), OsError>;
 
-    /// Why the boot before this one could not put a prepared change in place, where systems can say so.
+    /// Returns why the previous boot could not finalize a staged change, where the backend reports it.
     fn finalization_failure(&self) -> Result<Option<String>, OsError> {
         Ok(None)
     }
 }
 
-/// Finds out what kind of system runs.
+/// Detects the kind of operating system.
 pub fn probe(root: &Root, commands: &Arc<dyn Commands>) -> Result<Box<dyn OperatingSystem>, OsError> {
     let image_based = root.exists(&RootedPath::new("/run/ostree-booted").map_err(FsError::from)?)?;
     if image_based {
@@ -152,7 +152,7 @@ pub fn probe(root: &Root, commands: &Arc<dyn Commands>) -> Result<Box<dyn Operat
     Ok(Box::new(PackageMode::new(Arc::clone(commands))))
 }
 
-/// The arguments the running kernel was started with.
+/// Returns the arguments the running kernel was booted with.
 fn booted_kernel_arguments(root: &Root) -> Result<Vec<String>, FsError> {
     let text = root
         .read_text(&RootedPath::new("/proc/cmdline")?, 64 << 10)?

@@ -1,5 +1,5 @@
-//! Ordinary distributions: files, units and keys are managed; of the system itself only kernel arguments, and those
-//! only where the boot loader offers a way.
+//! Package-based distributions: files, units and keys are managed; of the OS itself only kernel arguments, and those
+//! only where the boot loader supports it.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl OperatingSystem for PackageMode {
         })
     }
 
-    /// An image is not refused: every rendered config names one, and here it has no meaning.
+    /// Accepts an image, because every rendered config has one; it is ignored here.
     fn check(&self, _: &Root, change: &OsChange) -> Result<(), OsError> {
         if change.touches_packages() {
             return Err(OsError::Unsupported {
@@ -66,7 +66,7 @@ impl OperatingSystem for PackageMode {
         self.check(root, change)?;
         match self.tool_for(change)? {
             Some(tool) => self.grub.apply(root, tool, change).inspect_err(|_| {
-                // As with every staged change: the first failure is the one to report.
+                // As with every staged change, the first failure is the one to report.
                 let _ = self.grub.undo(root, tool, change);
             }),
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! `podman`: which images are already on the machine, and the contents of the image that extensions come from.
+//! `podman`: lists local images, and extracts the contents of the extensions image.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::path::RootedPath;
 use crate::power::random_name;
 use crate::root::{Attributes, FsError, Root};
 
-/// The cluster's own registry is only in the first one.
+/// Only the first one has credentials for the cluster's own registry.
 const PULL_SECRETS: [&str; 2] = [
     "/etc/mco/internal-registry-pull-secret.json",
     "/var/lib/kubelet/config.json",
@@ -30,7 +30,7 @@ struct Image {
     repo_digests: Option<Vec<String>>,
 }
 
-/// The packages of extensions, unpacked, and a repository file that points to them; both vanish with this value.
+/// The unpacked extension packages and a repository file that points to them; both are removed on drop.
 #[derive(Debug)]
 pub(super) struct ExtensionsContent<'a> {
     root: &'a Root,
@@ -47,7 +47,7 @@ impl Podman {
         succeed(self.commands.as_ref(), "podman", arguments)
     }
 
-    /// The digest under which an image is already stored here, if it is.
+    /// Returns the digest of a local image, if it is present.
     pub fn local_digest(&self, image: &str) -> Option<String> {
         let filter = format!("reference={image}");
         let text = self.run(&["images", "--format=json", "--filter", &filter]).ok()?;
@@ -88,7 +88,7 @@ impl Podman {
         Ok(content)
     }
 
-    /// Pulls an image that is not here yet.
+    /// Pulls an image that is not present yet.
     pub fn fetch(&self, root: &Root, image: &str) -> Result<(), OsError> {
         if self.local_digest(image).is_some() {
             return Ok(());
@@ -96,9 +96,9 @@ impl Podman {
         self.pull(root, image)
     }
 
-    /// Lets an image's own `bootupctl` update the machine's boot loader.
+    /// Runs an image's own `bootupctl` to update the machine's boot loader.
     pub fn run_bootupctl(&self, image: &str) -> Result<(), OsError> {
-        // The tool wants to know that a service manager started it, as it would be on the machine itself.
+        // The tool requires the environment of a service manager.
         let invocation = format!("INVOCATION_ID={}{}", random_name(), random_name());
         let privileges = ["--privileged", "--pid=host", "--net=host", "--rm"];
         let volumes = ["-v", "/boot:/boot:rslave", "-v", "/dev:/dev"];
@@ -112,7 +112,7 @@ impl Podman {
         Ok(())
     }
 
-    /// Copies a directory of an image into one of the machine.
+    /// Copies a directory of an image to one of the machine.
     pub fn copy_out(&self, image: &str, inside: &str, directory: &str) -> Result<(), OsError> {
         self.copy(image, &random_name(), inside, directory)?;
         Ok(())
@@ -136,7 +136,7 @@ impl Podman {
         let annotation = "--annotation=org.openshift.machineconfigoperator.pivot=true";
         self.run(&["create", "--net=none", annotation, "--name", &container, image])?;
         let copied = self.run(&["cp", &format!("{container}:{inside}"), directory]);
-        // The container was never started; if it cannot be removed it costs a little space and nothing else.
+        // The container was never started; if it cannot be removed it only costs a little space.
         let _ = self.run(&["rm", "-f", &container]);
         copied.map(|_| ())
     }
@@ -155,7 +155,7 @@ impl Podman {
 
 impl Drop for ExtensionsContent<'_> {
     fn drop(&mut self) {
-        // Both live in places that the next update overwrites or the next boot empties.
+        // Both are in places that the next update overwrites or the next boot clears.
         if let Ok(path) = RootedPath::new(REPOSITORY_FILE) {
             let _ = self.root.remove_file(&path);
         }

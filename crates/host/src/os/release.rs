@@ -1,4 +1,4 @@
-//! Which distribution a machine runs.
+//! The distribution and version of a machine, from `os-release`.
 
 use std::collections::BTreeMap;
 
@@ -38,21 +38,17 @@ impl OsRelease {
         self.field("ID")
     }
 
-    /// The Enterprise Linux flavours of CoreOS, the only ones with extensions and other kernels.
+    /// Returns whether this is an Enterprise Linux variant of CoreOS. Only those have extensions and other kernels.
     pub fn is_enterprise_coreos(&self) -> bool {
         matches!(self.id(), "rhcos" | "scos")
             || (matches!(self.id(), "rhel" | "centos") && self.field("VARIANT_ID") == "coreos")
-    }
-
-    pub fn is_fedora_coreos(&self) -> bool {
-        self.id() == "fedora" && self.field("VARIANT_ID") == "coreos"
     }
 
     pub fn is_coreos(&self) -> bool {
         self.field("VARIANT_ID") == "coreos" || self.is_enterprise_coreos()
     }
 
-    /// The version of the distribution that CoreOS is made from, or the plain version elsewhere.
+    /// Returns the version of the distribution that CoreOS is based on, or the plain version elsewhere.
     pub fn version(&self) -> String {
         if !self.field("RHEL_VERSION").is_empty() {
             return self.field("RHEL_VERSION").to_owned();
@@ -77,7 +73,7 @@ impl OsRelease {
 }
 
 impl OsRelease {
-    /// The version as numbers that can be compared; -1 stands for a part that is not there.
+    /// Returns the version as comparable numbers; -1 stands for a missing part.
     pub fn version_numbers(&self) -> Option<(u32, i64)> {
         let version = self.version();
         let mut parts = version.split('.');
@@ -92,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_are_told_apart() {
+    fn distributions_are_distinguished() {
         let cases = [
             (
                 "ID=\"rhcos\"\nVARIANT_ID=coreos\nRHEL_VERSION=\"8.6\"\n",

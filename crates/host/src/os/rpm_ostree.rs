@@ -99,7 +99,8 @@ impl RpmOstree {
         self.change_packages(change)
     }
 
-    /// The packages must stay within reach as long as any of them is layered, also when they do not change.
+    /// Provides the extension packages. They must be available while any of them is layered, even if they do not
+    /// change.
     fn extensions_content<'a>(
         &'a self,
         root: &'a Root,
@@ -115,7 +116,7 @@ impl RpmOstree {
         }
     }
 
-    /// A swapped kernel of the old image cannot be carried over to another one. It is recognised by both halves.
+    /// Resets a replaced kernel, which cannot be carried over to another image. It is detected by both its parts.
     fn reset_kernel(&self, booted: &Deployment) -> Result<(), OsError> {
         let removals: Vec<&str> = booted
             .requested_base_removals
@@ -139,11 +140,11 @@ impl RpmOstree {
         Ok(())
     }
 
-    /// A failure is told and stops nothing: most images boot with the loader that is there.
+    /// Updates the boot loader. A failure is logged and ignored: most images boot with the existing loader.
     fn update_bootloader(&self, root: &Root, image: &str) {
         match bootloader::update(&self.commands, root, image) {
-            Ok(done) => tracing::debug!(?done, "the boot loader was looked after"),
-            Err(error) => tracing::warn!(%error, "the boot loader could not be updated"),
+            Ok(done) => tracing::debug!(?done, "boot loader update finished"),
+            Err(error) => tracing::warn!(%error, "could not update the boot loader"),
         }
     }
 
@@ -239,8 +240,8 @@ impl OperatingSystem for RpmOstree {
     fn stage(&self, root: &Root, change: &OsChange) -> Result<(), OsError> {
         self.run(&["cleanup", "-p"])?;
         self.stage_steps(root, change).inspect_err(|_| {
-            // The reason for the failure matters more than a second failure while cleaning up after it; the next
-            // attempt begins with the same cleaning.
+            // The original failure matters more than a second one during cleanup; the next attempt starts with the same
+            // cleanup.
             let _ = self.run(&["cleanup", "-p"]);
         })
     }

@@ -1,5 +1,5 @@
-//! The operating system of a machine that is a directory: a file says what "runs" and what runs after the next
-//! simulated boot.
+//! The simulated OS of a directory machine: a file holds the "running" deployment and the one for the next simulated
+//! boot.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct SimulatedOs;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Disk {
     running: Deployment,
-    /// Takes the place of `running` as soon as the boot is another one than that which staged it.
+    /// Replaces `running` once the boot ID differs from the one that staged it.
     next: Option<(BootId, Deployment)>,
 }
 
@@ -57,7 +57,7 @@ impl Deployment {
 impl SimulatedOs {
     fn load(root: &Root) -> Result<Disk, OsError> {
         let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
-        // Anything unreadable is as good as a fresh machine: this file exists for simulations only.
+        // An unreadable file counts as a fresh machine, because it exists for simulations only.
         let mut disk: Disk = root
             .read(&path, 1 << 20)?
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -120,7 +120,7 @@ impl OperatingSystem for SimulatedOs {
     }
 
     fn discard(&self, root: &Root, _: &OsChange) -> Result<(), OsError> {
-        // A stop in the middle of staging may have left the file half-written under its temporary name.
+        // An interruption during staging may have left the temporary file behind.
         let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
         root.remove_file(&Root::temporary_of(&path)?)?;
         let mut disk = Self::load(root)?;

@@ -1,4 +1,4 @@
-//! What is known of a path without reading it, and the attributes it is given.
+//! File metadata, and attributes to set.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Ownership;
 
-/// Where an owner is noted that cannot be set.
+/// The extended attribute that records an owner that cannot be set.
 const OWNER_NOTE: &str = "user.mco.owner";
 pub(super) const SELINUX_LABEL: &str = "security.selinux";
 
@@ -29,7 +29,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What a file or directory gets besides its contents.
+/// The attributes of a file or directory besides its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Permission bits only.
@@ -52,7 +52,7 @@ pub enum Kind {
     File,
     Directory,
     Symlink,
-    /// A device, socket or pipe: nothing we ever touch.
+    /// A device, socket or pipe, which is never touched.
     Special,
 }
 
@@ -67,13 +67,13 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One directory entry, links not followed.
+/// A directory entry, links not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub kind: Kind,
     /// Permission bits, with setuid, setgid and sticky.
     pub mode: u32,
-    /// The file type and permission bits as the kernel has them.
+    /// File type and permission bits as returned by the kernel.
     pub raw_mode: u32,
     pub owner: Owner,
     pub size: u64,
@@ -106,7 +106,7 @@ pub(super) fn owner_of(stat: &Stat) -> Owner {
     }
 }
 
-/// The owner as it counts: as stored, or as noted.
+/// Returns the effective owner: the stored one, or the recorded one.
 pub(super) fn effective_owner(
     ownership: Ownership,
     stat: &Stat,
@@ -132,7 +132,7 @@ pub(super) fn owner_note(fd: impl AsFd) -> Option<Owner> {
     })
 }
 
-/// Gives an open file or directory its owner.
+/// Sets the owner of an open file or directory.
 pub(super) fn set_owner(fd: impl AsFd, ownership: Ownership, owner: Owner) -> Result<(), Errno> {
     match ownership {
         Ownership::Enforced => rustix::fs::fchown(
@@ -150,7 +150,7 @@ pub(super) fn set_owner(fd: impl AsFd, ownership: Ownership, owner: Owner) -> Re
     }
 }
 
-/// The names of all extended attributes of an open file; none where the filesystem has no such thing.
+/// Returns the names of all extended attributes of an open file; empty on filesystems without them.
 pub(super) fn attribute_names(fd: impl AsFd) -> Vec<Vec<u8>> {
     let mut buffer = vec![0_u8; 64 << 10];
     let Ok(length) = rustix::fs::flistxattr(fd, &mut buffer[..]) else {
@@ -165,8 +165,8 @@ pub(super) fn attribute_names(fd: impl AsFd) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Copies extended attributes from one open file to another. A label that the policy does not let us set is left to
-/// the kernel, which has already given the file the one of its directory.
+/// Copies extended attributes from one open file to another. A label that the SELinux policy does not allow us to set
+/// is left to the kernel, which has already applied that of the directory.
 pub(super) fn copy_attributes(
     from: impl AsFd,
     to: impl AsFd,

@@ -1,8 +1,8 @@
-//! A machine's filesystem as a capability: everything happens below one open directory.
+//! A machine's filesystem as a capability: all access is confined to one open directory.
 //!
-//! Every path is resolved by the kernel with that directory as its root, so that neither a symbolic link nor a `..`,
-//! in a path or planted on disk, leads outside. The last name of a path is never followed when something is written.
-//! No function here reaches for `/`.
+//! Every path is resolved by the kernel with that directory as its root, so that neither a symbolic link nor a `..`, in
+//! a path or planted on disk, leads outside. The last name of a path is never followed when something is written. No
+//! function here accesses `/`.
 
 mod metadata;
 mod read;
@@ -19,7 +19,7 @@ use crate::path::{PathError, RootedPath};
 pub use metadata::{Attributes, Entry, Kind, Owner};
 pub use write::Durability;
 
-/// An open directory that stands for the whole machine.
+/// An open directory that is the root of a machine.
 #[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
@@ -27,17 +27,17 @@ pub struct Root {
     ownership: Ownership,
 }
 
-/// How owners of files are kept.
+/// How owners of files are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
-    /// In the filesystem, as usual. Needs the right to give files away.
+    /// In the filesystem, as usual. Needs the privilege to change owners.
     Enforced,
-    /// What belongs to us stands for root's; any other owner is noted in an extended attribute of the file. For
-    /// directory nodes that run without privileges.
+    /// Our own user stands for root; any other owner is recorded in an extended attribute of the file. For directory
+    /// nodes that run without privileges.
     Recorded,
 }
 
-/// What could not be done, with which path, and why.
+/// A failed filesystem operation, with its path and cause.
 #[derive(Debug, Error)]
 pub enum FsError {
     #[error("could not {attempted} {path:?}: {source}")]
@@ -59,7 +59,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// The error the kernel gave, if it was the kernel.
+    /// Returns the I/O error, if there was one.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Failed { source, .. } => Some(source),
@@ -68,7 +68,7 @@ impl FsError {
     }
 }
 
-/// Ties an error of the kernel to what was attempted.
+/// Maps a kernel error to the attempted operation.
 fn failed(attempted: &'static str, path: &RootedPath) -> impl Fn(rustix::io::Errno) -> FsError {
     move |errno| FsError::Failed {
         attempted,
@@ -92,7 +92,7 @@ impl Root {
         })
     }
 
-    /// Where the root lies, for messages and for commands that take a root themselves.
+    /// Returns the path of the root, for messages and for commands that have a root option.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -101,7 +101,7 @@ impl Root {
         self.ownership
     }
 
-    /// Opens something below the root; links on the way stay below it.
+    /// Opens a path below the root; links are resolved below it.
     fn open_at(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         rustix::fs::openat2(&self.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
@@ -111,7 +111,7 @@ impl Root {
         self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// The directory that holds a path, opened.
+    /// Opens the parent directory of a path.
     fn parent_of(&self, path: &RootedPath) -> rustix::io::Result<OwnedFd> {
         let parent = path.parent();
         self.open_directory(parent.as_ref().map_or("/", RootedPath::as_str))

@@ -1,4 +1,4 @@
-//! Looking at a machine's files. What may be missing is an `Option`.
+//! Reads a machine's files. Reads of paths that may be missing return an `Option`.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use super::{Entry, FsError, Kind, Ownership, Root, failed};
 use crate::path::RootedPath;
 
 impl Root {
-    /// What is at a path, without following a link there.
+    /// Returns the metadata of a path, without following a link.
     pub fn entry(&self, path: &RootedPath) -> Result<Option<Entry>, FsError> {
         let examine = || {
             let parent = self.parent_of(path)?;
@@ -21,7 +21,7 @@ impl Root {
                 let fd = rustix::fs::openat(&parent, path.name(), flags, rustix::fs::Mode::empty()).ok()?;
                 owner_note(fd)
             };
-            // Opening is needed for the note only, and a special file must not be opened at all.
+            // The file is opened only to read the recorded owner, and a special file must not be opened at all.
             let plain = matches!(
                 rustix::fs::FileType::from_raw_mode(stat.st_mode),
                 rustix::fs::FileType::RegularFile | rustix::fs::FileType::Directory
@@ -32,7 +32,7 @@ impl Root {
         absent_as_none(examine()).map_err(failed("stat file", path))
     }
 
-    /// The contents of a regular file, following links below the root.
+    /// Returns the contents of a regular file, following links below the root.
     pub fn read(&self, path: &RootedPath, limit: u64) -> Result<Option<Vec<u8>>, FsError> {
         let Some(file) = self.open_file(path)? else {
             return Ok(None);
@@ -54,16 +54,16 @@ impl Root {
         Ok(Some(contents))
     }
 
-    /// Like [`Root::read`], as text. Bytes that are no text are replaced.
+    /// Like [`Root::read`], as text. Invalid UTF-8 is replaced.
     pub fn read_text(&self, path: &RootedPath, limit: u64) -> Result<Option<String>, FsError> {
         Ok(self
             .read(path, limit)?
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Opens a regular file for reading in pieces, following links below the root.
+    /// Opens a regular file for streaming reads, following links below the root.
     pub fn open_file(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
-        // Without NONBLOCK a pipe planted at the path would stop us for ever.
+        // Without NONBLOCK a pipe planted at the path would block forever.
         let opened = self.open_at(path.as_str(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
         let Some(fd) = absent_as_none(opened).map_err(failed("open file", path))? else {
             return Ok(None);
@@ -79,7 +79,7 @@ impl Root {
         }
     }
 
-    /// Where a symbolic link points, as written in it.
+    /// Returns the target of a symbolic link, as stored.
     pub fn read_link(&self, path: &RootedPath) -> Result<Option<String>, FsError> {
         let read = || rustix::fs::readlinkat(self.parent_of(path)?, path.name(), Vec::new());
         let target = match read() {
@@ -89,14 +89,14 @@ impl Root {
         Ok(target.map(|target| String::from_utf8_lossy(target.as_bytes()).into_owned()))
     }
 
-    /// Whether a path leads to anything, following links below the root.
+    /// Returns whether a path exists, following links below the root.
     pub fn exists(&self, path: &RootedPath) -> Result<bool, FsError> {
         let found =
             absent_as_none(self.open_at(path.as_str(), OFlags::PATH)).map_err(failed("look for", path))?;
         Ok(found.is_some())
     }
 
-    /// The names in a directory, sorted; empty if there is no such directory.
+    /// Returns the names in a directory, sorted; empty if there is no such directory.
     pub fn list(&self, path: &RootedPath) -> Result<Vec<String>, FsError> {
         let Some(fd) =
             absent_as_none(self.open_directory(path.as_str())).map_err(failed("list directory", path))?
@@ -115,7 +115,7 @@ impl Root {
         Ok(names)
     }
 
-    /// A directory, opened to be observed; none if there is no such directory.
+    /// Opens a directory for watching; `None` if there is no such directory.
     pub(crate) fn open_for_watching(
         &self,
         path: &RootedPath,
@@ -124,7 +124,8 @@ impl Root {
             .map_err(failed("open directory", path))
     }
 
-    /// How many bytes an ordinary process could still write where a path is, or where it would be made.
+    /// Returns the bytes that an unprivileged process can still write on the filesystem of a path, or of its closest
+    /// existing parent.
     pub fn free_space(&self, path: &RootedPath) -> Result<u64, FsError> {
         let mut place = Some(path.clone());
         let fd = loop {
@@ -140,7 +141,7 @@ impl Root {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Whether owners that differ from what is on disk can be told at all.
+    /// Returns whether arbitrary owners can be stored, and differences thus be detected.
     pub fn tells_owners(&self) -> bool {
         self.ownership == Ownership::Enforced || self.can_note_owners()
     }
@@ -156,7 +157,7 @@ impl Root {
     }
 }
 
-/// A path through something that is no directory leads nowhere, just like a missing one.
+/// Maps ENOTDIR to `None`: a path through a non-directory is missing.
 fn absent_as_none<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

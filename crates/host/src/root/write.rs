@@ -1,4 +1,4 @@
-//! Changing a machine's files. New contents always appear under a new name first.
+//! Writes a machine's files. New contents are always created under a new name first.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use super::metadata::{SELINUX_LABEL, copy_attributes, set_owner};
 use super::{Attributes, FsError, Kind, Ownership, Root, failed};
 use crate::path::RootedPath;
 
-/// Whether a new file has to survive a power cut from the moment it is written, or is synced later with others.
+/// Whether a new file is synced when it is written, or later with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     Now,
@@ -20,7 +20,7 @@ pub enum Durability {
 impl Root {
     /// Creates a file that must not exist yet.
     ///
-    /// It gets the security label of `label_of` if that exists, so that a file put in its place keeps its label.
+    /// It gets the security label of `label_of` if that exists, so that a replaced file keeps its label.
     pub fn create_file(
         &self,
         path: &RootedPath,
@@ -46,7 +46,7 @@ impl Root {
         })
     }
 
-    /// Copies a regular file with everything it has to a path that must not exist yet.
+    /// Copies a regular file with all its attributes to a path that must not exist yet.
     pub fn copy_file(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
         let missing = || FsError::Failed {
             attempted: "copy file",
@@ -72,7 +72,7 @@ impl Root {
             })
     }
 
-    /// Makes what [`Durability::Later`] left in memory durable.
+    /// Syncs a file that was written with [`Durability::Later`].
     pub fn sync_file(&self, path: &RootedPath) -> Result<(), FsError> {
         match self.open_file(path)? {
             Some(file) => file.sync_all().map_err(|source| FsError::Failed {
@@ -84,7 +84,7 @@ impl Root {
         }
     }
 
-    /// Writes a whole file so that a reader or a crash sees the old contents or the new ones.
+    /// Writes a file atomically: a reader or a crash sees the old contents or the new ones.
     pub fn write_atomically(
         &self,
         path: &RootedPath,
@@ -97,20 +97,21 @@ impl Root {
             .create_file(&temporary, attributes, contents, Some(path), Durability::Now)
             .and_then(|()| self.rename(&temporary, path));
         if written.is_err() {
-            // On a full disk every byte counts; that it could not be removed would be the lesser trouble to tell.
+            // Frees space on a full disk. The original error is more important than a failed removal.
             let _ = self.remove_file(&temporary);
         }
         written?;
         self.sync_parent(path)
     }
 
-    /// The name under which [`Root::write_atomically`] writes; a crash may leave it behind, the next write removes it.
+    /// Returns the temporary name used by [`Root::write_atomically`]; a crash may leave it behind, the next write
+    /// removes it.
     pub fn temporary_of(path: &RootedPath) -> Result<RootedPath, FsError> {
         let short: String = path.name().chars().take(60).collect();
         Ok(path.with_name(&format!(".{short}.mco-tmp"))?)
     }
 
-    /// Takes a lock that lasts until the value is dropped or the process ends; none if somebody else has it.
+    /// Acquires a lock that lasts until the value is dropped or the process ends; `None` if another process holds it.
     pub fn try_lock(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
         if let Some(parent) = path.parent() {
             self.create_directories(&parent, Attributes::root(0o755))?;
@@ -132,7 +133,7 @@ impl Root {
         }
     }
 
-    /// Gives an existing file a second name, which must be free.
+    /// Creates a hard link under a name that must be free.
     pub fn hard_link(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
         let link = || {
             let (source, target) = (self.parent_of(from)?, self.parent_of(to)?);
@@ -146,14 +147,14 @@ impl Root {
         link().map_err(failed("create link", path))
     }
 
-    /// Puts one name in the place of another, atomically.
+    /// Replaces one name by another, atomically.
     pub fn rename(&self, from: &RootedPath, to: &RootedPath) -> Result<(), FsError> {
         let rename =
             || rustix::fs::renameat(self.parent_of(from)?, from.name(), self.parent_of(to)?, to.name());
         rename().map_err(failed("put in place", to))
     }
 
-    /// Removes a file or link; false if there was none.
+    /// Removes a file or link; returns false if there was none.
     pub fn remove_file(&self, path: &RootedPath) -> Result<bool, FsError> {
         let remove = || rustix::fs::unlinkat(self.parent_of(path)?, path.name(), AtFlags::empty());
         removed(remove()).map_err(failed("remove", path))
@@ -184,7 +185,7 @@ impl Root {
         Ok(())
     }
 
-    /// Which of a directory and its parents do not exist, outermost first.
+    /// Returns the missing directories among a path and its parents, outermost first.
     pub fn missing_directories(&self, path: &RootedPath) -> Result<Vec<RootedPath>, FsError> {
         let mut missing = Vec::new();
         let mut next = Some(path.clone());
@@ -194,7 +195,7 @@ impl Root {
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(errno) => return Err(failed("open directory", &directory)(errno)),
             }
-            // Something is there and yet no directory: a file, or a link that leads nowhere.
+            // The entry exists and is not a directory: a file, or a dangling link.
             if let Some(entry) = self.entry(&directory)? {
                 let (path, found) = (directory.to_string(), entry.kind);
                 return Err(FsError::WrongKind {
@@ -210,7 +211,7 @@ impl Root {
         Ok(missing)
     }
 
-    /// Removes a directory; false if there is none or it is not empty.
+    /// Removes a directory; returns false if there is none or it is not empty.
     pub fn remove_directory(&self, path: &RootedPath) -> Result<bool, FsError> {
         let remove = || rustix::fs::unlinkat(self.parent_of(path)?, path.name(), AtFlags::REMOVEDIR);
         match remove() {
@@ -219,7 +220,7 @@ impl Root {
         }
     }
 
-    /// Makes the names in the directory that holds a path durable.
+    /// Syncs the parent directory of a path, which makes its names durable.
     pub fn sync_parent(&self, path: &RootedPath) -> Result<(), FsError> {
         let sync = || rustix::fs::fsync(self.parent_of(path)?);
         match sync() {
@@ -228,13 +229,13 @@ impl Root {
         }
     }
 
-    /// Makes everything on the filesystem that holds a path durable: one wait instead of one for each file.
+    /// Syncs the whole filesystem of a path: one wait instead of one for each file.
     pub fn sync_filesystem(&self, path: &RootedPath) -> Result<(), FsError> {
         let sync = || rustix::fs::syncfs(self.parent_of(path)?);
         sync().map_err(failed("sync the filesystem of", path))
     }
 
-    /// Tells filesystems apart.
+    /// Returns the device ID of the filesystem of a path.
     pub fn filesystem_of(&self, path: &RootedPath) -> Result<u64, FsError> {
         let stat = || rustix::fs::fstat(self.parent_of(path)?);
         stat()
@@ -242,15 +243,7 @@ impl Root {
             .map_err(failed("stat the directory of", path))
     }
 
-    /// Whether the filesystem at a path is one we may write to at all. Nothing is written to find out.
-    pub fn is_immutable(&self, path: &RootedPath) -> bool {
-        let flags = self
-            .open_directory(path.as_str())
-            .and_then(rustix::fs::ioctl_getflags);
-        flags.is_ok_and(|flags| flags.contains(rustix::fs::IFlags::IMMUTABLE))
-    }
-
-    /// Opens a file whose only use is to be locked.
+    /// Opens a lock file.
     pub(crate) fn open_lock(&self, path: &RootedPath) -> Result<Option<File>, FsError> {
         match self.open_at(path.as_str(), OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY) {
             Ok(fd) => Ok(Some(File::from(fd))),
@@ -279,7 +272,8 @@ impl Root {
         Ok(super::Entry::new(&stat, owner))
     }
 
-    /// The owner comes first: giving a file away clears setuid bits, which nobody should see set even for a moment.
+    /// Sets owner, then mode: changing the owner clears setuid bits, and they must not be set for the wrong owner even
+    /// briefly.
     fn give_attributes(&self, fd: impl std::os::fd::AsFd, attributes: Attributes) -> Result<(), Errno> {
         set_owner(&fd, self.ownership, attributes.owner)?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))

@@ -1,4 +1,4 @@
-//! `crictl`: the images of a CRI runtime.
+//! `crictl`: lists and pulls the images of a CRI runtime.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use crate::command::{CommandError, Commands, succeed_with};
 
 const PROGRAM: &str = "crictl";
-/// A runtime on a busy machine may need more than the two seconds that the tool has by default.
+/// The request timeout. A runtime on a busy machine may need more than the default of two seconds.
 const PATIENCE: &str = "30s";
-/// A pull that takes longer has stopped moving; the runtime keeps the layers that are complete.
+/// The pull timeout. A longer pull is stalled; the runtime keeps the completed layers.
 const LONGEST_PULL: &str = "30m";
 
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,7 @@ struct Image {
     repo_digests: Vec<String>,
 }
 
-/// Every name by digest that an image is stored under.
+/// Returns every reference by digest that an image is stored under.
 pub(super) fn images(commands: &dyn Commands, socket: &str) -> Result<BTreeSet<String>, CommandError> {
     let text = run(commands, socket, &["images", "--output", "json"], &[])?;
     let list: List = serde_json::from_str(&text).map_err(|error| CommandError::Unexpected {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_go_where_nobody_can_read_them() {
+    fn credentials_are_not_passed_as_arguments() {
         let recorded = Arc::new(Recorded::answering(&[("crictl", "Image is up to date\n")]));
         pull(
             &Arc::clone(&recorded),

@@ -1,4 +1,4 @@
-//! CRI-O, asked through `crictl`; what only a registry knows is asked through `podman`.
+//! CRI-O, accessed through `crictl`; image sizes in a registry are read through `podman`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::root::{FsError, Root};
 
 const SOCKET: &str = "/var/run/crio/crio.sock";
 const STORAGE: &str = "/var/lib/containers/storage";
-/// How the kernel's complaint reads when it has come through three programs.
+/// The kernel's ENOSPC message, as it arrives through three programs.
 const DISK_FULL: &str = "no space left on device";
 
 #[derive(Debug)]
@@ -88,19 +88,19 @@ mod tests {
         let error = crio(Recorded::default()).images(&root).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "this machine has no container runtime that could keep images: CRI-O does not listen at \
+            "this machine has no container runtime that supports pinned images: CRI-O does not listen at \
              /var/run/crio/crio.sock"
         );
         let (_directory, root) = machine(true);
         let error = crio(Recorded::default()).images(&root).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "this machine has no container runtime that could keep images: crictl is not installed"
+            "this machine has no container runtime that supports pinned images: crictl is not installed"
         );
     }
 
     #[test]
-    fn a_full_disk_is_told_from_other_failures() {
+    fn a_full_disk_is_distinguished_from_other_failures() {
         let (_directory, root) = machine(true);
         for (complaint, full) in [
             (

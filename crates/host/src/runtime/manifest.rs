@@ -1,4 +1,4 @@
-//! `podman manifest inspect`: what a registry says about an image, before any of it is pulled.
+//! `podman manifest inspect`: an image's manifest, read from the registry before anything is pulled.
 
 use serde::Deserialize;
 
@@ -11,10 +11,10 @@ const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
 
 #[derive(Debug, Deserialize)]
 struct Manifest {
-    /// Of an image for one platform.
+    /// Of a single-platform image.
     #[serde(default)]
     layers: Vec<Descriptor>,
-    /// Of a list of images for several platforms.
+    /// Of a multi-platform image index.
     #[serde(default)]
     manifests: Vec<Entry>,
 }
@@ -41,7 +41,7 @@ struct Platform {
     os: String,
 }
 
-/// The layers of an image for this machine's platform.
+/// Returns the layers of an image for this machine's platform.
 pub(super) fn layers(commands: &dyn Commands, root: &Root, image: &str) -> Result<Vec<Layer>, CommandError> {
     let mut manifest = inspect(commands, root, image)?;
     if let Some(ours) = manifest.manifests.iter().find(|entry| runs_here(&entry.platform)) {
@@ -116,7 +116,7 @@ mod tests {
         );
     }
 
-    /// A list has no layers of its own; counted as such, every image of it would be free.
+    /// A list has no layers of its own, so every image in it would count as empty.
     #[test]
     fn of_a_list_the_image_for_this_machine_is_measured() {
         let (_directory, root) = root();

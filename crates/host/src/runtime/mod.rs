@@ -1,5 +1,4 @@
-//! The container runtime of a machine: which images it has, and how it gets more. Which images a machine should have is
-//! not known here.
+//! The container runtime of a machine: lists and pulls images. Which images a machine should have is decided elsewhere.
 
 mod crictl;
 mod crio;
@@ -19,7 +18,7 @@ pub use simulated::SimulatedRuntime;
 
 #[derive(Debug, Error)]
 pub enum RuntimeError {
-    #[error("this machine has no container runtime that could keep images: {0}")]
+    #[error("this machine has no container runtime that supports pinned images: {0}")]
     Absent(String),
     #[error("the disk is full: {0}")]
     Full(CommandError),
@@ -36,18 +35,18 @@ pub struct Layer {
     pub size: u64,
 }
 
-/// One way to run containers.
+/// A container runtime backend.
 pub trait ContainerRuntime: fmt::Debug + Send + Sync {
-    /// Every name by digest that an image is stored under.
+    /// Returns every reference by digest that an image is stored under.
     fn images(&self, root: &Root) -> Result<BTreeSet<String>, RuntimeError>;
 
-    /// The layers of an image that need not be here yet, as its registry tells.
+    /// Returns the layers of an image according to its registry; the image need not be present.
     fn layers(&self, root: &Root, image: &str) -> Result<Vec<Layer>, RuntimeError>;
 
-    /// Gets an image. `credential` is `user:password` in base64.
+    /// Pulls an image. `credential` is `user:password` in base64.
     fn pull(&self, root: &Root, image: &str, credential: Option<&str>) -> Result<(), RuntimeError>;
 
-    /// The bytes that are free where images are stored, where that can be said.
+    /// Returns the free bytes where images are stored, if that can be determined.
     fn free_space(&self, root: &Root) -> Option<u64>;
 }
 

@@ -1,4 +1,4 @@
-//! The container runtime of a machine that is a directory: a file says which images it "has".
+//! The simulated container runtime of a directory machine: a file lists the images it "has".
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,14 +11,14 @@ const STATE_FILE: &str = "/var/lib/mco-simulated-images.json";
 
 #[derive(Debug, Default)]
 pub struct SimulatedRuntime {
-    /// Several images may be pulled at once, into one file.
+    /// Concurrent pulls write to one file.
     writing: Mutex<()>,
 }
 
 impl ContainerRuntime for SimulatedRuntime {
     fn images(&self, root: &Root) -> Result<BTreeSet<String>, RuntimeError> {
         let path = RootedPath::new(STATE_FILE).map_err(FsError::from)?;
-        // Anything unreadable is as good as a fresh machine: this file exists for simulations only.
+        // An unreadable file counts as a fresh machine, because it exists for simulations only.
         let known = root.read(&path, 16 << 20)?;
         Ok(known
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())

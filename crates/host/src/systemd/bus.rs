@@ -1,7 +1,7 @@
 //! systemd and logind over D-Bus: jobs with results instead of commands with exit codes.
 //!
-//! A connection lives as long as one request, so that an idle daemon pays nothing for it. Nothing here knows commands;
-//! whoever asks decides what to do about a machine without a bus.
+//! A connection is opened per request, so that an idle daemon holds none. The fallback for a machine without a bus is
+//! the caller's decision.
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
@@ -14,9 +14,9 @@ use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObje
 
 use super::services::{ServiceAction, ServiceError};
 
-/// Below the root of a machine, so that a container that has the root mounted finds it as well.
+/// Relative to the root of a machine, so that a container with the mounted root finds it as well.
 const SOCKET: &str = "run/dbus/system_bus_socket";
-/// A bus that takes longer to greet somebody is not going to be of any help.
+/// The connection timeout.
 const GREETING: Duration = Duration::from_secs(10);
 
 const SYSTEMD: Peer = Peer {
@@ -33,7 +33,7 @@ const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
-/// What systemd calls a job that came to its end; `systemctl` counts a skipped one as such too.
+/// The results that count as success; `systemctl` also counts a skipped job as such.
 const SUCCESSES: [&str; 2] = ["done", "skipped"];
 
 struct Peer {
@@ -44,7 +44,7 @@ struct Peer {
 
 #[derive(Debug, Error)]
 pub enum BusError {
-    /// Nothing was asked.
+    /// No request was sent.
     #[error("the machine's D-Bus cannot be reached: {0}")]
     Unreachable(String),
     #[error("{method} over D-Bus failed: {source}")]
@@ -63,25 +63,25 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// The bus of the machine with this root.
+    /// Returns the bus of the machine with this root.
     pub fn at(root: &Path) -> Self {
         Self {
             socket: root.join(SOCKET),
         }
     }
 
-    /// Does it, waits until systemd says how it ended, and looks at the unit then.
+    /// Performs the action, waits for the result of its job, and then checks the state of the unit.
     pub(super) fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError> {
         self.connected(|connection| async move { perform(&connection, action).await })
     }
 
-    /// Asks logind for a reboot. `first` is a unit that has to run before the machine goes down.
+    /// Requests a reboot from logind. `first` is a unit that has to run before the shutdown.
     pub(crate) fn reboot(&self, because: &str, first: Option<&str>) -> Result<(), ServiceError> {
         self.connected(|connection| async move {
             if let Some(unit) = first {
                 run_job(&connection, "StartUnit", unit, &format!("start {unit}")).await?;
             }
-            // Told to whoever is logged in; a machine that does not let us tell them has to boot all the same.
+            // The wall message is optional; without the right to set it, the machine must still reboot.
             let _ = call(&connection, &LOGIND, "SetWallMessage", &(because, true)).await;
             let interactive = false;
             call(&connection, &LOGIND, "Reboot", &interactive).await?;
@@ -89,7 +89,7 @@ impl Bus {
         })
     }
 
-    /// Must not be called from a thread that runs asynchronous tasks; the machine's work has its own.
+    /// Must not be called from an async worker thread; blocking work has threads of its own.
     fn connected<F>(&self, work: impl FnOnce(Connection) -> F) -> Result<(), ServiceError>
     where
         F: Future<Output = Result<(), ServiceError>>,
@@ -105,7 +105,7 @@ impl Bus {
             let greeting = zbus::connection::Builder::unix_stream(stream).build();
             let connection = tokio::time::timeout(GREETING, greeting)
                 .await
-                .map_err(|_| unreachable("it does not answer".to_owned()))?
+                .map_err(|_| unreachable("the connection timed out".to_owned()))?
                 .map_err(|error| unreachable(error.to_string()))?;
             work(connection).await
         })
@@ -132,14 +132,14 @@ async fn perform(connection: &Connection, action: &ServiceAction) -> Result<(), 
     run_job(connection, method, unit, &action.to_string()).await
 }
 
-/// Queues a job, waits for its end and looks at the unit then: a service may fail right after it has started.
+/// Queues a job, waits for its end, and then checks the unit: a service may fail right after it has started.
 async fn run_job(
     connection: &Connection,
     method: &'static str,
     unit: &str,
     action: &str,
 ) -> Result<(), ServiceError> {
-    // Listening first: a quick job is over before the answer with its name is here.
+    // Subscribe first: a quick job ends before the response with its name arrives.
     let mut ended = job_ends(connection).await?;
     let queued = call(connection, &SYSTEMD, method, &(unit, "replace")).await?;
     let job: OwnedObjectPath = read(&queued, method)?;
@@ -158,7 +158,7 @@ async fn run_job(
             unit: unit.to_owned(),
             action: action.to_owned(),
             state,
-            // What became of the job tells more than the service, unless the service itself has failed.
+            // The result of the job is more specific than that of the service, unless the service itself has failed.
             result: if outcome.is_empty() || outcome == "success" {
                 result
             } else {
@@ -183,18 +183,18 @@ async fn job_ends(connection: &Connection) -> Result<MessageStream, BusError> {
     let stream = MessageStream::for_match_rule(rule, connection, None)
         .await
         .map_err(failed("JobRemoved"))?;
-    // systemd sends its signals only while somebody has asked for them.
+    // systemd sends its signals only to subscribers.
     call(connection, &SYSTEMD, "Subscribe", &()).await?;
     Ok(stream)
 }
 
-/// The unit's state, and the result of its last run if it is a service.
+/// Returns the unit's state, and the result of its last run if it is a service.
 async fn state(connection: &Connection, unit: &str) -> Result<(String, String), BusError> {
-    // A unit that ran to its end may have been forgotten already; loading it is harmless.
+    // A unit that has finished may have been unloaded already; loading it is harmless.
     let loaded = call(connection, &SYSTEMD, "LoadUnit", &unit).await?;
     let path: OwnedObjectPath = read(&loaded, "LoadUnit")?;
     let state = property(connection, &path, UNIT, "ActiveState").await?;
-    // Only services have one.
+    // Only services have a result.
     let result = property(connection, &path, SERVICE, "Result")
         .await
         .unwrap_or_default();
@@ -258,7 +258,7 @@ fn failed(method: &'static str) -> impl FnOnce(zbus::Error) -> BusError {
     clippy::unused_self,
     clippy::unnecessary_wraps,
     clippy::used_underscore_binding,
-    reason = "the shape of D-Bus methods is given"
+    reason = "the signatures of D-Bus methods are fixed"
 )]
 mod tests {
     use zbus::ObjectPath;
@@ -268,7 +268,7 @@ mod tests {
 
     const UNIT_PATH: &str = "/org/freedesktop/systemd1/unit/app_2eservice";
 
-    /// Plays systemd for one unit, whose jobs end with a given result.
+    /// A fake systemd with one unit, whose jobs end with a configured result.
     struct Manager {
         job_result: &'static str,
     }
@@ -291,7 +291,7 @@ mod tests {
                 return Err(zbus::fdo::Error::FileNotFound(format!("Unit {unit} not found.")));
             }
             let job = |number: u32| ObjectPath::try_from(format!("/org/freedesktop/systemd1/job/{number}"));
-            // Somebody else's job ends as well, and ours before its name is told.
+            // Another client's job ends as well, and ours before its name is returned.
             for (number, result) in [(7, "failed"), (8, self.job_result)] {
                 Self::job_removed(&emitter, number, job(number)?, "app.service", result).await?;
             }
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_systemd_refuses_is_told_in_its_words() {
+    async fn an_error_of_systemd_is_reported_with_its_message() {
         let systemd = ("done", "active", "success");
         asked(systemd, &ServiceAction::DaemonReload).await.unwrap();
         let refusal = asked(systemd, &ServiceAction::Restart("ghost.service".to_owned())).await;
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_bus_is_told_from_one_that_refuses() {
+    fn a_machine_without_a_bus_is_distinguished_from_one_that_refuses() {
         let root = tempfile::tempdir().unwrap();
         let error = Bus::at(root.path())
             .perform(&ServiceAction::DaemonReload)

@@ -1,5 +1,5 @@
-//! The links that enabling a unit makes, and what the links on a machine mean. `systemctl` agrees with this module; a
-//! test asks it.
+//! Computes the links that enabling a unit creates, and interprets existing ones. A test compares the results with
+//! `systemctl`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +13,16 @@ use crate::root::{FsError, Kind, Root};
 const DEPENDENCY_DIRECTORIES: [&str; 3] = [".wants", ".requires", ".upholds"];
 const RUNTIME_DIRECTORY: &str = "/run/systemd/system";
 
-/// What `systemctl is-enabled` says.
+/// The output of `systemctl is-enabled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Enablement {
     Enabled,
     EnabledRuntime,
     Disabled,
-    /// Enabling it would enable others only.
+    /// Enabling it only enables other units.
     Indirect,
-    /// There is nothing to enable.
+    /// The unit has no install section.
     Static,
     Masked,
     MaskedRuntime,
@@ -44,8 +44,8 @@ impl Enablement {
     }
 }
 
-/// The links that enabling a unit takes, with where each points. Empty for a unit that nobody knows or that has
-/// nothing to enable.
+/// Returns the links that enable a unit, with their targets. Empty for an unknown unit or one without an install
+/// section.
 pub fn links(name: &str, units: &dyn UnitSource) -> Result<BTreeMap<RootedPath, String>, FsError> {
     let mut links = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -71,7 +71,7 @@ fn own_links(
     links: &mut BTreeMap<RootedPath, String>,
 ) -> Result<(), FsError> {
     let directory = RootedPath::new(UNIT_DIRECTORY)?;
-    // A template itself is enabled as its default instance, or not at all.
+    // A template is enabled as its default instance, or not at all.
     let instance = match (name.contains("@."), &install.default_instance) {
         (true, Some(default)) => Some(name.replacen("@.", &format!("@{}.", expand(default, name)), 1)),
         (true, None) => None,
@@ -99,7 +99,7 @@ fn own_links(
     Ok(())
 }
 
-/// A unit can only be known by names of its own kind: same type, and an instance only as an instance.
+/// Returns whether a unit may have this alias: same type, and an instance only for an instance.
 fn may_alias(name: &str, alias: &str) -> bool {
     let shape = |unit: &str| -> Option<(String, Option<String>)> {
         let (stem, kind) = unit.rsplit_once('.')?;
@@ -117,7 +117,7 @@ fn may_alias(name: &str, alias: &str) -> bool {
     }
 }
 
-/// All links in the administrator's directory that enable or alias a unit. A mask is none of them.
+/// Returns all links in the administrator's directory that enable or alias a unit. A mask is not included.
 pub fn existing_links(root: &Root, name: &str) -> Result<Vec<RootedPath>, FsError> {
     links_in(root, UNIT_DIRECTORY, name)
 }
@@ -153,14 +153,14 @@ fn links_in(root: &Root, directory: &str, name: &str) -> Result<Vec<RootedPath>,
     Ok(found)
 }
 
-/// systemd does not look at hidden names either.
+/// Lists a directory without hidden names, which systemd ignores as well.
 fn visible(root: &Root, directory: &RootedPath) -> Result<Vec<String>, FsError> {
     let mut names = root.list(directory)?;
     names.retain(|name| !name.starts_with('.'));
     Ok(names)
 }
 
-/// How a unit stands.
+/// Returns the enablement state of a unit.
 pub fn state(root: &Root, name: &str) -> Result<Enablement, FsError> {
     let masked = |directory: &str| -> Result<bool, FsError> {
         let path = RootedPath::new(directory)?.join(name)?;
@@ -191,7 +191,7 @@ pub fn state(root: &Root, name: &str) -> Result<Enablement, FsError> {
     })
 }
 
-/// The specifiers that unit files use in their install section.
+/// Expands the specifiers that unit files use in their install section.
 fn expand(text: &str, name: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();

@@ -1,8 +1,8 @@
 //! systemd: which units a machine has and enables, and the services that run.
 //!
 //! Enablement is a matter of symbolic links and is computed here from the unit files, so that it can be part of one
-//! transaction with everything else and works on any root. Running services are asked over D-Bus, and through `systemctl`
-//! where there is no bus.
+//! transaction with everything else and works on any root. Running services are controlled over D-Bus, and through
+//! `systemctl` where there is no bus.
 
 mod bus;
 mod enablement;
@@ -16,7 +16,7 @@ pub use preset::{Preset, preset};
 pub use services::{ServiceAction, ServiceError, Services, SimulatedServices, Systemctl, Systemd};
 pub use unit_file::{Fragment, Install, RootUnits, UnitSource};
 
-/// Where the administrator's units live, and ours.
+/// The directory of the administrator's units, and ours.
 pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";
-/// What a masked unit links to.
+/// The link target of a masked unit.
 pub const MASK: &str = "/dev/null";

@@ -1,11 +1,11 @@
-//! What the distribution wants with a unit that nobody decided about.
+//! Presets: the distribution's default enablement of a unit.
 
 use std::collections::BTreeMap;
 
 use crate::path::RootedPath;
 use crate::root::{FsError, Root};
 
-/// A file in an earlier directory hides the file of the same name in a later one.
+/// A file in an earlier directory overrides the file of the same name in a later one.
 const DIRECTORIES: [&str; 5] = [
     "/etc/systemd/system-preset",
     "/run/systemd/system-preset",
@@ -23,7 +23,7 @@ pub enum Preset {
     Ignore,
 }
 
-/// The first rule that matches decides; without one, units are enabled.
+/// Returns the preset of a unit. The first matching rule wins; without one, units are enabled.
 pub fn preset(root: &Root, unit: &str) -> Result<Preset, FsError> {
     let mut files: BTreeMap<String, RootedPath> = BTreeMap::new();
     for directory in DIRECTORIES {
@@ -58,7 +58,7 @@ fn rule(line: &str, unit: &str) -> Option<Preset> {
     matches(pattern.as_bytes(), unit.as_bytes()).then_some(preset)
 }
 
-/// Shell patterns: `*`, `?` and `[a-z]`.
+/// Matches shell patterns: `*`, `?` and `[a-z]`.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,

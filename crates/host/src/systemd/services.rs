@@ -1,4 +1,4 @@
-//! Running services: reload, restart, enable, and the proof that it worked.
+//! Controls running services: reload, restart and enable, with verification of the result.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,8 +15,8 @@ pub enum ServiceAction {
     DaemonReload,
     Reload(String),
     Restart(String),
-    /// From the next boot on it starts by itself. Only for units of our own: what configs enable is part of the
-    /// transaction that writes them.
+    /// Enables a unit for the next boot. Only for units of our own: units of configs are enabled in the transaction
+    /// that writes them.
     Enable(String),
 }
 
@@ -48,14 +48,14 @@ pub enum ServiceError {
 
 /// The service manager of a machine.
 pub trait Services: fmt::Debug + Send + Sync {
-    /// Does it and waits until the service manager says it worked.
+    /// Performs the action and waits until the service manager reports success.
     fn perform(&self, action: &ServiceAction) -> Result<(), ServiceError>;
 }
 
-/// Units that carry the bus itself: over it, nobody would hear how their restart ended.
+/// Units that provide the bus itself: the result of their restart could not be received over it.
 const CARRIERS: [&str; 3] = ["dbus.service", "dbus.socket", "dbus-broker.service"];
 
-/// A machine under systemd: over its bus, or by commands where there is none.
+/// systemd over its bus, or through `systemctl` where there is none.
 #[derive(Debug)]
 pub struct Systemd {
     bus: Bus,
@@ -81,7 +81,7 @@ impl Services for Systemd {
         match self.bus.perform(action) {
             Err(ServiceError::Bus(BusError::Unreachable(why))) => {
                 if !self.told.swap(true, Ordering::Relaxed) {
-                    tracing::info!(why, "without D-Bus, services are asked through systemctl");
+                    tracing::info!(why, "without D-Bus, services are controlled through systemctl");
                 }
                 self.systemctl.perform(action)
             }
@@ -90,7 +90,7 @@ impl Services for Systemd {
     }
 }
 
-/// A machine under systemd, by commands alone.
+/// systemd through `systemctl` alone.
 #[derive(Debug)]
 pub struct Systemctl {
     pub commands: Arc<dyn Commands>,
@@ -113,7 +113,7 @@ impl Services for Systemctl {
 }
 
 impl Systemctl {
-    /// A service that ran to its end counts as well as one that goes on running; a failed one never does.
+    /// Verifies that a unit has not failed. A service that has finished counts as well as a running one.
     fn verify(&self, unit: &str, action: &ServiceAction) -> Result<(), ServiceError> {
         let text = succeed(
             self.commands.as_ref(),
@@ -139,7 +139,7 @@ impl Systemctl {
     }
 }
 
-/// A directory has no services; what would have been done is remembered, and chosen units fail.
+/// A directory has no services: actions are recorded, and selected units fail.
 #[derive(Debug, Default)]
 pub struct SimulatedServices {
     performed: Mutex<Vec<ServiceAction>>,
@@ -147,7 +147,7 @@ pub struct SimulatedServices {
 }
 
 impl SimulatedServices {
-    /// From now on this unit fails to reload or restart; `false` repairs it.
+    /// Makes reloads and restarts of this unit fail; `false` makes them succeed again.
     pub fn set_failing(&self, unit: &str, fails: bool) {
         let mut failing = lock(&self.failing);
         if fails {
@@ -187,7 +187,7 @@ impl<T: Services + ?Sized> Services for Arc<T> {
     }
 }
 
-/// A panic while the lock was held cannot leave these simple values half-changed.
+/// Ignores poisoning: a panic while the lock was held cannot leave these simple values inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
-//! Unit files: where they are found and what their `[Install]` section asks for. The other sections are systemd's.
+//! Finds unit files and parses their `[Install]` section. The other sections are ignored.
 
 use crate::path::RootedPath;
 use crate::root::{FsError, Kind, Root};
 
-/// Where units are looked for, first hit wins.
+/// The unit search path; the first match wins.
 const SEARCH_PATH: [&str; 5] = [
     super::UNIT_DIRECTORY,
     "/run/systemd/system",
@@ -13,19 +13,19 @@ const SEARCH_PATH: [&str; 5] = [
 ];
 const LARGEST_UNIT: u64 = 1 << 20;
 
-/// A unit file: where it is (or is about to be) and what it says.
+/// A unit file: its path (present or planned) and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
     pub path: String,
     pub text: String,
 }
 
-/// Something that knows unit files, so that a plan can look at files that are not written yet.
+/// A source of unit files, so that a plan can include files that are not written yet.
 pub trait UnitSource {
-    /// The file of exactly this name; a mask is no file.
+    /// Returns the file of exactly this name; `None` for a mask.
     fn fragment(&self, name: &str) -> Result<Option<Fragment>, FsError>;
 
-    /// The file that defines a unit: its own, or the template of an instance.
+    /// Returns the file that defines a unit: its own, or the template of an instance.
     fn definition(&self, name: &str) -> Result<Option<Fragment>, FsError> {
         match (self.fragment(name)?, template(name)) {
             (Some(fragment), _) => Ok(Some(fragment)),
@@ -40,7 +40,7 @@ pub trait UnitSource {
 pub struct RootUnits<'a>(pub &'a Root);
 
 impl RootUnits<'_> {
-    /// Like the trait's method, in the directories other than [`super::UNIT_DIRECTORY`]: what the system itself has.
+    /// Returns the unit file of the distribution: searches all directories except [`super::UNIT_DIRECTORY`].
     pub fn vendor_fragment(&self, name: &str) -> Result<Option<Fragment>, FsError> {
         self.find(name, SEARCH_PATH.get(1..).unwrap_or_default())
     }
@@ -71,14 +71,14 @@ impl UnitSource for RootUnits<'_> {
     }
 }
 
-/// The template of an instance: `getty@.service` of `getty@tty1.service`.
+/// Returns the template of an instance: `getty@.service` for `getty@tty1.service`.
 pub(super) fn template(name: &str) -> Option<String> {
     let (prefix, rest) = name.split_once('@')?;
     let suffix = rest.rfind('.').map(|at| &rest[at..])?;
     (rest != suffix).then(|| format!("{prefix}@{suffix}"))
 }
 
-/// What a unit asks for when it is enabled.
+/// The parsed `[Install]` section.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Install {
     pub alias: Vec<String>,
@@ -118,7 +118,7 @@ impl Install {
         install
     }
 
-    /// Whether enabling the unit itself has any effect.
+    /// Returns whether enabling the unit itself has any effect.
     pub fn makes_links(&self) -> bool {
         !(self.alias.is_empty()
             && self.wanted_by.is_empty()
@@ -127,7 +127,7 @@ impl Install {
     }
 }
 
-/// An empty assignment forgets what came before, as everywhere in unit files.
+/// Assigns a value; as everywhere in unit files, an empty one resets the list.
 fn assign(list: &mut Vec<String>, value: &str) {
     if value.is_empty() {
         list.clear();
@@ -139,7 +139,7 @@ fn assign(list: &mut Vec<String>, value: &str) {
     );
 }
 
-/// Lines with continuations joined and comments left out, also those between continued lines.
+/// Returns the lines with continuations joined and comments removed, including those between continued lines.
 fn logical_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();

@@ -1,7 +1,7 @@
-//! From the model to the JSON of an older spec version, for machines that know nothing newer.
+//! Converts the model to the JSON of an older spec version, for machines that do not support a newer one.
 //!
-//! A conversion never loses anything silently: what the older version cannot express is refused, all of it at once, with
-//! its place and the way out. Only what equals the default anyway is left out. Reading older versions is the business of
+//! A conversion is lossless: parts that the older version cannot express are rejected, all at once, with their path and
+//! a hint. Only values that equal the default are omitted. Older versions are read in
 //! [`crate::parse`](mod@crate::parse).
 
 mod refuse;
@@ -19,19 +19,19 @@ use crate::{parse, v2, validate};
 /// Why a config cannot be expressed in an older version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConvertError {
-    /// There is no way down to this version.
+    /// Conversion down to this version is not supported.
     #[error("Ignition configs cannot be converted to spec {0}")]
     UnsupportedTarget(SpecVersion),
-    /// The config breaks the rules of its own version.
+    /// The config is invalid in its own version.
     #[error("config is not valid: {}", list(.0))]
     Invalid(Vec<Finding>),
-    /// The older version has no words for parts of the config.
+    /// The older version cannot express parts of the config.
     #[error("cannot express this config in Ignition spec {to}: {}", list(findings))]
     Inexpressible { to: SpecVersion, findings: Vec<Finding> },
 }
 
 impl ConvertError {
-    /// Everything that is in the way, with its place in the config.
+    /// Returns all findings that block the conversion.
     pub fn findings(&self) -> &[Finding] {
         match self {
             Self::UnsupportedTarget(_) => &[],
@@ -48,7 +48,7 @@ fn list(findings: &[Finding]) -> String {
         .join("; ")
 }
 
-/// Expresses a valid config in spec version `to`.
+/// Converts a valid config to spec version `to`.
 pub fn down(config: &Config, to: SpecVersion) -> Result<Value, ConvertError> {
     if to < SpecVersion::V2_2 {
         return Err(ConvertError::UnsupportedTarget(to));
@@ -77,14 +77,13 @@ fn stamped(value: Result<Value, serde_json::Error>, to: SpecVersion) -> Result<V
     Ok(value)
 }
 
-/// The result must mean under the older version what the config means; a rule that only the older version has is found
-/// here.
+/// Verifies the conversion by parsing the result under the older version, which also applies that version's own rules.
 fn confirm(config: &Config, value: &Value, to: SpecVersion) -> Result<(), ConvertError> {
     let findings = match parse(value) {
         Ok(parsed) if parsed.config == *config => return Ok(()),
         Ok(_) => vec![Finding::new(
             "",
-            format!("it would not mean the same in spec {to}"),
+            format!("it would have a different meaning in spec {to}"),
         )],
         Err(error) => error.findings(),
     };

@@ -1,4 +1,4 @@
-//! What an older version cannot express.
+//! Finds what an older version cannot express.
 
 use super::resources::{self, Purpose};
 use crate::finding::Finding;
@@ -6,7 +6,7 @@ use crate::model::{Config, Field as _, Luks};
 use crate::validate::url;
 use crate::version::SpecVersion;
 
-/// The first Ignition release that understands a spec version, for the hints.
+/// Returns the first Ignition release that supports a spec version, for the hints.
 fn release(version: SpecVersion) -> &'static str {
     match version {
         SpecVersion::V2_0 | SpecVersion::V2_1 | SpecVersion::V2_2 => "0.x",
@@ -19,7 +19,7 @@ fn release(version: SpecVersion) -> &'static str {
     }
 }
 
-/// Everything in a valid config that version `to` has no words for.
+/// Returns everything in a valid config that version `to` cannot express.
 pub(super) fn inexpressible(config: &Config, to: SpecVersion) -> Vec<Finding> {
     let mut refusal = Refusal {
         to,
@@ -44,7 +44,7 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// Refuses something that came with version `since`, if the target is older.
+    /// Rejects a feature that was introduced in version `since`, if the target is older.
     fn since(&mut self, since: SpecVersion, place: impl Into<String>, what: &str) {
         if self.to < since {
             let message = format!("{what} not supported in spec {}", self.to);

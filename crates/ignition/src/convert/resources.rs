@@ -1,8 +1,8 @@
-//! Every resource of a config, with its place.
+//! Visits every resource of a config with its path.
 
 use crate::model::{Config, Resource};
 
-/// What a resource is for; older versions could do less with some.
+/// The purpose of a resource; older versions support fewer features for some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A further config or a certificate authority.

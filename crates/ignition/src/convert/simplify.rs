@@ -1,9 +1,9 @@
-//! Leaving out what an older version has no field for, where that changes nothing: values that equal the default.
+//! Omits values that equal the default and have no field in an older version.
 
 use crate::model::{Cex, ClevisCustom, Config};
 use crate::version::SpecVersion;
 
-/// A copy of a config that holds only fields of version `to`. Everything else was refused before.
+/// Returns a copy of a config with only the fields of version `to`. Everything else was rejected before.
 pub(super) fn without_defaults(config: &Config, to: SpecVersion) -> Config {
     let mut config = config.clone();
     for luks in &mut config.storage.luks {
@@ -16,7 +16,7 @@ pub(super) fn without_defaults(config: &Config, to: SpecVersion) -> Config {
                 server.advertisement = None;
             }
         }
-        // Without a pin the object does nothing, but before 3.3 it counted as soon as it was there.
+        // Without a pin the object has no effect, but before 3.3 its mere presence counted.
         if to < SpecVersion::V3_3 && luks.clevis.custom.pin.as_deref().unwrap_or_default().is_empty() {
             luks.clevis.custom = ClevisCustom::default();
         }

@@ -1,5 +1,5 @@
-//! Lists that share one key space: an entry in one list of the child removes its namesake from the other lists of the
-//! parent.
+//! Lists that share one key space: an entry in one list of the child removes the entry with the same key from the other
+//! lists of the parent.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

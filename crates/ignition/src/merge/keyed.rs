@@ -1,4 +1,4 @@
-//! What identifies an entry of a list across configs.
+//! The keys that identify list entries across configs.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
-//! Ignition's merge: a child config laid over a parent.
+//! Ignition's merge: a child config overrides a parent.
 //!
-//! The rules are those of spec 3.5. What a MachineConfig adds to them (defaults, fix-ups) does not belong here. The result
-//! of merging two valid configs is not necessarily valid; validate it when that matters.
+//! The rules are those of spec 3.5. What MachineConfigs add to them (defaults, fix-ups) does not belong here. The
+//! result of merging two valid configs is not necessarily valid; validate it when that matters.
 
 mod displace;
 mod keyed;
@@ -14,10 +14,10 @@ pub(crate) use keyed::Keyed;
 pub(crate) use observer::Trail;
 pub use observer::{Change, Item, KernelArgumentList, MergeEvent, MergeObserver};
 
-/// Lays `child` over `parent`, telling `observer` what the child added, overrode, repeated or removed.
+/// Merges `child` into `parent` and reports to `observer` what the child added, overrode, repeated or removed.
 ///
 /// The cost is linear in the two configs, and the parent is changed in place, so that folding many configs into one
-/// accumulated parent stays cheap. Folding from `Config::default()` reports everything the first config brings.
+/// accumulated parent stays cheap. Folding from `Config::default()` reports everything in the first config as added.
 #[must_use]
 pub fn merge(mut parent: Config, child: Config, observer: &mut impl MergeObserver) -> Config {
     let mut trail = Trail::new(observer);
@@ -27,7 +27,7 @@ pub fn merge(mut parent: Config, child: Config, observer: &mut impl MergeObserve
     parent
 }
 
-/// A value that a child's value of the same type can be laid over.
+/// A value that a child's value of the same type can be merged into.
 pub(crate) trait Merge: Sized {
     fn merge_from(&mut self, child: Self, trail: &mut Trail<'_>);
 

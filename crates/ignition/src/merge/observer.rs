@@ -1,4 +1,4 @@
-//! The account a merge gives of itself, so that a caller can say where each part of the result comes from.
+//! Observer of a merge, from which a caller derives the origin of each part of the result.
 
 use std::mem;
 
@@ -61,8 +61,8 @@ pub struct MergeEvent<'a> {
     pub change: Change,
 }
 
-/// Receives the steps of a merge, in order. An item is reported before its fields; fields that the child does not
-/// mention are not reported.
+/// Receives the steps of a merge, in order. An item is reported before its fields; fields that the child does not set
+/// are not reported.
 pub trait MergeObserver {
     fn event(&mut self, event: MergeEvent<'_>);
 }
@@ -78,7 +78,7 @@ impl<O: MergeObserver + ?Sized> MergeObserver for &mut O {
     }
 }
 
-/// Where in the config a merge currently is.
+/// The current position of a merge in the config.
 pub(crate) struct Trail<'a> {
     observer: &'a mut dyn MergeObserver,
     item: Item,
@@ -127,7 +127,7 @@ impl<'a> Trail<'a> {
         self.field.truncate(length);
     }
 
-    /// Continues in an item of its own, whose fields are counted from itself.
+    /// Continues in an item of its own, whose fields are relative to it.
     pub(super) fn inside(&mut self, item: Item, step: impl FnOnce(&mut Self)) {
         let outer_item = mem::replace(&mut self.item, item);
         let outer_field = mem::take(&mut self.field);

@@ -1,4 +1,4 @@
-//! How the values of one field are combined. Which strategy a field follows is stated in the model's tables.
+//! Merge strategies of fields. The model's tables select the strategy of each field.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,19 +7,19 @@ use super::keyed::Keyed;
 use super::observer::{Change, Item, KernelArgumentList, Trail};
 use crate::model::{HttpHeader, SpecStamp};
 
-/// A way to lay a child's value over a parent's.
+/// A way to merge a child's value into a parent's.
 pub(crate) trait Strategy<T> {
     fn merge(&self, parent: &mut T, child: T, trail: &mut Trail<'_>);
     fn announce(&self, value: &T, trail: &mut Trail<'_>);
 }
 
-/// Objects field by field; scalars replaced by what the child states.
+/// Objects are merged field by field; scalars are replaced by the child's.
 pub(crate) struct Whole;
 
-/// Entries with equal keys are one thing, kept in the parent's place; new ones follow in the child's order.
+/// Entries with equal keys are merged in the parent's position; new ones follow in the child's order.
 pub(crate) struct ByKey;
 
-/// Strings of which each is kept once.
+/// A set of strings.
 pub(crate) struct Set;
 
 /// The parent's entries, then the child's.
@@ -80,7 +80,7 @@ impl<T: PartialEq> Merge for Option<T> {
     }
 }
 
-/// Plain strings and numbers are the keys of their records, equal on both sides by the time they meet.
+/// Plain strings and numbers are the keys of their records, so they are already equal when they are merged.
 macro_rules! identity {
     ($($type:ty),*) => {
         $(
@@ -119,7 +119,7 @@ impl<T: Keyed + Merge + Clone> Strategy<Vec<T>> for ByKey {
     }
 }
 
-/// The entries of a child list, sorted by what the parent list says about them.
+/// The entries of a child list, partitioned by whether the parent list has their key.
 struct Pairing<T> {
     /// Positions in the parent, each with the child's entry of the same key.
     pairs: Vec<(usize, T)>,
@@ -127,8 +127,8 @@ struct Pairing<T> {
     added: Vec<T>,
 }
 
-/// Keys repeat only in configs that were not validated. Then the child's last entry of a key counts, for every entry of
-/// the parent that has the key.
+/// Pairs the entries of two lists by key. Keys repeat only in configs that were not validated. Then the child's last
+/// entry of a key is used for every entry of the parent that has the key.
 fn pair<T: Keyed + Clone>(parent: &[T], child: Vec<T>) -> Pairing<T> {
     let mut last_with: HashMap<String, usize> = HashMap::with_capacity(child.len());
     let lasts = |last_with: &HashMap<String, usize>, entry: &T| last_with.get(entry.key().as_ref()).copied();
@@ -204,7 +204,7 @@ impl<T> Strategy<Vec<T>> for Append {
     }
 }
 
-/// Unites two lists of strings, telling `report` about each of the child's.
+/// Unites two lists of strings, calling `report` for each of the child's.
 fn unite(
     parent: &mut Vec<String>,
     child: Vec<String>,

@@ -1,23 +1,24 @@
-//! What a field of a record can be, and how each kind is read and recognised as absent.
+//! The kinds of fields of a record: how each is parsed and when it counts as absent.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::parse::Reader;
 
-/// A value that can stand in a record. `Default` is its absence.
+/// A value of a record's field. `Default` is its absence.
 pub(crate) trait Field: Default {
-    /// Whether the value would carry no information in JSON, and is therefore left out.
+    /// Returns whether the value is omitted from JSON.
     fn is_absent(&self) -> bool;
 
-    /// Reads the value at the reader's current path; a value of the wrong type is reported there and read as absent.
+    /// Parses the value at the reader's current path; a value of the wrong type is reported there and treated as
+    /// absent.
     fn read(value: &Value, reader: &mut Reader) -> Self;
 }
 
 /// A field that is itself an object of fields.
 pub(crate) trait Object: Field {}
 
-/// An object whose presence says something even when it is empty.
+/// An object whose presence is meaningful even when it is empty.
 impl<T: Object> Field for Option<T> {
     fn is_absent(&self) -> bool {
         self.is_none()
@@ -120,7 +121,8 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
-/// The version of the model itself. It holds nothing: a model value is always spec 3.5, whatever was read.
+/// The version of the model itself. It holds no data: a model value is always spec 3.5, regardless of the version that
+/// was parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpecStamp;
 
@@ -129,7 +131,7 @@ impl Field for SpecStamp {
         true
     }
 
-    /// The version was examined before the reading began, because it decides how to read.
+    /// The version is examined before parsing begins, because it selects the rules.
     fn read(_: &Value, _: &mut Reader) -> Self {
         Self
     }

@@ -65,7 +65,7 @@ record! {
 }
 
 record! {
-    /// Kernel arguments; an argument named in one list of a child leaves the other list of its parent.
+    /// Kernel arguments; an argument in one list of a child is removed from the other list of its parent.
     pub struct KernelArguments {
         "shouldExist" should_exist: Vec<String> [ShouldExist];
         "shouldNotExist" should_not_exist: Vec<String> [ShouldNotExist];
@@ -91,7 +91,7 @@ record! {
 }
 
 record! {
-    /// How to check what was fetched.
+    /// Verification of fetched contents.
     pub struct Verification {
         "hash" hash: Option<String>;
     }

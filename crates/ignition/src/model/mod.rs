@@ -1,8 +1,8 @@
-//! The one typed model of an Ignition config: spec 3.5, whatever version was read.
+//! The one typed model of an Ignition config: spec 3.5, regardless of the version that was parsed.
 //!
 //! A value of these types is structurally sound (every key known, every value of the right type) but not necessarily
-//! valid; [`crate::validate()`] decides that. Absent and empty are the same thing for objects and lists, as in
-//! Ignition's own JSON; optional scalars keep the difference between absent, false and zero.
+//! valid; [`crate::validate()`] checks that. Absent and empty are equal for objects and lists, as in Ignition's own
+//! JSON; optional scalars keep the difference between absent, false and zero.
 
 mod field;
 mod ignition;

@@ -1,5 +1,5 @@
-//! One table per object: these macros turn a list of fields into the struct, its canonical JSON form, its reader and
-//! its merge, so that the four can never disagree. They know nothing about what a field means.
+//! One table per object: these macros turn a list of fields into the struct, its canonical JSON form, its parser and
+//! its merge, so that the four can never disagree. They are independent of the meaning of a field.
 
 /// Declares an Ignition object.
 ///

@@ -152,7 +152,7 @@ record! {
 }
 
 record! {
-    /// A Clevis pin given in Clevis's own terms.
+    /// A Clevis pin in Clevis's own syntax.
     pub struct ClevisCustom {
         "config" config: Option<String> [plain_before(V3_3)];
         "needsNetwork" needs_network: Option<bool>;

@@ -1,33 +1,32 @@
-//! Why a config could not be read.
+//! Errors of parsing a config.
 
 use thiserror::Error;
 
 use crate::finding::Finding;
 use crate::version::SpecVersion;
 
-/// The versions Ignition configs may be written in, as the messages list them.
+/// The supported spec versions, as listed in messages.
 const SUPPORTED: &str = "2.2,3.0,3.1,3.2,3.3,3.4,3.5";
 
-/// Why a config could not be read. Its text never contains file contents, keys or password hashes.
+/// Why a config could not be parsed. Its text never contains file contents, keys or password hashes.
 #[derive(Debug, Error)]
 pub enum ParseError {
-    /// Nothing at all was given.
+    /// The input is empty.
     #[error("parsing Ignition config spec v3 failed with error: not a config (empty)")]
     Empty,
-    /// More was given than any machine would accept.
+    /// The input is larger than any machine would accept.
     #[error("parsing Ignition config failed: config is larger than {limit} bytes")]
     TooLarge { limit: usize },
     /// The text is neither JSON nor gzip of it.
     #[error("parsing Ignition config failed: {0}")]
     NotJson(String),
-    /// `ignition.version` is missing or is no version.
+    /// `ignition.version` is missing or not a version.
     #[error("parsing Ignition config failed: invalid version. Supported spec versions: {SUPPORTED}")]
     InvalidVersion,
-    /// `ignition.version` is a version that is not supported.
+    /// `ignition.version` is not supported.
     #[error("parsing Ignition config failed: unknown version. Supported spec versions: {SUPPORTED}")]
     UnknownVersion,
-    /// The config breaks rules of its version; all of them are listed. The version is absent when even that could not be
-    /// read.
+    /// The config is invalid in its version; all findings are listed. The version is absent if it could not be parsed.
     #[error("{}", describe(*version, errors))]
     Invalid {
         version: Option<SpecVersion>,
@@ -37,7 +36,7 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// Everything that is wrong, with its place in the config; never empty.
+    /// Returns all findings with their paths; never empty.
     pub fn findings(&self) -> Vec<Finding> {
         let version =
             |message: &str, hint: &str| vec![Finding::new("ignition.version", message).with_hint(hint)];
@@ -60,7 +59,7 @@ impl ParseError {
                 vec![Finding::new("", self.to_string()).with_hint("fetch large files from a server instead")]
             }
             Self::NotJson(message) => {
-                vec![Finding::new("", message).with_hint("give JSON, or gzip of JSON, or base64 of that")]
+                vec![Finding::new("", message).with_hint("provide JSON, or gzip of JSON, or base64 of that")]
             }
         }
     }

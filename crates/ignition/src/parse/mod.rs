@@ -1,4 +1,4 @@
-//! From JSON to the model: any spec version in use, read under its own rules and brought up to 3.5.
+//! Parses JSON into the model: any spec version in use, under its own rules, translated to 3.5.
 
 mod error;
 mod reader;
@@ -17,22 +17,22 @@ use crate::version::{SpecVersion, Unrecognised};
 pub use error::ParseError;
 pub(crate) use reader::{Key, Reader};
 
-/// A rendered config has at most 1.5 MiB, and the document served to a machine holds it three times, twice
-/// percent-encoded; more than this is no config.
+/// The size limit: a rendered config has at most 1.5 MiB, and the document served to a machine contains it three times,
+/// twice percent-encoded.
 pub const MAX_CONFIG_BYTES: usize = 16 << 20;
 
-/// A config that was read and found valid.
+/// A parsed and valid config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// The config, as spec 3.5.
     pub config: Config,
     /// The version it was written in.
     pub version: SpecVersion,
-    /// What Ignition would have grumbled about: unknown keys, risky modes, units that can never start.
+    /// Ignition's warnings: unknown keys, risky modes, units that can never start.
     pub warnings: Vec<Finding>,
 }
 
-/// Reads and validates a config that is already JSON.
+/// Parses and validates a config that is already JSON.
 pub fn parse(value: &Value) -> Result<Parsed, ParseError> {
     let version = read_version(value)?;
     if version < SpecVersion::V3_0 {
@@ -42,10 +42,10 @@ pub fn parse(value: &Value) -> Result<Parsed, ParseError> {
     }
 }
 
-/// Reads a config without judging it: keys and types are checked, the rules of spec 3 are not. For configs that are
+/// Parses a config without validation: keys and types are checked, the rules of spec 3 are not. For configs that are
 /// already in use and must be shown or compared even if they should never have been accepted.
 ///
-/// Spec 2 cannot be translated without applying its rules, and is parsed in full.
+/// Spec 2 cannot be translated without applying its rules, and is fully validated.
 pub fn parse_unvalidated(value: &Value) -> Result<Parsed, ParseError> {
     let version = read_version(value)?;
     if version < SpecVersion::V3_0 {
@@ -55,7 +55,7 @@ pub fn parse_unvalidated(value: &Value) -> Result<Parsed, ParseError> {
     }
 }
 
-/// Reads and validates a config from bytes: JSON, or gzip of it, or base64 of that gzip.
+/// Parses and validates a config from bytes: JSON, or gzip of it, or base64 of that gzip.
 pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
     if bytes.is_empty() {
         return Err(ParseError::Empty);
@@ -79,7 +79,7 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Parsed, ParseError> {
     parse(&value)
 }
 
-/// The gzip stream in `bytes`, plain or in base64, if there is one.
+/// Returns the gzip stream in `bytes`, plain or in base64, if there is one.
 fn compressed(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     const MAGIC: [u8; 2] = [0x1f, 0x8b];
     if bytes.starts_with(&MAGIC) {
@@ -91,7 +91,7 @@ fn compressed(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         .map(Cow::Owned)
 }
 
-/// A config without errors is parsed; one with errors is not.
+/// Returns the config, or its errors if there are any.
 pub(crate) fn verdict(
     config: Config,
     version: SpecVersion,
@@ -143,7 +143,7 @@ fn read_version(value: &Value) -> Result<SpecVersion, ParseError> {
     }
 }
 
-/// A member by its name, or failing that by its name in another case.
+/// Returns a member by its name, with a case-insensitive fallback.
 fn member<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     let members = object.as_object()?;
     members.get(name).or_else(|| {

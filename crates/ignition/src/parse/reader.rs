@@ -1,4 +1,4 @@
-//! Reading JSON into records: keeps the place, matches keys, and collects what does not fit instead of stopping.
+//! Reads JSON into records: tracks the path, matches keys, and collects all errors instead of stopping at the first.
 
 use serde_json::{Map, Value};
 
@@ -31,17 +31,17 @@ impl Reader {
         }
     }
 
-    /// Errors, then warnings.
+    /// Returns errors and warnings.
     pub(crate) fn finish(self) -> (Vec<Finding>, Vec<Finding>) {
         (self.errors, self.warnings)
     }
 
-    /// The version the config is written in.
+    /// Returns the version the config is written in.
     pub(crate) fn version(&self) -> SpecVersion {
         self.version
     }
 
-    /// Hands each entry whose key is known to `read`, under the key's proper name.
+    /// Calls `read` for each entry with a recognised key, under the key's canonical name.
     pub(crate) fn object(
         &mut self,
         value: &Value,
@@ -65,7 +65,7 @@ impl Reader {
         }
     }
 
-    /// Hands each element of a list to `read`.
+    /// Calls `read` for each element of a list.
     pub(crate) fn list(&mut self, value: &Value, mut read: impl FnMut(&mut Self, &Value)) {
         match value {
             Value::Null => {}
@@ -82,7 +82,7 @@ impl Reader {
         }
     }
 
-    /// Reports the value at the current place; it is then read as absent.
+    /// Reports a value of the wrong type at the current path; it is then treated as absent.
     pub(crate) fn wrong_type<T>(&mut self, expected: &str, hint: &str, found: &Value) -> Option<T> {
         let message = format!("expected {expected}, found {}", kind(found));
         self.errors
@@ -90,7 +90,7 @@ impl Reader {
         None
     }
 
-    /// The version that a key came with at this place: at first only the contents of files could be compressed.
+    /// Returns the version that introduced a key at this path: at first only the contents of files could be compressed.
     fn since(&self, key: &Key) -> SpecVersion {
         if key.name == "compression" && self.place.as_str().starts_with("ignition.") {
             SpecVersion::V3_1
@@ -99,7 +99,7 @@ impl Reader {
         }
     }
 
-    /// The proper name of a key; a key that is misspelt, too new or unknown is worth a warning.
+    /// Returns the canonical name of a key; warns about a key that is misspelt, too new or unknown.
     fn recognise(
         &mut self,
         written: &str,
@@ -112,13 +112,13 @@ impl Reader {
                 let since = self.since(key);
                 (
                     None,
-                    format!("spec {} does not know it; it came with {since}", self.version),
+                    format!("not supported in spec {}; introduced in {since}", self.version),
                 )
             }
             Some(key) if key.name == written => return Some(key.name),
             Some(key) if entries.contains_key(key.name) => (
                 None,
-                format!("it stands beside {}, which is used; remove it", key.name),
+                format!("{} is also present and is used; remove this one", key.name),
             ),
             Some(key) => (
                 Some(key.name),
@@ -146,7 +146,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Ignition matches keys without regard to case, including the two letters outside ASCII that fold into it.
+/// Compares keys case-insensitively as Ignition does, including the two non-ASCII letters that fold into ASCII.
 pub(super) fn same_key(written: &str, name: &str) -> bool {
     let fold = |letter: char| match letter {
         '\u{17f}' => 's',

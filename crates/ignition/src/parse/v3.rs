@@ -1,5 +1,5 @@
-//! Spec 3.0 to 3.5. The model has every field of every one of them, so that reading an older version is reading fewer
-//! keys, and converting up is nothing at all.
+//! Parses spec 3.0 to 3.5. The model has every field of each of them, so that an older version has fewer keys and needs
+//! no conversion.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::model::{Config, Field};
 use crate::validate::validate_as;
 use crate::version::SpecVersion;
 
-/// Reads keys and types only.
+/// Parses keys and types only.
 pub(super) fn read(value: &Value, version: SpecVersion) -> Result<Parsed, ParseError> {
     let mut reader = Reader::new(version);
     let config = Config::read(value, &mut reader);
@@ -25,7 +25,7 @@ pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
     let (mut errors, mut warnings) = reader.finish();
     let report = validate_as(&config, version);
     let misread: HashSet<&str> = errors.iter().map(|finding| entry(&finding.path)).collect();
-    // What lies in the same entry may be wrong only because a value of the wrong type was read as absent.
+    // Findings in the same entry may be caused by a value of the wrong type that was treated as absent.
     let independent: Vec<Finding> = report
         .errors
         .into_iter()
@@ -36,7 +36,7 @@ pub(super) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
     verdict(config, version, errors, warnings)
 }
 
-/// The outermost list entry around a place, or the section it is in.
+/// Returns the path of the outermost list entry around a path, or of its section.
 fn entry(path: &str) -> &str {
     match path.find(']') {
         Some(end) => &path[..=end],

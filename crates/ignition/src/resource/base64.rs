@@ -1,7 +1,7 @@
-//! Standard base64 as Ignition reads it: padding is required, line breaks are skipped, trailing bits are ignored. An error
-//! is the position at which Ignition, too, would stop.
+//! Standard base64 as Ignition decodes it: padding is required, line breaks are skipped, trailing bits are ignored. An
+//! error is the position at which Ignition stops as well.
 
-/// Whether the text decodes.
+/// Returns an error if the text cannot be decoded.
 pub(super) fn check(text: &[u8]) -> Result<(), usize> {
     groups(text, |_| {})
 }
@@ -12,7 +12,7 @@ pub(crate) fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
     Ok(contents)
 }
 
-/// Gives the bytes of each group of four characters to `take`.
+/// Passes the bytes of each group of four characters to `take`.
 fn groups(text: &[u8], mut take: impl FnMut(&[u8])) -> Result<(), usize> {
     let mut bits: u32 = 0;
     let mut digits = 0;

@@ -1,10 +1,11 @@
-//! Data URLs, as the library that Ignition uses reads them: stricter than browsers, and with its own list of media types.
+//! Data URLs, decoded as by the library that Ignition uses: stricter than browsers, and with its own list of media
+//! types.
 
 use thiserror::Error;
 
 use super::base64;
 
-/// Why a data URL cannot be read. Its contents are not repeated.
+/// Why a data URL cannot be decoded. Its contents are not included.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum DataUrlError {
     #[error("missing data prefix")]
@@ -47,7 +48,7 @@ pub(crate) enum DataUrlError {
     Base64(usize),
 }
 
-/// Media types that are accepted, by the beginning of their name.
+/// Accepted media types, by prefix.
 const MEDIA_TYPES: [&str; 9] = [
     "text",
     "image",
@@ -60,7 +61,7 @@ const MEDIA_TYPES: [&str; 9] = [
     "X-",
 ];
 
-/// Whether a data URL can be decoded, without producing its contents.
+/// Checks that a data URL can be decoded, without producing its contents.
 pub(crate) fn check(url: &str) -> Result<(), DataUrlError> {
     match split(url)? {
         Body::Percent(data) => check_percent(data),
@@ -68,7 +69,7 @@ pub(crate) fn check(url: &str) -> Result<(), DataUrlError> {
     }
 }
 
-/// The contents of a data URL.
+/// Returns the contents of a data URL.
 pub(crate) fn decode(url: &str) -> Result<Vec<u8>, DataUrlError> {
     match split(url)? {
         Body::Percent(data) => unescape(data),
@@ -76,7 +77,7 @@ pub(crate) fn decode(url: &str) -> Result<Vec<u8>, DataUrlError> {
     }
 }
 
-/// The part after the comma, in its encoding; all characters are ones that the encoding can have.
+/// The part after the comma in its encoding, validated for the encoding's alphabet.
 enum Body<'a> {
     Percent(&'a str),
     Base64(&'a [u8]),
@@ -109,7 +110,7 @@ fn split(url: &str) -> Result<Body<'_>, DataUrlError> {
 
 /// Skips `type/subtype`; what remains begins with a comma or a semicolon.
 fn skip_media_type(text: &str) -> Result<&str, DataUrlError> {
-    // After an x, which should begin `x-`, the next character is taken as it is.
+    // After an x, which should begin `x-`, the next character is not checked.
     let unchecked = match text.strip_prefix(['x', 'X']) {
         Some(rest) => 1 + rest.chars().next().map_or(0, char::len_utf8),
         None => 0,
@@ -137,7 +138,7 @@ fn skip_media_type(text: &str) -> Result<&str, DataUrlError> {
     }
 }
 
-/// Skips `;name=value` pairs and the final `;base64`; says whether there was one, and returns what follows the comma.
+/// Skips `;name=value` pairs and the final `;base64`; returns whether there was one, and what follows the comma.
 fn skip_parameters(mut rest: &str) -> Result<(bool, &str), DataUrlError> {
     loop {
         let Some(parameter) = rest.strip_prefix(';') else {
@@ -201,7 +202,7 @@ fn skip_quoted(text: &str) -> Result<&str, DataUrlError> {
     }
 }
 
-/// Whether the inside of a quoted string has only the escapes that Go strings have.
+/// Returns whether the inside of a quoted string has only the escapes of Go strings.
 fn is_quoted_text(mut text: &[u8]) -> bool {
     while let Some((&first, rest)) = text.split_first() {
         text = match first {
@@ -282,7 +283,7 @@ fn unescape(text: &str) -> Result<Vec<u8>, DataUrlError> {
     Ok(contents)
 }
 
-/// The byte that the two characters after a percent sign stand for.
+/// Returns the byte for the two characters after a percent sign.
 fn escaped_byte(digits: &[u8]) -> Result<u8, DataUrlError> {
     let digit = |index: usize| {
         let byte = digits.get(index).ok_or(DataUrlError::EscapeUnfinished)?;

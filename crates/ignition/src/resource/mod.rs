@@ -1,4 +1,4 @@
-//! Contents carried inside a config: data URLs and compression. Nothing is fetched here.
+//! Decodes contents embedded in a config: data URLs and compression. Nothing is fetched here.
 
 mod base64;
 pub(crate) mod data_url;
@@ -10,16 +10,16 @@ use thiserror::Error;
 
 pub(crate) use base64::decode as decode_base64;
 
-/// Why contents could not be decoded. The contents are not repeated.
+/// Why contents could not be decoded. The contents are not included.
 #[derive(Debug, Error)]
 pub enum DecodeError {
     /// The source is not a data URL that can be decoded here.
     #[error("{0}")]
     Source(String),
-    /// The compression is not one that Ignition knows.
+    /// The compression is not supported by Ignition.
     #[error("unsupported compression type {0:?}")]
     Compression(String),
-    /// The contents are not what their compression says.
+    /// The contents are not valid in their compression.
     #[error("contents are not valid gzip: {0}")]
     Gzip(#[source] io::Error),
     /// The contents exceed the caller's limit.
@@ -27,9 +27,9 @@ pub enum DecodeError {
     TooLarge { limit: usize },
 }
 
-/// Decodes contents, refusing to produce more than `limit` bytes.
+/// Decodes contents, up to `limit` bytes.
 ///
-/// Without a source the contents are empty, whatever the compression.
+/// Without a source the contents are empty, regardless of the compression.
 pub fn decode(source: Option<&str>, compression: Option<&str>, limit: usize) -> Result<Vec<u8>, DecodeError> {
     let Some(source) = source else {
         return Ok(Vec::new());
@@ -43,7 +43,7 @@ pub fn decode(source: Option<&str>, compression: Option<&str>, limit: usize) -> 
     }
 }
 
-/// Writes contents as a data URL in which only unreserved characters stay literal.
+/// Encodes contents as a data URL in which only unreserved characters stay literal.
 pub fn encode(contents: &[u8]) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut url = String::with_capacity("data:,".len() + contents.len());

@@ -1,4 +1,5 @@
-//! What spec 2 itself forbids, and what cannot be translated to spec 3. All other rules are checked on the translation.
+//! Checks what spec 2 itself forbids, and what cannot be translated to spec 3. All other rules are checked on the
+//! translation.
 
 use super::model::{Config, Filesystem, Mount, PasswdUser, UserCreate};
 use crate::finding::{Finding, Report};
@@ -99,7 +100,7 @@ fn filesystem(place: &str, filesystem: &Filesystem, report: &mut Report) {
                 "Config defined filesystem {:?} but no mapping was defined",
                 filesystem.name
             ),
-            "write the config in spec 3, where a filesystem says at which path it is mounted",
+            "write the config in spec 3, where a filesystem has the path that it is mounted at",
         );
     }
     match (&filesystem.mount, &filesystem.path) {
@@ -191,7 +192,7 @@ fn user(place: &str, user: &PasswdUser, report: &mut Report) {
     }
 }
 
-/// Fields at the level of the user, none of which may stand beside the create object.
+/// Returns the user-level fields that are set; none is allowed beside the create object.
 fn stated_twice(user: &PasswdUser) -> impl Iterator<Item = &'static str> {
     [
         ("gecos", !user.gecos.is_empty()),

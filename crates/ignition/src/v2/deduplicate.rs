@@ -1,17 +1,18 @@
-//! Spec 2 let a path, a unit or a user be declared several times, the last one winning; spec 3 does not.
+//! Removes duplicates: spec 2 allowed a path, a unit or a user to be declared several times, the last one winning; spec
+//! 3 does not.
 
 use std::collections::{HashMap, HashSet};
 
 use super::model::{Config, File, PasswdUser, Unit};
 
-/// A config in which every file, unit and user stands once, and where its entries stood before.
+/// A config with unique files, units and users, and their original positions.
 ///
-/// Files and units come out in reverse order: rendered configs have always listed them so, and their names depend on it.
+/// Files and units are in reverse order: the reference lists them so in rendered configs, whose names depend on it.
 pub(super) struct Deduplicated {
     pub(super) config: Config,
-    /// The former positions of the files that remain.
+    /// The original positions of the remaining files.
     pub(super) files: Vec<usize>,
-    /// The former positions of the units that remain.
+    /// The original positions of the remaining units.
     pub(super) units: Vec<usize>,
     /// Files that a later one replaced, with their positions.
     pub(super) replaced_files: Vec<(usize, File)>,
@@ -35,7 +36,7 @@ pub(super) fn deduplicate(mut config: Config) -> Deduplicated {
     let mut known: HashMap<String, (usize, HashSet<String>)> = HashMap::new();
     for (place, unit) in config.systemd.units.drain(..).enumerate().rev() {
         if let Some((index, dropins)) = known.get_mut(&unit.name) {
-            // Drop-ins of a replaced unit stay, unless the later unit has one of the same name.
+            // Drop-ins of a replaced unit are kept, unless the later unit has one of the same name.
             let missing = unit
                 .dropins
                 .iter()
@@ -62,7 +63,7 @@ pub(super) fn deduplicate(mut config: Config) -> Deduplicated {
     }
 }
 
-/// All entries are about the same user: the last one counts, with the keys of all of them.
+/// Merges entries of the same user: the last one wins, with the keys of all of them.
 fn one_user(mut users: Vec<PasswdUser>) -> Vec<PasswdUser> {
     let Some(mut user) = users.pop() else {
         return Vec::new();

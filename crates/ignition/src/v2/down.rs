@@ -1,4 +1,4 @@
-//! From the model to spec 2.2. What has no counterpart was refused before.
+//! Converts the model to spec 2.2. What has no counterpart was rejected before.
 
 use super::model as v2;
 use crate::model;
@@ -99,7 +99,7 @@ fn storage(storage: &model::Storage) -> v2::Storage {
     }
 }
 
-/// Where filesystems are mounted: spec 2 counts paths from the filesystem they are on.
+/// The mount points of filesystems: in spec 2 paths are relative to their filesystem.
 struct Homes<'a> {
     /// Longest first.
     mount_points: Vec<&'a str>,
@@ -116,7 +116,7 @@ impl<'a> Homes<'a> {
         Self { mount_points }
     }
 
-    /// The filesystem a path is on, and the path within it.
+    /// Returns the filesystem of a path, and the path within it.
     fn split(&self, path: &str) -> (String, String) {
         let within = |mount_point: &str| match path.strip_prefix(mount_point) {
             Some("") => Some("/".to_owned()),
@@ -131,7 +131,7 @@ impl<'a> Homes<'a> {
     }
 }
 
-/// A file, followed by what is appended to it.
+/// Returns a file, followed by its appended contents.
 fn files(file: &model::File, homes: &Homes<'_>) -> Vec<v2::File> {
     let (filesystem, path) = homes.split(&file.path);
     let entry = |append: bool, overwrite: bool, resource: &model::Resource| v2::File {
@@ -155,7 +155,7 @@ fn files(file: &model::File, homes: &Homes<'_>) -> Vec<v2::File> {
     }
     entries.extend(file.append.iter().map(|fragment| entry(true, false, fragment)));
     if entries.is_empty() {
-        // Without contents the file must be there, whatever it holds: that is appending nothing.
+        // Without contents the file must exist, with any contents: spec 2 expresses that by appending nothing.
         entries.push(entry(true, false, &model::Resource::default()));
     }
     entries
@@ -216,7 +216,7 @@ fn raid(raid: &model::Raid) -> v2::Raid {
     }
 }
 
-/// Spec 2 needs a name for each filesystem: its mount point, or a number.
+/// Returns the filesystems with the names that spec 2 requires: the mount point, or a number.
 fn filesystems(filesystems: &[model::Filesystem]) -> Vec<v2::Filesystem> {
     let mut unnamed = 0;
     let mut name = |path: Option<&String>| {

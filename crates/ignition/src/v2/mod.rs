@@ -1,7 +1,7 @@
-//! Spec 2: read from clusters that still have it, and written for machines that know nothing newer.
+//! Spec 2: read from clusters that still use it, and written for machines that do not support a newer version.
 //!
-//! Spec 2 allowed things that spec 3 has no place for. Reading it therefore collapses duplicates as the operator always did,
-//! and refuses what cannot be translated; nothing here goes beyond version 2.2.
+//! Spec 2 allowed constructs that spec 3 does not support. Parsing therefore removes duplicates as the reference does,
+//! and rejects what cannot be translated; versions above 2.2 are not supported.
 
 mod check;
 mod deduplicate;

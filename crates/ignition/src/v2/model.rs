@@ -1,4 +1,4 @@
-//! The objects of spec 2.2. Absent, false, zero and empty are the same in most of them.
+//! The objects of spec 2.2. In most of them absent, false, zero and empty are equal.
 
 use crate::model::record::object;
 use crate::model::{SpecStamp, Timeouts, Verification};
@@ -98,7 +98,7 @@ object! {
 }
 
 object! {
-    /// The older way to say how a user is created.
+    /// The older syntax for creating a user.
     pub struct UserCreate {
         "gecos" gecos: String;
         "groups" groups: Vec<String>;
@@ -184,7 +184,7 @@ object! {
 }
 
 object! {
-    /// A partition; size and start count sectors.
+    /// A partition; size and start are in sectors.
     pub struct Partition {
         "guid" guid: String;
         "label" label: String;
@@ -226,7 +226,7 @@ object! {
 }
 
 object! {
-    /// The older way to say how a filesystem is created.
+    /// The older syntax for creating a filesystem.
     pub struct MountCreate {
         "force" force: bool;
         "options" options: Vec<String>;

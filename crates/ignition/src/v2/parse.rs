@@ -1,4 +1,4 @@
-//! Reading spec 2.0, 2.1 and 2.2 into the model.
+//! Parses spec 2.0, 2.1 and 2.2 into the model.
 
 use std::collections::HashSet;
 
@@ -41,8 +41,8 @@ pub(crate) fn parse(value: &Value, version: SpecVersion) -> Result<Parsed, Parse
     verdict(translated, version, errors, warnings)
 }
 
-/// Applies the rules to what remains, and to each replaced entry by itself: it must be valid, too. Places are
-/// reported as they are in the original.
+/// Validates the deduplicated config, and each replaced entry by itself, which must also be valid. Paths are reported
+/// as in the original.
 fn validate_translation(config: &model::Config, from: &Deduplicated, version: SpecVersion) -> Report {
     let mut report = validate_as(config, version);
     for finding in report.errors.iter_mut().chain(&mut report.warnings) {
@@ -51,7 +51,7 @@ fn validate_translation(config: &model::Config, from: &Deduplicated, version: Sp
     }
     for (place, file) in &from.replaced_files {
         let mut file = file.clone();
-        // Spec 2 could take contents from the OEM partition; nothing is lost when they were replaced anyway.
+        // Spec 2 could read contents from the OEM partition; nothing is lost if they were replaced anyway.
         if file.contents.source.starts_with("oem:") {
             file.contents.source.clear();
         }
@@ -67,7 +67,7 @@ fn validate_translation(config: &model::Config, from: &Deduplicated, version: Sp
     report
 }
 
-/// Puts a place into the words of spec 2, where configs are appended and a file has either contents or an appendix.
+/// Maps a path to the terms of spec 2, where configs are appended and a file has either contents or an append flag.
 fn rename(finding: &mut Finding) {
     finding.path = finding
         .path
@@ -79,7 +79,7 @@ fn rename(finding: &mut Finding) {
 
 fn adopt(report: &mut Report, alone: &model::Config, version: SpecVersion, list: &str, place: usize) {
     for mut finding in validate_as(alone, version).errors {
-        // Spec 2 let a unit repeat a drop-in.
+        // Spec 2 allowed a unit to repeat a drop-in.
         if finding.message != rule::DUPLICATE.message() {
             relocate(&mut finding, list, |_| Some(place));
             report.errors.push(finding);

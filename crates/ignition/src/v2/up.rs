@@ -1,4 +1,4 @@
-//! From spec 2 to the model. What has no counterpart was refused before.
+//! Translates spec 2 into the model. What has no counterpart was rejected before.
 
 use super::model as v2;
 use crate::model;
@@ -171,7 +171,7 @@ fn link(link: &v2::Link) -> model::Link {
     }
 }
 
-/// In 2.0 an owner was always there, root unless stated.
+/// Returns the owner. In 2.0 there was always one, root by default.
 fn owner_id(owner: Option<&v2::NodeOwner>, version: SpecVersion) -> Option<i64> {
     let id = owner.and_then(|owner| owner.id);
     if version == SpecVersion::V2_0 {
@@ -185,7 +185,7 @@ fn owner_name(owner: Option<&v2::NodeOwner>) -> Option<String> {
     owner.and_then(|owner| text(&owner.name))
 }
 
-/// Before 2.2 a mode was always there, 0 unless stated.
+/// Returns the mode. Before 2.2 there was always one, 0 by default.
 fn mode(mode: Option<i64>, version: SpecVersion) -> Option<i64> {
     if version < SpecVersion::V2_2 {
         Some(mode.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Disks, partitions, RAID arrays and filesystems.
+//! Validates disks, partitions, RAID arrays and filesystems.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ pub(super) fn disks(storage: &Storage, check: &mut Checker) {
     });
 }
 
-/// A device that must be named.
+/// Validates a required device.
 pub(super) fn device(device: &str, check: &mut Checker) {
     if device.is_empty() {
         check.error_at("device", rule::DEVICE_MISSING);
@@ -64,7 +64,7 @@ fn partition_table(partitions: &[Partition], check: &mut Checker) {
     }
 }
 
-/// The first partition that has the number of another one.
+/// Returns the first partition with the number of another one.
 fn colliding_number(partitions: &[Partition]) -> Option<usize> {
     let mut first_with: HashMap<i64, usize> = HashMap::new();
     let mut collisions = Vec::new();
@@ -83,11 +83,11 @@ fn colliding_number(partitions: &[Partition]) -> Option<usize> {
     collisions.into_iter().min().map(|(_, second)| second)
 }
 
-/// More partitions than any table holds; beyond it, pairs are no longer compared one by one.
+/// More partitions than any table holds; above it, pairs are no longer compared one by one.
 const MOST_COMPARED: usize = 2048;
 
-/// The first partition that shares room with another one. A size of 0 counts for the place where it starts; sizes below 0
-/// make no sense, and are compared as Ignition does.
+/// Returns the first partition that overlaps another one. A size of 0 counts for the sector where it starts; negative
+/// sizes are invalid and compared as in Ignition.
 fn overlapping(partitions: &[Partition]) -> Option<usize> {
     let mut placed: Vec<(usize, i64, i64)> = partitions
         .iter()

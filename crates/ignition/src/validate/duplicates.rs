@@ -1,4 +1,4 @@
-//! Lists in which each key may stand only once.
+//! Validates lists with unique keys.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use super::{Checker, rule};
 use crate::merge::Keyed;
 use crate::model::{KernelArguments, Storage};
 
-/// Reports every entry whose key an earlier one already has.
+/// Reports every entry whose key occurs earlier.
 pub(super) fn by_key<T: Keyed>(list: &[T], check: &mut Checker) {
     report_repeats(list.iter().map(Keyed::key), &mut HashSet::new(), check);
 }
@@ -16,7 +16,7 @@ pub(super) fn strings(list: &[String], check: &mut Checker) {
     report_repeats(list.iter().map(String::as_str), &mut HashSet::new(), check);
 }
 
-/// An argument may stand in one of the two lists only.
+/// Reports arguments that are in both lists.
 pub(super) fn kernel_arguments(arguments: &KernelArguments, check: &mut Checker) {
     let mut seen = HashSet::new();
     check.field("shouldExist", |check| {
@@ -35,7 +35,7 @@ pub(super) fn kernel_arguments(arguments: &KernelArguments, check: &mut Checker)
     });
 }
 
-/// A path may be a file, a directory or a link.
+/// Reports paths that are declared as more than one of file, directory and link.
 pub(super) fn paths(storage: &Storage, check: &mut Checker) {
     let mut seen = HashSet::new();
     check.field("directories", |check| {

@@ -1,4 +1,4 @@
-//! Encrypted devices and how they are unlocked.
+//! Validates encrypted devices and how they are unlocked.
 
 use serde::de::IgnoredAny;
 
@@ -40,7 +40,7 @@ fn clevis(clevis: &Clevis, check: &mut Checker) {
     let custom = &clevis.custom;
     let pin = custom.pin.as_deref().unwrap_or_default();
     let config = custom.config.as_deref().unwrap_or_default();
-    // Before 3.3 the object counts as soon as it is there; its pin and config are then never absent.
+    // Before 3.3 the presence of the object counts; its pin and config are then never absent.
     let (custom_counts, custom_excludes) = if check.at_least(SpecVersion::V3_3) {
         let counts = !pin.is_empty() || !config.is_empty() || custom.needs_network == Some(true);
         (counts, !pin.is_empty())

@@ -1,7 +1,7 @@
-//! The rules of the spec, applied to the model.
+//! Validates the model against the rules of the spec.
 //!
-//! Older versions are validated here too, on the model they were read into: where their rules differ, a rule asks which
-//! version the config was written in. Nothing is fetched, so a remote source is only checked for its form.
+//! Older versions are validated here too, on the model they were parsed into: where their rules differ, a rule checks
+//! the version of the config. Nothing is fetched, so a remote source is only checked for its syntax.
 
 mod disks;
 mod duplicates;
@@ -83,7 +83,7 @@ fn passwd(section: &Passwd, check: &mut Checker) {
     });
 }
 
-/// Walks a config and writes down what it finds.
+/// Walks a config and collects findings.
 struct Checker {
     version: SpecVersion,
     place: Place,

@@ -1,4 +1,4 @@
-//! Files, directories and links, and how they get in each other's way.
+//! Validates files, directories and links, and conflicts between them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,10 +7,10 @@ use super::{Checker, duplicates, resources};
 use crate::model::{Config, File, Link, NodeGroup, NodeUser, Storage};
 use crate::version::SpecVersion;
 
-/// Where Ignition writes units and drop-ins.
+/// The directory to which Ignition writes units and drop-ins.
 const UNIT_DIRECTORY: &str = "/etc/systemd/system/";
 
-/// More than any path to a drop-in has; without a limit, a hostile path would be compared piece by piece.
+/// More than any path of a drop-in has; without a limit, a hostile path would be compared piece by piece.
 const MOST_SEPARATORS: usize = 8;
 
 /// Permission bits proper, without setuid, setgid and sticky.
@@ -42,7 +42,7 @@ pub(super) fn nodes(storage: &Storage, check: &mut Checker) {
     });
 }
 
-/// A unit and a file of the same path would overwrite each other.
+/// Reports units and files with the same path, which would overwrite each other.
 pub(super) fn conflicts_with_units(config: &Config, check: &mut Checker) {
     let is_written =
         |contents: &Option<String>| contents.as_deref().is_some_and(|contents| !contents.is_empty());
@@ -62,7 +62,7 @@ pub(super) fn conflicts_with_units(config: &Config, check: &mut Checker) {
         let Some(name) = path.strip_prefix(UNIT_DIRECTORY) else {
             return;
         };
-        // Names of units may contain the separator, though never in earnest.
+        // Unit names may contain the separator, though real ones never do.
         let is_dropin = name
             .match_indices(".d/")
             .take(MOST_SEPARATORS)
@@ -87,7 +87,7 @@ pub(super) fn conflicts_with_units(config: &Config, check: &mut Checker) {
     });
 }
 
-/// What is wrong with an absolute path, if anything.
+/// Returns what is wrong with an absolute path, if anything.
 pub(super) fn path_fault(path: &str) -> Option<Rule> {
     if path.is_empty() {
         return Some(rule::PATH_MISSING);
@@ -187,7 +187,7 @@ impl<'a> PathTree<'a> {
         tree
     }
 
-    /// Whether a path of the tree is a directory above `path`.
+    /// Returns whether a path of the tree is an ancestor of `path`.
     fn has_above(&self, path: &str) -> bool {
         let mut node = 0;
         let mut segments = path.split('/').peekable();
@@ -204,7 +204,7 @@ impl<'a> PathTree<'a> {
     }
 }
 
-/// Ignition looks for a relative target below the link itself.
+/// Ignition resolves a relative target below the link itself.
 fn hard_link_target(link: &str, target: &str) -> String {
     if target.starts_with('/') {
         simplified(target)

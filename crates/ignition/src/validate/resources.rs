@@ -1,4 +1,4 @@
-//! Things to fetch: their URL, headers, compression and verification; and the proxies to fetch them through.
+//! Validates resources to fetch: URL, headers, compression and verification; and proxies.
 
 use super::rule::{self, Rule};
 use super::url::{self, Url};
@@ -7,7 +7,7 @@ use crate::model::{HttpHeader, Proxy, Resource};
 use crate::resource::data_url;
 use crate::version::SpecVersion;
 
-/// A resource that may be absent.
+/// Validates a resource that may be absent.
 pub(super) fn resource(resource: &Resource, check: &mut Checker) {
     verified_resource(resource, check);
     if resource.source.is_none() && resource.verification.hash.is_some() {
@@ -17,7 +17,7 @@ pub(super) fn resource(resource: &Resource, check: &mut Checker) {
     }
 }
 
-/// The config that replaces this one; may be absent.
+/// Validates the config that replaces this one; may be absent.
 pub(super) fn replacement(entry: &Resource, check: &mut Checker) {
     if check.at_least(SpecVersion::V3_1) {
         resource(entry, check);
@@ -26,7 +26,7 @@ pub(super) fn replacement(entry: &Resource, check: &mut Checker) {
     }
 }
 
-/// A further config to merge, which must say where it is.
+/// Validates a further config to merge, which must have a source.
 pub(super) fn required_resource(entry: &Resource, check: &mut Checker) {
     replacement(entry, check);
     if check.at_least(SpecVersion::V3_1) && is_blank(entry.source.as_deref()) {
@@ -34,7 +34,7 @@ pub(super) fn required_resource(entry: &Resource, check: &mut Checker) {
     }
 }
 
-/// A certificate authority, which must say where it is.
+/// Validates a certificate authority, which must have a source.
 pub(super) fn required_certificate(entry: &Resource, check: &mut Checker) {
     required_resource(entry, check);
     if !check.at_least(SpecVersion::V3_1) && is_blank(entry.source.as_deref()) {
@@ -134,7 +134,7 @@ fn s3_version(url: &Url) -> Result<(), Rule> {
     Ok(())
 }
 
-/// Only the length of the sum counts; Ignition compares the text when it has fetched the resource.
+/// Validates only the length of the sum; Ignition compares it after fetching the resource.
 fn hash_sum(hash: &str, version: SpecVersion) -> Result<(), Rule> {
     let (function, sum) = hash.split_once('-').ok_or(rule::HASH_MALFORMED)?;
     let digits = match function {

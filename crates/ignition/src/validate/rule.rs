@@ -1,8 +1,8 @@
-//! The rules, each as Ignition words it and with what to do about it.
+//! The validation rules: Ignition's message and a hint for each.
 
 use std::borrow::Cow;
 
-/// A rule that a config can break.
+/// A rule that a config can violate.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(super) message: Cow<'static, str>,
@@ -21,7 +21,7 @@ impl Rule {
         &self.message
     }
 
-    /// A rule whose message depends on the config.
+    /// Returns a rule whose message depends on the config.
     pub(super) fn about(message: String, hint: &'static str) -> Self {
         Self {
             message: Cow::Owned(message),
@@ -39,7 +39,7 @@ macro_rules! rules {
 rules! {
     DUPLICATE = "duplicate entry defined", "keep one of the entries and remove the others";
 
-    PATH_MISSING = "path not specified", "give the absolute path";
+    PATH_MISSING = "path not specified", "set the absolute path";
     PATH_RELATIVE = "path not absolute", "start the path with \"/\"";
     PATH_DIRTY = "path is not fully simplified", "remove \".\", \"..\", doubled and trailing slashes from the path";
 
@@ -66,11 +66,11 @@ rules! {
     URL_SCHEME_WEB = "invalid url scheme", "use http or https";
     URL_UNPARSABLE = "unable to parse url", "check the URL for spaces, control characters and broken %XX sequences";
     S3_ARN = "invalid S3 ARN format", "write arn:<partition>:s3:<region>:<account>:<bucket>/<key>";
-    S3_VERSION = "invalid S3 object VersionId", "give versionId a value or remove it";
+    S3_VERSION = "invalid S3 object VersionId", "set a value for versionId, or remove it";
     HEADERS_WITHOUT_WEB = "cannot use HTTP headers with this source scheme",
         "remove httpHeaders, or fetch over http or https";
     HEADER_NAME_MISSING = "HTTP header name can't be empty", "name the header";
-    HEADER_VALUE_EMPTY = "unable to parse HTTP header", "give the header a value, or remove value to unset the header";
+    HEADER_VALUE_EMPTY = "unable to parse HTTP header", "set a value, or remove value to unset the header";
     COMPRESSION = "invalid compression method", "use \"gzip\" or remove compression";
     VERIFICATION_WITHOUT_SOURCE =
         "source must be specified if verification is specified", "set source or remove verification";
@@ -82,12 +82,12 @@ rules! {
         "insecure plaintext HTTP proxy specified for HTTPS resources", "use a proxy that is reached over https";
 
     DEVICE_MISSING = "disk device is required", "set device to the absolute path of the device";
-    PARTITION_NUMBERS = "partition numbers collide", "give each partition its own number";
+    PARTITION_NUMBERS = "partition numbers collide", "use a different number for each partition";
     PARTITIONS_OVERLAP = "partitions overlap", "move or shrink one of the partitions";
-    PARTITION_LABELS = "cannot use the same partition label twice", "give each partition its own label";
+    PARTITION_LABELS = "cannot use the same partition label twice", "use a different label for each partition";
     PARTITION_ABSENT_MIXED =
         "shouldExist is false for a partition and other partition(s) has start or size 0",
-        "give every partition of this disk a number";
+        "set the number of every partition of this disk";
     PARTITION_NAMELESS =
         "a partition number >= 1 or a label must be specified", "set number or label";
     PARTITION_ABSENT_DETAILED = "shouldExist specified false with other options also specified",
@@ -123,7 +123,7 @@ rules! {
     LABEL_LONG_VFAT =
         "filesystem labels cannot be longer than 11 characters when using vfat", "shorten the label";
 
-    LUKS_NAME = "device names cannot contain slashes", "give only the name, not a path";
+    LUKS_NAME = "device names cannot contain slashes", "set only the name, not a path";
     LUKS_LABEL_LONG = "luks device labels cannot be longer than 47 characters", "shorten the label";
     CLEVIS_PIN_MISSING = "missing required custom clevis pin", "set pin to tpm2, tang or sss";
     CLEVIS_PIN_UNKNOWN = "unsupported clevis pin", "set pin to tpm2, tang or sss";

@@ -1,4 +1,4 @@
-//! The text of systemd units and drop-ins, parsed as Ignition does: enough to tell a unit from nonsense.
+//! Parses the text of systemd units and drop-ins as Ignition does: enough to reject text that is not a unit.
 //!
 //! This is not systemd's own parser: it accepts unknown sections and options.
 
@@ -7,10 +7,10 @@ use std::str::Chars;
 
 use thiserror::Error;
 
-/// Ignition counts the line break before a line to the line, so that all lines but the first have one byte less.
+/// Ignition counts the preceding line break as part of a line, so all lines but the first have one byte less.
 const MAX_LINE: usize = 2048;
 
-/// What is wrong with the text. The text itself is not repeated: units may contain secrets.
+/// What is wrong with the text. The text itself is not included, because units may contain secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum UnitError {
     #[error("line too long (max 2048 bytes)")]
@@ -25,7 +25,7 @@ pub(crate) enum UnitError {
     OptionUnfinished,
 }
 
-/// What the rules ask about a unit.
+/// The properties of a unit that the rules check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnitText {
     /// Whether there is any option in an `[Install]` section, so that enabling the unit has an effect.
@@ -67,7 +67,7 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
-    /// Skips everything before the first section; says whether there is one, and consumes its bracket.
+    /// Skips everything up to the first section and consumes its bracket; returns whether there is one.
     fn find_section(&mut self) -> bool {
         while let Some(next) = self.rest.next() {
             match next {
@@ -98,7 +98,7 @@ impl Lexer<'_> {
         Ok(name)
     }
 
-    /// The first character of the next section or option.
+    /// Returns the first character of the next section or option.
     fn next_significant(&mut self) -> Option<char> {
         while let Some(next) = self.rest.next() {
             match next {
@@ -110,7 +110,7 @@ impl Lexer<'_> {
         None
     }
 
-    /// An option whose first character has been read, with a value that may continue over several lines.
+    /// Parses an option whose first character has been read, with a value that may continue over several lines.
     fn option(&mut self, first: char) -> Result<(), UnitError> {
         let mut next = Some(first);
         loop {

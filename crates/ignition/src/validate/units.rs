@@ -1,4 +1,4 @@
-//! systemd units: names, texts, and whether enabling them does anything.
+//! Validates systemd units: names, texts, and whether enabling them has an effect.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ const UNIT_TYPES: [&str; 12] = [
 
 pub(super) fn units(units: &[Unit], check: &mut Checker) {
     check.field("units", |check| duplicates::by_key(units, check));
-    // Each template is read once, however many instances it has.
+    // Each template is parsed once, regardless of the number of its instances.
     let templates: HashMap<&str, bool> = units
         .iter()
         .filter(|unit| unit.name.contains("@."))
@@ -78,7 +78,7 @@ fn unit(unit: &Unit, check: &mut Checker) {
     });
 }
 
-/// Parses the `contents` of the unit or drop-in at the current place, and reports what does not parse.
+/// Parses the `contents` of the unit or drop-in at the current path, and reports syntax errors.
 fn contents_of_unit(contents: &str, check: &mut Checker) -> Option<UnitText> {
     match unit_text::parse(contents) {
         Ok(text) => Some(text),
@@ -93,7 +93,7 @@ fn contents_of_unit(contents: &str, check: &mut Checker) -> Option<UnitText> {
     }
 }
 
-/// An enabled instance takes its `[Install]` section from its template, if `templates` says that it has one.
+/// Validates an enabled instance, whose `[Install]` section is that of its template.
 fn template(unit: &Unit, templates: &HashMap<&str, bool>, check: &mut Checker) {
     let Some((name, instance)) = unit.name.split_once('@') else {
         return;

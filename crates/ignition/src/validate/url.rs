@@ -1,11 +1,11 @@
-//! URLs as Ignition's URL library understands them: lenient about hosts and schemes, strict about escapes.
+//! Parses URLs as Ignition's URL library does: lenient about hosts and schemes, strict about escapes.
 //!
-//! The crates that follow the WHATWG or RFC rules accept and reject different texts, and a config that the machine would
-//! refuse must be refused here.
+//! Crates that follow the WHATWG or RFC rules accept and reject different texts, and a config that the machine would
+//! reject must be rejected here.
 
 use std::net::Ipv6Addr;
 
-/// The parts of a URL that the rules ask about.
+/// The parts of a URL that the rules check.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     /// In lower case; empty when the URL has none.
@@ -15,17 +15,17 @@ pub(crate) struct Url {
     query: String,
 }
 
-/// The text is no URL.
+/// The text is not a URL.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unparsable;
 
 impl Url {
-    /// Whether the URL is fetched over HTTP, with or without TLS.
+    /// Returns whether the URL is fetched over HTTP, with or without TLS.
     pub(crate) fn is_web(&self) -> bool {
         matches!(self.scheme.as_str(), "http" | "https")
     }
 
-    /// The first value of a query parameter, decoded. Parameters that cannot be decoded do not exist.
+    /// Returns the first value of a query parameter, decoded. Parameters that cannot be decoded are ignored.
     pub(crate) fn query_value(&self, name: &str) -> Option<String> {
         self.query
             .split('&')
@@ -77,7 +77,7 @@ pub(crate) fn parse(text: &str) -> Result<Url, Unparsable> {
     Ok(url)
 }
 
-/// Whether an `arn:` URL names an object in S3, in a bucket or behind an access point.
+/// Returns whether an `arn:` URL names an object in S3, in a bucket or behind an access point.
 pub(crate) fn is_s3_object_arn(url: &Url) -> bool {
     let Some(opaque) = &url.opaque else { return false };
     let sections: Vec<&str> = opaque.splitn(5, ':').collect();
@@ -96,7 +96,7 @@ pub(crate) fn is_s3_object_arn(url: &Url) -> bool {
     opaque.matches('/').count() >= needed
 }
 
-/// Letters, then also digits and `+-.`, up to a colon; anything else means that there is no scheme.
+/// Splits off the scheme: letters, then also digits and `+-.`, up to a colon; otherwise there is no scheme.
 fn split_scheme(text: &str) -> Result<(&str, &str), Unparsable> {
     for (index, byte) in text.bytes().enumerate() {
         match byte {
@@ -145,7 +145,7 @@ fn check_host(host: &str) -> Result<(), Unparsable> {
     check_host_escapes(host, Escapes::Host)
 }
 
-/// Nothing, or a colon and digits.
+/// Accepts nothing, or a colon and digits.
 fn check_port(port: &str) -> Result<(), Unparsable> {
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok(()),
@@ -218,7 +218,7 @@ fn unescape_query(text: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// The byte that `%XX` at this position stands for.
+/// Returns the byte for `%XX` at this position.
 fn escaped_byte(bytes: &[u8], at: usize) -> Option<u8> {
     let digit = |offset: usize| {
         bytes

@@ -1,4 +1,4 @@
-//! Down to older versions: what is kept, what is left out, what is refused.
+//! Conversion to older versions: what is kept, omitted and rejected.
 
 use mco_ignition::SpecVersion::{self, V2_0, V2_2, V3_0, V3_1, V3_2, V3_3, V3_4, V3_5};
 use mco_ignition::convert::{ConvertError, down};
@@ -52,7 +52,7 @@ fn what_every_version_of_spec_3_has_comes_back_unchanged() {
     }
 }
 
-/// A part of a config, the first version that has it, and the place that is reported below that version.
+/// A part of a config, the first version that supports it, and the path that is reported below that version.
 fn newer_parts() -> Vec<(Value, SpecVersion, &'static str)> {
     let luks = |fields: Value| {
         let mut luks = json!({"name": "l", "device": "/dev/a"});
@@ -215,7 +215,7 @@ fn what_an_older_version_lacks_is_refused_with_its_place_and_a_way_out() {
                 Err(ConvertError::Inexpressible { to, findings }) => {
                     assert!(version < since, "{part} can be {version}: {findings:?}");
                     assert_eq!(to, version);
-                    // Below 3.2 the whole device is refused, not its fields.
+                    // Below 3.2 the whole device is rejected, not its fields.
                     let expected = if place.starts_with("storage.luks[0].") && version < V3_2 {
                         "storage.luks[0]"
                     } else {

@@ -1,4 +1,4 @@
-//! Configs for the properties: valid ones, and ones that only have the right shape.
+//! Config generators for the properties: valid ones, and ones that are only well-formed.
 
 use mco_ignition::Config;
 use mco_ignition::model::{
@@ -77,7 +77,7 @@ fn words() -> impl Strategy<Value = Vec<String>> {
 pub(crate) enum Features {
     /// Everything of spec 3.5.
     All,
-    /// Only what spec 3.0 has, too.
+    /// Only features that spec 3.0 also has.
     Oldest,
 }
 
@@ -198,7 +198,7 @@ fn passwd(features: Features) -> impl Strategy<Value = Passwd> {
     })
 }
 
-/// What stands at one path.
+/// The kind of node at one path.
 #[derive(Clone, Debug)]
 enum Node {
     File(File),
@@ -422,7 +422,7 @@ fn systemd() -> impl Strategy<Value = Systemd> {
     })
 }
 
-/// A valid config. Values that equal their default are left out, so that converting down and up must give it back.
+/// A valid config. Values that equal their default are omitted, so that converting down and up must reproduce it.
 pub(crate) fn valid_config(features: Features) -> impl Strategy<Value = Config> {
     let kernel_arguments = (words(), words()).prop_map(|(should_exist, unwanted)| KernelArguments {
         should_not_exist: unwanted
@@ -464,7 +464,7 @@ pub(crate) fn spec_2_config() -> impl Strategy<Value = Config> {
         });
         config.storage.filesystems.clear();
         for file in &mut config.storage.files {
-            // Spec 2 has either contents or one appendix, and always says whether it overwrites.
+            // Spec 2 has either contents or one append, and always states whether it overwrites.
             file.append.clear();
             if file.contents.source.is_none() {
                 file.append.push(Resource {

@@ -1,4 +1,4 @@
-//! What the crate promises, as tables and properties.
+//! Tables and properties of the crate's public interface.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(
     clippy::needless_pass_by_value,
@@ -20,7 +20,7 @@ mod vectors;
 use mco_ignition::{Config, Finding};
 use serde_json::Value;
 
-/// Reads a config that must be valid.
+/// Parses a config that must be valid.
 fn valid(value: &Value) -> Config {
     match mco_ignition::parse(value) {
         Ok(parsed) => parsed.config,

@@ -1,4 +1,4 @@
-//! A child laid over a parent.
+//! Merging a child into a parent.
 
 use std::collections::BTreeSet;
 
@@ -148,7 +148,7 @@ fn repeated_keys_in_configs_that_were_not_validated() {
     );
 }
 
-/// Writes down what it is told.
+/// Records the merge events.
 #[derive(Default)]
 struct Log(Vec<(Item, String, Change)>);
 

@@ -1,4 +1,4 @@
-//! From JSON to the model: versions, keys, types, encodings.
+//! Parsing JSON into the model: versions, keys, types, encodings.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ fn every_known_version_is_read_and_reported_as_written() {
 }
 
 #[test]
-fn a_version_that_is_none_is_told_from_one_that_is_not_supported() {
+fn an_invalid_version_is_distinguished_from_an_unsupported_one() {
     let invalid = [
         json!({}),
         json!(null),
@@ -333,7 +333,7 @@ fn nesting_without_end_and_bombs_are_refused_in_bounded_memory() {
         parse_bytes(deep.as_bytes()),
         Err(ParseError::NotJson(_))
     ));
-    // Many members make one stream.
+    // Several members form one stream.
     let bomb = gzip(&vec![b' '; MAX_CONFIG_BYTES / 64]).repeat(65);
     assert!(bomb.len() < 100_000);
     assert!(matches!(parse_bytes(&bomb), Err(ParseError::TooLarge { .. })));
@@ -343,7 +343,7 @@ fn nesting_without_end_and_bombs_are_refused_in_bounded_memory() {
     ));
 }
 
-/// Each of these would take minutes or gigabytes if any part of the work grew with the square of the input.
+/// Each of these would take minutes or gigabytes if any part of the work were quadratic.
 #[test]
 fn hostile_configs_are_judged_in_linear_time() {
     const MANY: usize = 20_000;

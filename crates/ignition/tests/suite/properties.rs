@@ -1,4 +1,4 @@
-//! Promises that hold for every config.
+//! Properties that hold for every config.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::generate::{Features, any_document, any_json, spec_2_config, valid_config};
 
-/// Keeps the items that exist, as told by the events alone.
+/// The existing items, derived from the events alone.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Inventory(BTreeSet<Item>);
 
@@ -35,7 +35,7 @@ impl MergeObserver for Inventory {
     }
 }
 
-/// The items that a config really has.
+/// Returns the items that a config really has.
 fn items(config: &Config) -> BTreeSet<Item> {
     let mut items = BTreeSet::new();
     let storage = &config.storage;

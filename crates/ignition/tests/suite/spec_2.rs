@@ -1,4 +1,4 @@
-//! Spec 2 into the model.
+//! Translation of spec 2 into the model.
 
 use mco_ignition::{ParseError, SpecVersion, parse};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn config(version: &str, mut sections: Value) -> Value {
     sections
 }
 
-/// Checks what a config of spec 2 becomes.
+/// Checks the translation of a config of spec 2.
 fn becomes(version: &str, sections: Value, expected: Value) {
     let parsed =
         parse(&config(version, sections.clone())).unwrap_or_else(|error| panic!("{sections}: {error}"));
@@ -22,7 +22,7 @@ fn becomes(version: &str, sections: Value, expected: Value) {
     );
 }
 
-/// Checks what is said about a config of spec 2 that cannot be used.
+/// Checks the errors of an invalid config of spec 2.
 fn refused(sections: Value, errors: &[&str]) {
     match parse(&config("2.2.0", sections.clone())) {
         Err(

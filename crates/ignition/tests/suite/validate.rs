@@ -1,4 +1,4 @@
-//! The rules: one row per way to break them, with what must be said and where.
+//! Validation rules: one row per violation, with the expected message and path.
 
 use mco_ignition::{ParseError, parse};
 use serde_json::{Value, json};

@@ -1,11 +1,12 @@
-//! Real inputs and what the system we must match made of them.
+//! Compares with recorded inputs and results of the reference.
 
 use std::fs;
 
 use mco_ignition::{Config, merge, parse};
 use serde_json::Value;
 
-/// The Ignition part of every rendered case, with the two steps that MachineConfigs add to the merge done here.
+/// Compares the Ignition part of every rendered case, with the two steps that MachineConfigs add to the merge done
+/// here.
 #[test]
 fn merged_configs_equal_the_reference() {
     let Some(path) = mco_testkit::reference_data("vectors/merge.jsonl") else {

@@ -1,4 +1,4 @@
-//! The options of commands that follow and steer a cluster.
+//! Options of the commands that observe and control a cluster.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::{Format, Output};
 use crate::connection::Connection;
 
-/// Which cluster is asked, and how its answer is printed.
+/// The cluster to query and the format of the output.
 #[derive(Debug, Args)]
 pub struct Query {
     #[command(flatten)]
@@ -16,7 +16,7 @@ pub struct Query {
     pub connection: Connection,
 }
 
-/// Show what every pool and node does, what it waits for, and how long it will take.
+/// Show the state of every pool and node, what it waits for, and how long it will take.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -25,30 +25,30 @@ Examples:
   mco status --watch
   mco status -o json
 
-Pools come first, then what every node does that is not done, what it waits for,
-and since when. A rollout that has brought a node home tells when it will be over.")]
+Lists the pools, then every node that is not up to date: what it does, what it waits
+for, and since when. Once one node has finished, an estimated completion time is shown.")]
 pub struct Status {
     /// Only these pools.
     #[arg(value_name = "POOL")]
     pub pools: Vec<String>,
-    /// Show every node, not only those that have something to tell.
+    /// Show every node, not only those that are being updated, waiting or degraded.
     #[arg(long)]
     pub nodes: bool,
-    /// Show it again whenever something changes, until Ctrl-C.
+    /// Refresh on every change, until Ctrl-C.
     #[arg(short, long, conflicts_with = "output")]
     pub watch: bool,
     #[command(flatten)]
     pub query: Query,
 }
 
-/// Wait until a pool's nodes all have its configuration.
+/// Wait until all nodes of a pool are up to date.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mco wait worker
   mco wait worker --timeout 30m
 
-Exit code 0 when the pool is updated, 1 when it degrades or the time is over.")]
+Exit code 0 when the pool is updated, 1 when it degrades or on timeout.")]
 pub struct Wait {
     /// The pool.
     #[arg(value_name = "POOL")]
@@ -60,7 +60,7 @@ pub struct Wait {
     pub connection: Connection,
 }
 
-/// Show one node: its state, the story of its last update, what it waits for, and why it is degraded.
+/// Show one node: its state, the timeline of its last update, what it waits for, and why it is degraded.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -68,8 +68,8 @@ Examples:
   mco node worker-1 -o json
   watch mco node worker-1
 
-The story is told by the node's MachineConfigNode while an update is under way, and
-by events afterwards; a cluster forgets events after a while.")]
+During an update the timeline comes from the node's MachineConfigNode, afterwards
+from events, which the cluster deletes after a while.")]
 pub struct Node {
     /// The node.
     #[arg(value_name = "NODE")]
@@ -78,7 +78,8 @@ pub struct Node {
     pub query: Query,
 }
 
-/// Show which nodes are not what their config says: which file, what differs, since when, and who sets it.
+/// Show which nodes have drifted from their config: which file, what differs, since when, and which MachineConfig sets
+/// it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -86,8 +87,8 @@ Examples:
   mco drift worker-1
   mco drift -o json
 
-Tells what the nodes report; nothing is read from their disks. Exit code 0 when no
-node reports drift, 3 when one does. Files that a node has put back by itself,
+Shows what the nodes report; nothing is read from their disks. Exit code 0 when no
+node reports drift, 3 when one does. Files that a node has restored by itself,
 because its pool has the annotation
 machineconfiguration.openshift.io/drift-policy=heal, are listed too.")]
 pub struct Drift {
@@ -98,7 +99,7 @@ pub struct Drift {
     pub query: Query,
 }
 
-/// Gather what somebody needs who helps you: objects, events and logs, with the secrets removed.
+/// Gather objects, events and logs for a support case, with secrets removed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -108,17 +109,17 @@ Examples:
 
 Removed are the data of Secrets and ConfigMaps, the contents of files and units in
 MachineConfigs (sizes and hashes are left), keys, password hashes, pull secrets,
-tokens and private keys. Names, paths and messages are left; read them before you
-pass the bundle on.")]
+tokens and private keys. Names, paths and messages are left; review them before you
+share the bundle.")]
 pub struct Gather {
-    /// The file to write; by default mco-gather-<time>.tar.gz here.
+    /// The file to write; by default mco-gather-<time>.tar.gz in the current directory.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub query: Query,
 }
 
-/// Steer a pool's rollout.
+/// Control a pool's rollout.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -133,16 +134,16 @@ pub struct Rollout {
 
 #[derive(Debug, Subcommand)]
 pub enum RolloutAction {
-    /// Let no further node of a pool be updated.
+    /// Pause a pool: no further node is updated.
     Pause(OnePool),
-    /// Let a paused pool go on.
+    /// Resume a paused pool.
     Resume(OnePool),
-    /// List the configurations a pool has had, the newest first.
+    /// List the configurations that a pool has had, newest first.
     History(History),
     Undo(Undo),
 }
 
-/// Bring back the configuration that a pool had before.
+/// Roll a pool back to its previous configuration.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -151,26 +152,26 @@ Examples:
   mco rollout undo worker --to rendered-worker-8ce1b1ab --yes
   mco rollout undo worker --dry-run -o json
 
-MachineConfigs that were added since are deleted, those that were changed get their
-former contents back, and what was taken away is put into one MachineConfig, by
-default 99-<pool>-undo. Before anything is written, the result is rendered as the
-controller would render it and compared with the former config; if something would
-be different on the machines, nothing is done. Exit code 3 with --dry-run if there is
+MachineConfigs that were added since are deleted, changed ones are reverted, and what
+was removed is restored in one MachineConfig, by default 99-<pool>-undo. Before
+anything is written, the result is rendered as the controller would render it and
+compared with the former config; if anything would differ on the nodes, nothing is
+done. Exit code 3 with --dry-run if there is
 something to undo.")]
 pub struct Undo {
     /// The pool.
     #[arg(value_name = "POOL")]
     pub pool: String,
-    /// The rendered config to go back to; by default the one before the current one.
+    /// The rendered config to roll back to; by default the one before the current one.
     #[arg(long, value_name = "RENDERED")]
     pub to: Option<String>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long, group = "decided")]
     pub yes: bool,
     /// Only show what would be done.
     #[arg(long, group = "decided")]
     pub dry_run: bool,
-    /// Print this format instead of text; nobody is asked then, so it takes --yes or --dry-run.
+    /// Print this format instead of text. There is no confirmation prompt, so --yes or --dry-run is required.
     #[arg(short, long, value_enum, requires = "decided")]
     pub output: Option<Format>,
     #[command(flatten)]

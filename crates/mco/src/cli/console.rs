@@ -1,4 +1,4 @@
-//! The options of `mco console`.
+//! Options of `mco console`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,19 +15,19 @@ Examples:
   mco console --context production --port 8080
   mco console --listen 0.0.0.0 --tls-cert tls.crt --tls-key tls.key
 
-On your own machine it uses your kubeconfig: whoever opens the printed address
-sees and does what you may, and nothing more. The address works once; the next
-one is printed then. Others log in with a token of the cluster and see what that
-token may.
+On your own machine it uses your kubeconfig: the browser that opens the printed
+address has your permissions, and no more. The address works once; then the next
+one is printed. Other users log in with a token of the cluster and have the
+permissions of that token.
 
-On an address that other machines reach, it needs a certificate, and everybody
-logs in with a token. The console has no rights of its own: it needs none, and
-uses none, also inside a cluster.")]
+On an address that other machines can reach, it needs a certificate, and every
+user logs in with a token. The console has no permissions of its own, also inside
+a cluster.")]
 pub struct Console {
     /// Port to listen on.
     #[arg(long, value_name = "PORT", default_value_t = 7480)]
     pub port: u16,
-    /// Address to listen on; the default is for this machine alone.
+    /// Address to listen on; by default only reachable from this machine.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub listen: IpAddr,
     /// Certificate chain to serve TLS with.

@@ -1,4 +1,4 @@
-//! `mco daemon`: names, options and help.
+//! Options of `mco daemon`.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use mco_daemon::member::Fingerprint;
 use super::Format;
 use super::metrics::Metrics;
 
-/// Bring this machine, or a directory that plays one, to its configuration.
+/// Apply the configuration of this machine, or of a directory that simulates one.
 #[derive(Debug, Args)]
 pub struct Daemon {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ pub enum DaemonCommand {
     InRoot(InRoot),
 }
 
-/// Follow the Node object of this machine and bring the machine to what it asks for.
+/// Watch the Node object of this machine and apply its desired config.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,21 +39,22 @@ Examples:
   mco daemon start --node-name worker-1 --kubeconfig node.kubeconfig --root /srv/nodes/worker-1
   mco daemon start
 
-A machine that has joined an mco up needs no options. Without --kubeconfig, the service account of the pod is used, or KUBECONFIG. Stopping waits until the step under way is done.")]
+A machine that has joined an mco up needs no options. Without --kubeconfig, the service account of the pod is used, or
+KUBECONFIG. On SIGTERM the step in progress is completed first.")]
 pub struct DaemonStart {
-    /// The Node this machine is; by default the one it has joined as.
+    /// Name of the Node object of this machine; by default the one it joined as.
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     pub node_name: Option<String>,
-    /// How to reach the cluster.
+    /// The kubeconfig; by default the pod's service account, or KUBECONFIG.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub metrics: Metrics,
-    /// Where the kubelet of this machine tells how it is.
+    /// Kubelet health endpoint.
     #[arg(long, value_name = "URL", default_value = "http://localhost:10248/healthz")]
     pub kubelet_healthz_endpoint: HealthEndpoint,
-    /// Ask the kubelet every 30 seconds how it is, for the metric mcd_kubelet_state; not without --metrics-listen, and by
-    /// default not where a directory plays a machine.
+    /// Poll kubelet health every 30 seconds, for the metric mcd_kubelet_state. Requires --metrics-listen; by default
+    /// off where a directory simulates a machine.
     #[arg(
         long,
         value_name = "true|false",
@@ -66,36 +67,37 @@ pub struct DaemonStart {
     pub machine: MachineOptions,
 }
 
-/// Make this machine a node of a running mco up, and keep it.
+/// Join this machine to a running mco up as a node, and run its daemon.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mco daemon join --server https://10.0.0.5:7443 --token 1a2b3c4d.V3x...
   mco daemon join --server https://10.0.0.5:7443 --token 1a2b3c4d.V3x... --node-name lab-7 --root /srv/nodes/lab-7
 
-mco up --join-token prints the whole command. The token names the authority of its server, so nothing is said to any other
-server. The machine gets its own Node and a credential for that Node alone, kept in /etc/machine-config-daemon/kubeconfig below
-the root, then the configuration of its pool, and boots if that needs a boot. Joining again changes nothing.
+mco up --join-token prints the whole command. The token contains the fingerprint of its server's CA, so nothing is sent
+to any other server. The machine gets its own Node and a credential for that Node alone, in
+/etc/machine-config-daemon/kubeconfig below the root, then the configuration of its pool, and reboots if needed.
+Joining is idempotent.
 
-On a machine under systemd the daemon is installed as mco-daemon.service and this command ends; with --foreground, and on
-everything else, it goes on as the daemon. mco daemon start resumes it.")]
+On a machine with systemd the daemon is installed as mco-daemon.service and this command exits; with --foreground, and
+without systemd, it keeps running as the daemon. mco daemon start resumes it.")]
 pub struct DaemonJoin {
-    /// Where the mco up is that the machine joins.
+    /// Address of the mco up to join.
     #[arg(long, value_name = "URL")]
     pub server: String,
     /// The join token.
     #[arg(long, value_name = "TOKEN", env = "MCO_JOIN_TOKEN", hide_env_values = true)]
     pub token: String,
-    /// Insist on this authority; it must be the one that the token names.
+    /// Require this CA fingerprint; it must match the one in the token.
     #[arg(long, value_name = "sha256:HASH")]
     pub ca_hash: Option<Fingerprint>,
-    /// The name of the Node; by default the machine's own.
+    /// Name of the Node; by default the machine's host name.
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Tell /metrics, /livez and /readyz here, over plain HTTP.
+    /// Serve /metrics, /livez and /readyz on this address, over plain HTTP.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Go on as the daemon here, also where systemd could run it.
+    /// Run the daemon in the foreground, even where systemd could run it.
     #[arg(long)]
     pub foreground: bool,
     #[command(flatten)]
@@ -109,18 +111,18 @@ Examples:
   mco daemon firstboot
   mco daemon firstboot --skip-reboot
 
-Brings the operating system image, kernel arguments and extensions to what the machine was installed for, as
-/etc/ignition-machine-config-encapsulated.json says, and boots the machine if that changed anything. Without that file there
-is nothing to do. Meant to run before the kubelet starts.")]
+Applies the operating system image, kernel arguments and extensions of
+/etc/ignition-machine-config-encapsulated.json and reboots the machine if anything changed.
+Without that file it does nothing. Run it before the kubelet starts.")]
 pub struct FirstBoot {
     #[command(flatten)]
     pub machine: MachineOptions,
-    /// Never boot the machine, even if the change takes effect only then.
+    /// Never reboot, even if the change takes effect only after a reboot.
     #[arg(long)]
     pub skip_reboot: bool,
 }
 
-/// Apply a MachineConfig or an Ignition config without a cluster; repeat it as often as you like.
+/// Apply a MachineConfig or an Ignition config without a cluster; idempotent.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -128,15 +130,15 @@ Examples:
   mco daemon once-from node.ign --root /srv/images/node1
   mco daemon once-from 50-chrony.yaml --skip-reboot
 
-Everything in the file is applied, or nothing is. What an earlier file managed and this one does not is given back as
-it was before. If the change needs a boot, the machine boots unless you say otherwise.")]
+The file is applied as a whole or not at all. What an earlier file managed and this one does not is restored to its
+original state. If the change needs a reboot, the machine reboots unless you use --skip-reboot.")]
 pub struct OnceFrom {
     /// A MachineConfig manifest or an Ignition config.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     #[command(flatten)]
     pub machine: MachineOptions,
-    /// Never boot the machine, even if the change takes effect only then.
+    /// Never reboot, even if the change takes effect only after a reboot.
     #[arg(long)]
     pub skip_reboot: bool,
 }
@@ -148,7 +150,7 @@ Examples:
   mco daemon validate
   mco daemon validate --root /srv/images/node1 -o json
 
-Everything that differs is shown, by size, mode, owner and hash, never by contents. Exit code 3 if anything does.")]
+Shows every difference by size, mode, owner and hash, never by contents. Exit code 3 if anything differs.")]
 pub struct DaemonValidate {
     #[command(flatten)]
     pub machine: MachineOptions,
@@ -157,7 +159,7 @@ pub struct DaemonValidate {
     pub output: Option<Format>,
 }
 
-/// Show what the machine has, what it is doing and what it waits for.
+/// Show the machine's config, the step that is in progress and what it waits for.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -170,7 +172,8 @@ pub struct DaemonStatus {
     pub output: Option<Format>,
 }
 
-/// Run a program with another root; the daemon's own way to the tools of a machine whose root is mounted in its container.
+/// Run a program in another root directory. The daemon runs the tools of a machine this way when the machine's root is
+/// mounted in its container.
 #[derive(Debug, Args)]
 pub struct InRoot {
     pub root: PathBuf,
@@ -181,8 +184,8 @@ pub struct InRoot {
 
 #[derive(Debug, Args)]
 pub struct MachineOptions {
-    /// The machine's root: /, or where a container has it mounted. Any other directory plays a machine: nothing is
-    /// started and boots are simulated.
+    /// The machine's root: /, or where a container has it mounted. Any other directory simulates a machine: no service
+    /// is started and reboots are simulated.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The options of `mco get`.
+//! Options of `mco get`.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::Format;
 
-/// Ask which operating systems a release has, from local files and without a cluster.
+/// Show the operating systems of a release, from local files and without a cluster.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -15,13 +15,13 @@ Examples:
   mco get default-node-image --release-dir release/
   mco get os-image-pullspec --imagestream release/image-references --osimagestream-name rhel-10
 
-Nothing is fetched. Read are the release's own list of its images, an ImageStream, and what the
-images say about themselves, if you give it with --image-labels. An image's labels decide which
-stream it belongs to:
+Nothing is fetched. The inputs are the image references of the release, an ImageStream, and the
+labels of its images, if --image-labels is set. An image's labels decide which stream it
+belongs to:
   io.openshift.os.streamclass=STREAM  with containers.bootc=1 an operating system,
                                       with io.openshift.os.extensions=true its extensions
-Of images without labels the release's own words count: the name it gives them
-(rhel-coreos-10, rhel-coreos-10-extensions) and the version of the operating system in them.")]
+Images without labels are classified by their name in the release (rhel-coreos-10,
+rhel-coreos-10-extensions) and by the version of the operating system in them.")]
 pub struct Get {
     #[command(subcommand)]
     pub wanted: Wanted,
@@ -44,7 +44,7 @@ Examples:
 pub struct OsImageStreamQuery {
     #[command(flatten)]
     pub release: ReleaseFiles,
-    /// The format; by default what the name of the output file ends with, else JSON.
+    /// The format; by default the extension of the output file, else JSON.
     #[arg(short, long, visible_alias = "output-format", value_enum)]
     pub output: Option<Format>,
     /// Write to this file instead of printing.
@@ -52,7 +52,7 @@ pub struct OsImageStreamQuery {
     pub output_file: Option<PathBuf>,
 }
 
-/// Print the operating system image of every pool that does not choose a stream.
+/// Print the operating system image of pools that do not select a stream.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -75,10 +75,10 @@ pub struct OsImagePullspec {
     pub osimagestream_name: String,
 }
 
-/// Where a release is described.
+/// The local files that describe a release.
 #[derive(Debug, Args)]
 pub struct ReleaseFiles {
-    /// The release's list of its images: an ImageStream as JSON or YAML; - for standard input.
+    /// The image references of the release: an ImageStream as JSON or YAML; - for standard input.
     #[arg(
         long,
         value_name = "FILE",
@@ -86,11 +86,11 @@ pub struct ReleaseFiles {
         conflicts_with = "release_dir"
     )]
     pub imagestream: Option<PathBuf>,
-    /// A directory that the release image was extracted to, or only its manifests.
+    /// Directory with the extracted release image, or only its manifests.
     #[arg(long, value_name = "DIR")]
     pub release_dir: Option<PathBuf>,
-    /// What an image says about itself, as skopeo inspect, podman image inspect or oc image info -o json print it. Can be
-    /// given several times.
+    /// Labels of an image, as printed by skopeo inspect, podman image inspect or oc image info -o json. Can be
+    /// repeated.
     #[arg(long, value_name = "FILE")]
     pub image_labels: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Where a component tells its metrics, and to whom.
+//! Options for the metrics endpoint of a component.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use mco_serve_metrics::Door;
 
 #[derive(Debug, Clone, Args)]
 pub struct Metrics {
-    /// Tell /metrics and signs of life here, over plain HTTP.
+    /// Serve /metrics and health endpoints on this address, over plain HTTP.
     #[arg(long = "metrics-listen", id = "metrics_listen", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Tell metrics there over TLS only, with this certificate, and only to those whose bearer token the cluster knows and whom
-    /// it lets get /metrics. The file may come later and is read again when it changes.
+    /// Serve metrics over TLS only, with this certificate, to clients whose bearer token the cluster authenticates and
+    /// authorizes to get /metrics. The file may appear later and is reloaded when it changes.
     #[arg(
         long = "metrics-cert",
         id = "metrics_cert",
@@ -31,7 +31,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Who gets to see them. Where not everybody does, the cluster of the client decides.
+    /// Returns the access control of the metrics endpoint. With a certificate, the client's cluster authenticates and
+    /// authorizes every scrape.
     pub fn door(&self, client: &kube::Client) -> anyhow::Result<Door> {
         Ok(match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Door::with_files(certificate, key, client.clone())?,

@@ -1,4 +1,4 @@
-//! The command line: names, options and the help that teaches them.
+//! The command line: names, options and help.
 
 mod client;
 mod console;
@@ -25,9 +25,9 @@ pub use server::{Pointer, Server};
 pub use switch::{Switch, SwitchAction, SwitchBack, SwitchCheck, SwitchPrepare, SwitchRelease, SwitchSteps};
 pub use up::Up;
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 there are changes.";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 would change.";
 
-/// Manage the operating system of every machine in a cluster as just another Kubernetes component.
+/// Manage your nodes' operating system the Kubernetes way: declarative, previewed, rolled out safely.
 #[derive(Debug, Parser)]
 #[command(name = "mco", version, propagate_version = true, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -65,13 +65,13 @@ pub enum Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For programs: one JSON document.
+    /// One JSON document.
     Json,
-    /// For programs: YAML.
+    /// YAML.
     Yaml,
 }
 
-/// The option of every command that prints something for people.
+/// The output option of every command that prints text by default.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Output {
     /// Print this format instead of text.
@@ -85,25 +85,26 @@ pub struct Output {
     pub format: Option<Format>,
 }
 
-/// What the base configuration of every machine is made from, beside the manifests.
+/// Inputs of the base configuration of every machine, in addition to the manifests.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Base {
     /// Directory of base templates, instead of the built-in ones.
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
-    /// Manifest of the Secret with the registry credentials that machines get.
+    /// Manifest of the Secret with the registry credentials of the machines.
     #[arg(long, value_name = "FILE")]
     pub pull_secret: Option<PathBuf>,
-    /// Release whose feature gates count; by default the ControllerConfig's, or the only one there is.
+    /// Release whose feature gates apply; by default the ControllerConfig's, or the only one there is.
     #[arg(long, value_name = "VERSION")]
     pub payload_version: Option<String>,
-    /// Generate as an installation does (one KubeletConfig and one ContainerRuntimeConfig per pool, every object must be
-    /// usable) or as a running cluster's controllers do; by default decided by whether the manifests have a metadata.uid.
+    /// Generate as an installation does (one KubeletConfig and one ContainerRuntimeConfig per pool, every object must
+    /// be valid) or as the controllers of a running cluster do; by default depends on whether the manifests have a
+    /// metadata.uid.
     #[arg(long, value_name = "STAGE", value_enum)]
     pub stage: Option<Stage>,
 }
 
-/// When a render takes place.
+/// The phase of the cluster for which configs are generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Stage {
     Installation,
@@ -158,8 +159,7 @@ pub struct Render {
     pub output: Option<Format>,
 }
 
-/// Check MachineConfigs, MachineConfigPools, KubeletConfigs and ContainerRuntimeConfigs as a cluster would before accepting
-/// them.
+/// Check MachineConfigs, MachineConfigPools, KubeletConfigs and ContainerRuntimeConfigs as admission would.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -167,7 +167,7 @@ Examples:
   mco validate examples/quickstart
   cat 50-chrony.yaml | mco validate -
 
-Every problem is reported with the object, the place in it and the remedy. Exit code 1 if there is any.")]
+Reports every problem with the object, the field path and a hint. Exit code 1 if there is any.")]
 pub struct Validate {
     /// Files, directories, or - for standard input.
     #[arg(required = true, value_name = "FILE")]
@@ -177,7 +177,7 @@ pub struct Validate {
     pub output: Option<Format>,
 }
 
-/// Show what changes on machines between two configurations, and what the change costs.
+/// Show what changes on nodes between two configurations, and which disruption it causes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -186,7 +186,8 @@ Examples:
   mco diff --show-contents before/ after/
 
 A and B are both manifest directories (each pool is rendered and compared) or both MachineConfig files.
-File contents may be secret, so they are shown as sizes and hashes unless you ask. Exit code 3 if anything differs.")]
+File contents may be secret, so they are shown as sizes and hashes unless you use --show-contents.
+ Exit code 3 if anything differs.")]
 pub struct Diff {
     /// The old configuration: a MachineConfig file or a directory of manifests.
     #[arg(value_name = "A")]
@@ -204,7 +205,7 @@ pub struct Diff {
     pub output: Option<Format>,
 }
 
-/// Show which MachineConfig each part of a pool's configuration comes from, and what it overrode.
+/// Show which MachineConfig each part of a pool's configuration comes from, and what it overrides.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -219,7 +220,7 @@ pub struct Explain {
     /// The pool whose configuration is explained.
     #[arg(long, value_name = "POOL")]
     pub pool: String,
-    /// A file path, a unit or user name, or a field such as kernelArguments; everything if left out.
+    /// A file path, a unit or user name, or a field such as kernelArguments; by default everything.
     #[arg(value_name = "PATH")]
     pub path: Option<String>,
     #[command(flatten)]
@@ -258,7 +259,7 @@ Examples:
   mco man --out man/
   mco man --out /usr/local/share/man/man1")]
 pub struct Man {
-    /// The directory; it is created if it is missing.
+    /// The directory; created if it is missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 }

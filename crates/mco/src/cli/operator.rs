@@ -1,4 +1,4 @@
-//! The options of `mco operator`, `mco controller` and `mco install`.
+//! Options of `mco operator`, `mco controller` and `mco install`.
 
 mod bootstrap;
 
@@ -14,7 +14,7 @@ use crate::leader::Election;
 
 pub use bootstrap::Bootstrap;
 
-/// Look after a cluster: definitions, access, certificates, pools, workloads, and the ClusterOperator that tells how it is.
+/// Manage a cluster's CRDs, RBAC, certificates, pools and workloads, and report through its ClusterOperator.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -24,8 +24,8 @@ Examples:
   mco operator --kubeconfig admin.kubeconfig --apiserver-url https://k8s.example.com:6443
   mco operator --deploy --image registry.example.com/mco:1 --webhook-listen '[::]:9443'
 
-Without --deploy everything is prepared but nothing is run in the cluster: start mco controller, mco server and mco daemon
-yourself. Of several operators one leads; the others wait for it to end. SIGTERM stops it within five seconds."
+Without --deploy everything is prepared but no workload runs in the cluster: start mco controller, mco server and
+mco daemon yourself. One of several operators is elected leader. SIGTERM stops it within five seconds."
 )]
 pub struct Operator {
     #[command(subcommand)]
@@ -39,26 +39,26 @@ pub struct Operator {
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
     #[arg(long, value_name = "IMAGE", requires = "deploy")]
     pub templates_image: Option<String>,
-    /// The release that the cluster is said to run; by default the ClusterVersion's, else the version of this program.
+    /// The release version to report; by default the ClusterVersion's, else the version of this program.
     #[arg(long, value_name = "VERSION", env = "RELEASE_VERSION")]
     pub release_version: Option<String>,
-    /// How machines reach the API server, for clusters that do not say so themselves.
+    /// API server address for machines, if the cluster does not publish one.
     #[arg(long, value_name = "URL")]
     pub apiserver_url: Option<String>,
-    /// Where machines fetch their first configuration; by default the API server's host.
+    /// Address from which machines fetch their first configuration; by default the API server's host.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub config_server: Option<String>,
-    /// Listen here for the API server's questions about objects that are written.
+    /// Address for the validating admission webhook.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub webhook_listen: Option<SocketAddr>,
     /// How the API server reaches that address; by default through the operator's Service.
     #[arg(long, value_name = "URL", requires = "webhook_listen")]
     pub webhook_url: Option<String>,
-    /// Tell /metrics here, over plain HTTP.
+    /// Serve /metrics on this address, over plain HTTP.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Tell metrics there over TLS only, with a certificate that the operator makes, and only to those whose bearer token the
-    /// cluster knows and whom it lets get /metrics.
+    /// Serve metrics over TLS only, with a certificate that the operator issues, to clients whose bearer token the
+    /// cluster authenticates and authorizes to get /metrics.
     #[arg(long, requires = "metrics_listen")]
     pub guard_metrics: bool,
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub enum OperatorCommand {
     Bootstrap(Box<Bootstrap>),
 }
 
-/// Render configurations, roll them out, drain nodes, and tell how far each pool is.
+/// Render configurations, roll them out, drain nodes, and report pool status.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -81,8 +81,8 @@ Examples:
   mco controller --metrics-listen '[::]:9001' --metrics-cert tls.crt --metrics-key tls.key
   mco controller --templates templates/
 
-It waits for the ControllerConfig that mco operator writes. Of several controllers one leads; the others take over when it
-ends. SIGTERM stops it within five seconds; what it was doing is carried on by the next.")]
+It waits for the ControllerConfig that mco operator writes. One of several controllers is elected
+leader. SIGTERM stops it within five seconds; the next leader resumes its work.")]
 pub struct Controller {
     #[command(flatten)]
     pub metrics: Metrics,
@@ -95,17 +95,17 @@ pub struct Controller {
     pub connection: Connection,
 }
 
-/// Print all that an installation on a Kubernetes cluster consists of, ready for kubectl apply.
+/// Print all manifests of an installation on a Kubernetes cluster, ready for kubectl apply.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mco install --image registry.example.com/mco:1 | kubectl apply --server-side -f -
   mco install --image registry.example.com/mco:1 --alerts > mco.yaml
 
-The definitions come first, then the namespace, accounts with no more rights than they need, network policies, and what runs:
-the operator and the controller on the control plane, the servers beside it, a daemon on every machine. The operator puts
-right what is changed later. Alerts need the Prometheus operator's definitions and the dashboard
-OpenShift's console, so they are printed only when asked for.")]
+CRDs come first, then the namespace, service accounts with least privilege, network policies, and the workloads:
+the operator, the controller and the servers on the control plane, a daemon on every node. The operator reverts later
+changes. Alerts need the Prometheus operator's CRDs and the dashboard needs OpenShift's console,
+so they are printed only on request.")]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line"
@@ -117,19 +117,20 @@ pub struct Install {
     /// Have the controller use the templates of this image, in /etc/mcc/templates, instead of its own.
     #[arg(long, value_name = "IMAGE")]
     pub templates_image: Option<String>,
-    /// How machines reach the API server; by default found out by the operator.
+    /// How machines reach the API server; by default detected by the operator.
     #[arg(long, value_name = "URL")]
     pub apiserver_url: Option<String>,
-    /// Print alerts as well, as PrometheusRule and ServiceMonitors, and what lets OpenShift's Prometheus find what to scrape.
+    /// Also print alerts, as PrometheusRule and ServiceMonitors, and the RBAC that OpenShift's Prometheus needs to
+    /// scrape.
     #[arg(long)]
     pub alerts: bool,
-    /// Print a dashboard for OpenShift's console as well, as a ConfigMap in namespace openshift-config-managed.
+    /// Also print a dashboard for OpenShift's console, as a ConfigMap in namespace openshift-config-managed.
     #[arg(long)]
     pub dashboard: bool,
-    /// Print what `kubectl delete -f -` takes away again, in the order that works; definitions are left.
+    /// Print what `kubectl delete -f -` has to delete for an uninstall, in a working order; CRDs are kept.
     #[arg(long)]
     pub removal: bool,
-    /// Leave the CustomResourceDefinitions out.
+    /// Leave out the CustomResourceDefinitions.
     #[arg(long)]
     pub without_crds: bool,
     /// Print this format instead of YAML documents.

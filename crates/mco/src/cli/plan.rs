@@ -1,4 +1,4 @@
-//! The options of `mco plan`.
+//! Options of `mco plan`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use clap::Args;
 use super::{Base, Format};
 use crate::connection::Connection;
 
-/// Show what a change will do before you make it: to which files and units, at what cost, on which nodes, in which order.
+/// Show what a change would do before you make it: which files and units change, which disruption that causes, on which
+/// nodes, in which order.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -16,19 +17,19 @@ Examples:
   mco plan --delete 50-chrony
   mco plan -f 50-chrony.yaml --manifests cluster/
 
-Asks the cluster of your kubeconfig and changes nothing there. With --manifests
-a directory takes the cluster's place; Nodes, Pods and PodDisruptionBudgets in it
-count, and so do the disruption policies of a MachineConfiguration.
+Reads the cluster of your kubeconfig and changes nothing there. With --manifests
+a directory replaces the cluster; Nodes, Pods, PodDisruptionBudgets and the
+disruption policies of a MachineConfiguration in it are used.
 
 File contents may be secret, so they are shown as sizes and hashes. With
 --show-contents the changed lines of files and units are shown, except of files
-that not everybody on a machine may read, and with whatever looks like a password,
-a token or a key removed.
+that are not world-readable, and without anything that could be a password, a
+token or a key.
 
-Exit code 0 when no machine would notice, 3 when there are changes, 1 when
-something would be refused.")]
+Exit code 0 when no node would change, 3 when there are changes, 1 when
+something would be rejected.")]
 pub struct Plan {
-    /// Files, directories, or - for standard input, with the objects you want to apply.
+    /// Files, directories, or - for standard input, with the objects to apply.
     #[arg(
         short = 'f',
         long = "filename",
@@ -36,7 +37,7 @@ pub struct Plan {
         required_unless_present = "delete"
     )]
     pub files: Vec<PathBuf>,
-    /// Names of MachineConfigs or other objects you want to delete.
+    /// Names of MachineConfigs or other objects to delete.
     #[arg(long, value_name = "NAME")]
     pub delete: Vec<String>,
     /// Use the objects in this directory instead of a cluster's.

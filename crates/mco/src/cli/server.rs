@@ -1,4 +1,4 @@
-//! The options of `mco server` and `mco pointer`.
+//! Options of `mco server` and `mco pointer`.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,8 @@ Examples:
   mco server --bootstrap-dir rendered/ --bootstrap-kubeconfig kubeconfig --cert tls.crt --key tls.key
   mco server --apiserver-url https://api-int.example.com:6443 --tokens /etc/mcs/tokens.json
 
-Without --bootstrap-dir the objects of the cluster are served, found through --kubeconfig or from inside a pod. Certificate,
-key, tokens and everything that is served are read again when they change. SIGTERM lets open transfers finish.")]
+Without --bootstrap-dir the objects of the cluster are served, found through --kubeconfig or from inside a pod.
+Certificate, key, tokens and served objects are reloaded when they change. On SIGTERM, open transfers are completed.")]
 pub struct Server {
     /// Port for HTTPS.
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
@@ -33,13 +33,13 @@ pub struct Server {
     /// The lowest TLS version: VersionTLS12 or VersionTLS13.
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
     pub tls_min_version: String,
-    /// TLS cipher suites by their IANA names, separated by commas; all good ones by default.
+    /// TLS cipher suites by their IANA names, separated by commas; by default all secure ones.
     #[arg(long, value_name = "SUITES", value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
-    /// Ask every machine for a token; FILE holds their hashes, made by mco pointer --token.
+    /// Require a token from every machine; FILE holds their hashes, written by mco pointer --token.
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
-    /// Connections served at once; more are told to come again.
+    /// Maximum number of concurrent connections; more are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_connections: u32,
 
@@ -51,7 +51,7 @@ pub struct Server {
         help_heading = "Serving a cluster"
     )]
     pub kubeconfig: Option<PathBuf>,
-    /// Address of the API server that new machines are told; required.
+    /// Address of the API server in the kubeconfig of new machines; required.
     #[arg(
         long,
         value_name = "URL",
@@ -59,7 +59,7 @@ pub struct Server {
         help_heading = "Serving a cluster"
     )]
     pub apiserver_url: Option<String>,
-    /// Directory with the token and ca.crt that new machines present themselves with.
+    /// Directory with the token and ca.crt with which new machines authenticate.
     #[arg(
         long,
         value_name = "DIR",
@@ -76,7 +76,7 @@ pub struct Server {
         help_heading = "Serving a directory"
     )]
     pub bootstrap_dir: Option<PathBuf>,
-    /// The kubeconfig that new machines get.
+    /// The kubeconfig of new machines.
     #[arg(
         long,
         value_name = "FILE",
@@ -93,7 +93,7 @@ pub struct Server {
         help_heading = "Serving a directory"
     )]
     pub bootstrap_certs: Vec<(String, PathBuf)>,
-    /// Pools to serve; machines of other pools are told to come again.
+    /// Pools to serve; requests for other pools are answered with 503.
     #[arg(
         long,
         value_name = "POOLS",
@@ -128,8 +128,9 @@ Examples:
   mco pointer --pool worker --server api-int.example.com --ca ca.crt --spec-version 3.2.0
   mco pointer --pool worker --server 192.0.2.1:8443 --ca ca.crt --token --tokens tokens.json
 
-The pointer tells Ignition where the pool's configuration is and whom to trust for it. With --token it carries a new token,
-whose hash is added to the file that mco server --tokens reads. Removing the record from that file revokes the token.")]
+The pointer config contains the URL of the pool's configuration and the CA that verifies it. With --token it contains a
+new token, whose hash is added to the file that mco server --tokens reads. Removing the record
+from that file revokes the token.")]
 pub struct Pointer {
     /// The pool that the machine joins.
     #[arg(long, value_name = "POOL")]
@@ -137,22 +138,22 @@ pub struct Pointer {
     /// Host or address of the server, with its port unless that is 22623.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub server: String,
-    /// Certificates that the server's certificate is checked with; without it, those of the machine's own system.
+    /// CA certificates that verify the server's certificate; by default the system's trust store.
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Version of the Ignition spec to write.
     #[arg(long, value_name = "VERSION", default_value = "3.5.0")]
     pub spec_version: String,
-    /// Make a new token for this pool.
+    /// Create a new token for this pool.
     #[arg(long, requires = "tokens")]
     pub token: bool,
-    /// Where the hashes of tokens are kept.
+    /// The file with the hashes of the tokens.
     #[arg(long, value_name = "FILE", requires = "token")]
     pub tokens: Option<PathBuf>,
-    /// How long a new token works, for example 30m, 24h or 7d.
+    /// Lifetime of a new token, for example 30m, 24h or 7d.
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub token_lifetime: String,
-    /// Carry the token in this file instead of a new one.
+    /// Use the token in this file instead of a new one.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The options of `mco switch`.
+//! Options of `mco switch`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::Output;
 use crate::connection::Connection;
 
-/// Change a cluster from the Go implementation to this one, or back, without a reboot.
+/// Switch a cluster from the Go implementation to this one, or back, without a reboot.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,7 +18,7 @@ Examples:
   mco switch release
 
 check reads only. prepare and back print each step and ask before the first one;
---dry-run only prints them. See docs/switch.md for the whole way.")]
+--dry-run only prints them. See docs/switch.md for the whole procedure.")]
 pub struct Switch {
     #[command(subcommand)]
     pub action: SwitchAction,
@@ -32,7 +32,7 @@ pub enum SwitchAction {
     Release(SwitchRelease),
 }
 
-/// Check that taking over renders the same names, and that no node is in the middle of an update.
+/// Check that switching would render the same names, and that no node is in the middle of an update.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ Renders every pool from the objects of the cluster, as the controller will, and
 compares the name with the one that the pool has. Where they differ, what differs on
 the nodes is shown. The templates are those of the release, unchanged: copy
 /etc/mcc/templates out of the machine-config-operator image. The pull secret is read
-from the cluster unless it is given.
+from the cluster unless --pull-secret is set.
 
 Exit codes: 0 safe to switch, 1 the check failed, 3 a pool would get another config, a
 node is being updated, or the cluster uses something that is not supported.")]
@@ -55,7 +55,7 @@ pub struct SwitchCheck {
     /// Manifest of the Secret with the registry credentials, if you may not read it in the cluster.
     #[arg(long, value_name = "FILE")]
     pub pull_secret: Option<PathBuf>,
-    /// Release whose feature gates count; by default the ControllerConfig's, or the only one there is.
+    /// Release whose feature gates apply; by default the ControllerConfig's, or the only one there is.
     #[arg(long, value_name = "VERSION")]
     pub payload_version: Option<String>,
     /// Show the changed lines of text files.
@@ -67,10 +67,10 @@ pub struct SwitchCheck {
     pub connection: Connection,
 }
 
-/// How the steps of a change are confirmed, and how long one may take.
+/// Confirmation and timeout of a switch.
 #[derive(Debug, Clone, Args)]
 pub struct SwitchSteps {
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long, conflicts_with = "dry_run")]
     pub yes: bool,
     /// Only print the steps.
@@ -79,7 +79,7 @@ pub struct SwitchSteps {
     /// How long to wait until every node is settled, for example 90s, 30m or 2h.
     #[arg(long, value_name = "TIME", default_value = "2h")]
     pub timeout: String,
-    /// Do not wait: nodes that are being updated are finished by the other implementation.
+    /// Do not wait: the other implementation completes the updates in progress.
     #[arg(long)]
     pub no_wait: bool,
 }
@@ -93,10 +93,10 @@ Examples:
   mco switch prepare --yes --save original.yaml --timeout 30m
 
 Pools that are paused already stay so, now and when `mco switch back` or `mco switch
-release` resumes the others. On OpenShift the cluster version operator is told to
-leave our Deployment, Services and ServiceMonitors alone; overrides of yours stay.
+release` resumes the others. On OpenShift, ClusterVersion overrides make the cluster version
+operator ignore our Deployment, Services and ServiceMonitors; your overrides stay.
 A file that exists is not overwritten. Nothing of the original is deleted: the last
-lines say how. Exit code 3 with --dry-run if there is something to do.")]
+lines of the output show how. Exit code 3 with --dry-run if there is something to do.")]
 pub struct SwitchPrepare {
     /// The file for the original's workloads.
     #[arg(long, value_name = "FILE", default_value = "original.yaml")]
@@ -107,7 +107,7 @@ pub struct SwitchPrepare {
     pub connection: Connection,
 }
 
-/// Hand the cluster back: remove our workloads and webhook, and what other controllers do not know.
+/// Switch back: remove our workloads and webhook, and the state that other controllers do not use.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -117,10 +117,10 @@ Examples:
   mco switch back --no-wait
 
 Pauses the pools, waits until every node is settled, deletes our operator, webhook and
-other workloads, releases the finalizer of rendered MachineConfigs, removes the
+other workloads, removes the finalizer of rendered MachineConfigs, removes the
 overrides that prepare added, and resumes the pools that it or prepare paused. The
-cluster version operator then makes the original's operator again; without one, give
---restore the file that prepare saved. MachineConfigs, pools, node annotations and the
+cluster version operator then recreates the original operator; without one, use
+--restore with the file that prepare saved. MachineConfigs, pools, node annotations and the
 files on nodes stay. Exit code 3 with --dry-run if there is something to do.")]
 pub struct SwitchBack {
     /// Create the workloads in this file, which prepare saved.
@@ -132,7 +132,7 @@ pub struct SwitchBack {
     pub connection: Connection,
 }
 
-/// Release the rendered MachineConfigs from our finalizer, after our controllers are gone.
+/// Remove our finalizer from the rendered MachineConfigs, after our controllers are gone.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -141,9 +141,9 @@ Examples:
 
 While our controller runs, a rendered MachineConfig that a node or pool uses has a
 finalizer. Without a controller that removes it, such a MachineConfig could never be
-deleted. Finalizers of others stay. `mco switch back` does this too.")]
+deleted. Other finalizers stay. `mco switch back` does this too.")]
 pub struct SwitchRelease {
-    /// Only print what would be released.
+    /// Only print what would be changed.
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

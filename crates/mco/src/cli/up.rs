@@ -1,4 +1,4 @@
-//! The options of `mco up`.
+//! Options of `mco up`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use crate::commands::up::nodes::{Fleet, LocalNode};
 use crate::commands::up::simulation::{Failing, Pace, Temper};
 
-/// Run a whole cluster's machine configuration in one process: the API, and everything that works with it.
+/// Run the machine configuration of a whole cluster in one process: API server, operator, controllers and nodes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,30 +23,29 @@ Examples:
   mco up --fresh
 
 A real machine joins a running mco up without any Kubernetes: --join-token,
-beside the running one and with the same --data-dir, prints the one command
-to paste there. The token lets any number of machines into its pool until it
-expires or is revoked, and is kept only as a hash. kubectl delete node shows
-a machine the door.
+on the same host and with the same --data-dir, prints the command to run on the
+machine. Any number of machines can join its pool with the token until it expires
+or is revoked; only its hash is stored. kubectl delete node NAME revokes that
+machine's access.
 
-Everything it knows is kept in one directory, the administrator's kubeconfig
-in <data-dir>/kubeconfig and the log in <data-dir>/mco.log. Ctrl-C stops it;
-the next start carries on where it stopped, also after a crash. No root needed.
+All state is in one directory, with the administrator's kubeconfig in
+<data-dir>/kubeconfig and the log in <data-dir>/mco.log. Ctrl-C stops it;
+the next start resumes, also after a crash. Root is not required.
 
-While it starts it shows how far each part is, on standard error. Then it prints
-where the kubeconfig is, three commands to try, and the console's address, which
-comes last. That address logs one browser in, once; the one for the next is then
-in <data-dir>/console.
+Startup progress is shown on standard error. Then it prints the kubeconfig path,
+three commands to try, and the console's address. That address logs in one
+browser, once; the address for the next one is then in <data-dir>/console.
 
-A damaged directory is not used: what is wrong is told, with the least that has
-to go, and --fresh starts over without any of it.")]
+A damaged directory is not used: the error names the damage and the minimum to
+delete, and --fresh starts over with an empty directory.")]
 pub struct Up {
-    /// Where everything is kept; by default mco/ in your data directory.
+    /// The data directory; by default mco/ in your user data directory.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Port of the Kubernetes API.
     #[arg(long, value_name = "PORT", default_value_t = 7443)]
     pub port: u16,
-    /// Address to listen on; the default is for this machine alone.
+    /// Address to listen on; by default only reachable from this machine.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub listen: IpAddr,
     /// Local nodes, each a directory with a real daemon; none for no nodes.
@@ -56,32 +55,32 @@ pub struct Up {
         default_value = "masters=1,workers=3"
     )]
     pub nodes: Fleet,
-    /// Pretend to have this many machines instead, to see how a large fleet behaves.
+    /// Simulate this many nodes instead, to see how a large fleet behaves.
     #[arg(long, value_name = "N", conflicts_with = "nodes", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub simulate: Option<u16>,
-    /// How long a simulated machine takes for a change, its boot included and its drain not.
+    /// How long a change takes on a simulated node, including its reboot and excluding its drain.
     #[arg(long, value_name = "SECONDS", default_value = "3", requires = "simulate")]
     pub simulate_seconds: Pace,
-    /// Simulated machines that fail: a name, in which * stands for anything, or a share of them with each config,
-    /// as in 5%; may be repeated. They fail after their drain, and are well again when they are sent elsewhere.
+    /// Simulated nodes that fail: a name, in which * matches anything, or a percentage of them with each config, as in
+    /// 5%; can be repeated. They fail after their drain, and recover with another config.
     #[arg(long, value_name = "NAME|SHARE", requires = "simulate")]
     pub simulate_failures: Vec<Failing>,
-    /// A name or address by which other machines reach this one, if it is not one of its own; may be repeated.
+    /// A name or address at which other machines reach this one, if it is not one of its own; can be repeated.
     #[arg(long, value_name = "HOST")]
     pub advertise: Vec<String>,
-    /// Port of the Ignition server; another if it is taken.
+    /// Port of the Ignition server; another if it is in use.
     #[arg(long, value_name = "PORT", default_value_t = 22623)]
     pub server_port: u16,
-    /// Port of the web console, on this machine's own address; another if it is taken.
+    /// Port of the web console, on this machine's own address; another if it is in use.
     #[arg(long, value_name = "PORT", default_value_t = 7480)]
     pub console_port: u16,
-    /// Tell what operator and controllers count at /metrics here, over plain HTTP; nowhere by default.
+    /// Serve the metrics of operator and controllers on this address, over plain HTTP; off by default.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Throw away what an earlier start kept.
+    /// Delete the data of earlier starts.
     #[arg(long)]
     pub fresh: bool,
-    /// Only the API, with nothing installed in it.
+    /// Run only the API server, with nothing installed in it.
     #[arg(long)]
     pub bare: bool,
     #[command(flatten)]
@@ -89,13 +88,13 @@ pub struct Up {
 }
 
 impl Up {
-    /// The nodes that are directories with a daemon each.
+    /// Returns the nodes that are directories with a daemon each.
     pub fn local_nodes(&self) -> impl Iterator<Item = LocalNode> + use<> {
         let local = self.simulate.is_none().then_some(self.nodes);
         local.into_iter().flat_map(Fleet::nodes)
     }
 
-    /// What simulated machines are like.
+    /// Returns the simulation profile.
     pub fn temper(&self) -> Temper {
         Temper {
             pace: self.simulate_seconds,
@@ -103,27 +102,27 @@ impl Up {
         }
     }
 
-    /// How many nodes there are before any machine joins.
+    /// Returns the number of nodes before any machine joins.
     pub fn own_nodes(&self) -> usize {
         self.simulate
             .map_or_else(|| self.local_nodes().count(), usize::from)
     }
 }
 
-/// What is asked of an `mco up` that runs already.
+/// Options that manage the join tokens of a running `mco up`.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Let other machines join the mco up that runs")]
+#[command(next_help_heading = "Join tokens of a running mco up")]
 pub struct JoinTokens {
-    /// Print the command by which a machine joins, and end.
+    /// Print the command with which a machine joins, and exit.
     #[arg(long)]
     pub join_token: bool,
-    /// The pool for which the token is good.
+    /// The pool of the machines that join with the token.
     #[arg(long, value_name = "POOL", default_value = "worker")]
     pub pool: String,
-    /// How long the token is good, for example 30m or 24h.
+    /// Lifetime of the token, for example 30m or 24h.
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub ttl: SignedDuration,
-    /// Make a token useless before its time, by the name that was printed with it, and end.
+    /// Revoke a token by the name that was printed with it, and exit.
     #[arg(long, value_name = "NAME", conflicts_with = "join_token")]
     pub revoke_join_token: Option<String>,
 }

@@ -25,7 +25,7 @@ pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
             (Some(certificate), Some(key)) => Some(tls(certificate, key)?),
             _ if arguments.listen.is_loopback() => None,
             _ => bail!(
-                "other machines reach {}, so tokens would travel in the clear: serve TLS with --tls-cert and --tls-key",
+                "other machines reach {}, so tokens would be sent unencrypted: serve TLS with --tls-cert and --tls-key",
                 arguments.listen
             ),
         };
@@ -38,12 +38,12 @@ pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
         if arguments.listen.is_loopback() && !arguments.connection.is_of_a_pod() {
             let url = url.clone();
             door = door.with_owner(Client::try_from(config)?, move |code| {
-                // Nobody to tell is nobody who could log in.
+                // Without standard output there is no user to log in.
                 let _ = output::print(&format!("console     {url}/login?code={code}\n"));
             });
         } else {
             output::print(&format!(
-                "console     {url}, for people with a token of the cluster\n"
+                "console     {url}; log in with a token of the cluster\n"
             ))?;
         }
         let options = Options {
@@ -60,7 +60,8 @@ pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Lets people in who have a token of the cluster: as themselves, with nothing of ours but the way to the cluster.
+/// Returns the access control of the console: each user authenticates with a token of the cluster and acts with its
+/// permissions.
 pub fn door(config: Config) -> Door {
     Door::new(move |token| {
         let mut config = config.clone();

@@ -15,7 +15,7 @@ use crate::log::Log;
 use crate::output::Outcome;
 use crate::runtime;
 
-/// The lease that other implementations hold as well, so that two of them never work at once.
+/// The leader election Lease, shared with other implementations so that only one of them is active.
 const LEASE: &str = "machine-config-controller";
 
 pub fn run(arguments: Controller) -> anyhow::Result<Outcome> {
@@ -44,7 +44,7 @@ async fn control(
         ..Options::new(VERSION, VERSION)
     };
     if let Some(address) = arguments.metrics.listen {
-        // Whoever waits for the lease answers too: a process that stands by is not one that is down.
+        // Served also without leadership, so that a process that waits for the Lease is not reported as down.
         let (door, metrics) = (arguments.metrics.door(&client)?, options.metrics.clone());
         tokio::spawn(mco_controllers::serve_metrics(address, door, metrics, stop.clone()).await?);
     }

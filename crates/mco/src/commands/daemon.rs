@@ -32,11 +32,11 @@ use crate::input::count;
 use crate::log::Log;
 use crate::output::{self, Outcome};
 
-/// A little less than a kubelet gives a pod of ours to end. A step that is cut off all the same is finished or undone by
-/// the next start.
+/// Timeout of a graceful shutdown, slightly below the pod's termination grace period. An interrupted step is completed
+/// or rolled back by the next start.
 const GRACE: Duration = Duration::from_secs(590);
 
-/// Works in any container: it is the program that runs, wherever its file is.
+/// The running program, independent of its path in the container.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 pub fn run(arguments: &Daemon) -> anyhow::Result<Outcome> {
@@ -55,12 +55,11 @@ fn start(arguments: &DaemonStart) -> anyhow::Result<Outcome> {
     let machine = Arc::new(machine(&arguments.machine)?);
     let Some(node) = arguments.node_name.clone() else {
         let membership = Membership::read(&machine.root)?.filter(|membership| membership.pool.is_some());
-        let membership = membership
-            .context("say which Node this machine is with --node-name, or join one with mco daemon join")?;
+        let membership = membership.context(
+            "set the Node of this machine with --node-name, or join a cluster with mco daemon join",
+        )?;
         if arguments.metrics.certificate.is_some() {
-            bail!(
-                "a machine that has joined an mco up may not ask who a scraper is: leave --metrics-cert out"
-            );
+            bail!("a machine that has joined an mco up cannot authenticate scrapers: omit --metrics-cert");
         }
         return keep(machine, membership, arguments.metrics.listen);
     };
@@ -85,7 +84,7 @@ fn kubelet_check(arguments: &DaemonStart) -> Option<KubeletCheck> {
     is_asked.then(|| KubeletCheck::new(arguments.kubelet_healthz_endpoint.clone()))
 }
 
-/// The daemon of a machine that has joined an `mco up`, where there is no kubelet.
+/// Runs the daemon of a machine that has joined an `mco up` and has no kubelet.
 pub fn keep(
     machine: Arc<Machine>,
     membership: Membership,
@@ -97,8 +96,8 @@ pub fn keep(
     })
 }
 
-/// Runs a daemon until a signal. One thread waits for the cluster, another works on the machine; a node has better uses for
-/// the rest.
+/// Runs a daemon until a signal. One thread waits for the cluster, another works on the machine, so that the node's
+/// other cores stay free.
 fn serve<Work>(
     listen: Option<SocketAddr>,
     work: impl FnOnce(Options, CancellationToken) -> Work,
@@ -107,7 +106,7 @@ where
     Work: Future<Output = anyhow::Result<()>>,
 {
     Log::start(std::io::stderr);
-    // Fails only if one is installed already, which serves as well.
+    // Fails only if a provider is installed already, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(1)
@@ -151,7 +150,7 @@ async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-/// Whether it is a machine, and not a directory that plays one.
+/// Returns whether the options refer to a real machine, and not to a directory that simulates one.
 fn runs(options: &MachineOptions) -> bool {
     options.root == Path::new("/") || Machine::runs_at(&options.root)
 }
@@ -189,7 +188,7 @@ fn reboot_policy(skip_reboot: bool) -> RebootPolicy {
     }
 }
 
-/// Becomes another program; returns only if that is impossible.
+/// Replaces this process with another program; returns only on failure.
 fn in_root(arguments: &InRoot) -> anyhow::Result<Outcome> {
     let error = mco_host::run_within(&arguments.root, &arguments.program, &arguments.arguments);
     if error.kind() == std::io::ErrorKind::NotFound {

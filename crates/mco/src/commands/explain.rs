@@ -91,7 +91,7 @@ fn in_detail(parts: &[Explanation], pool: &str, rendered: &Rendered, cluster: &C
         if let Some(by) = &one.removed_by {
             let _ = writeln!(
                 text,
-                "  removed by  MachineConfig {by}, which declares this path as something else"
+                "  removed by  MachineConfig {by}, which declares this path as another type"
             );
         }
         let rows = one

@@ -51,7 +51,7 @@ fn format_of(file: &Path) -> Option<Format> {
     }
 }
 
-/// A release, as far as its files tell of operating systems.
+/// The operating systems of a release, read from its files.
 struct Release {
     version: String,
     discovered: Discovered,
@@ -73,8 +73,8 @@ impl Release {
         }
         if discovered.streams.is_empty() {
             bail!(
-                "{}: no image of this release is known to be an operating system; give what its images say about \
-                 themselves with --image-labels",
+                "{}: no image of this release is recognized as an operating system; add the labels of its images with \
+                 --image-labels",
                 path.display()
             );
         }
@@ -89,7 +89,7 @@ impl Release {
         let made = published::offline(&self.discovered, installed, VERSION);
         let made = made.map_err(|error| match error {
             PublishError::Undecided { available } => anyhow!(
-                "nothing says which of the streams {available} is the default: the release's name {:?} is no version",
+                "cannot choose a default among the streams {available}: the release name {:?} is not a version",
                 self.version
             ),
             missing @ PublishError::NoDefault { .. } => missing.into(),
@@ -114,12 +114,12 @@ impl Release {
     }
 }
 
-/// The release's list of its images. The tools that extract a release image keep its directories or do not.
+/// Returns the path of the image references; tools that extract a release image may or may not keep its directories.
 fn references(files: &ReleaseFiles) -> anyhow::Result<PathBuf> {
     let directory = match (&files.imagestream, &files.release_dir) {
         (Some(file), _) => return Ok(file.clone()),
         (None, Some(directory)) => directory,
-        (None, None) => bail!("either --imagestream or --release-dir must be given"),
+        (None, None) => bail!("either --imagestream or --release-dir is required"),
     };
     let name = Path::new(release::FILE).file_name().unwrap_or_default();
     let places = [directory.join(release::FILE), directory.join(name)];

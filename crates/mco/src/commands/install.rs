@@ -16,7 +16,7 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
     };
     let mut objects = if arguments.removal {
         output::aside(
-            "afterwards, release the rendered MachineConfigs from our finalizer with: mco switch release",
+            "afterwards, remove our finalizer from the rendered MachineConfigs with: mco switch release",
         );
         manifests::removal(&settings)
     } else {
@@ -40,12 +40,12 @@ pub fn run(arguments: &Install) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Whoever takes an installation away keeps the definitions, because all MachineConfigs go with them.
+/// CRDs are kept on uninstall, because deleting them deletes all MachineConfigs.
 fn prints_definitions(arguments: &Install) -> bool {
     !arguments.without_crds && !arguments.removal
 }
 
-/// One object that kubectl takes apart again.
+/// Returns one `List` object that kubectl unpacks.
 fn list(arguments: &Install, objects: Vec<Value>) -> anyhow::Result<Value> {
     let mut items = Vec::new();
     if prints_definitions(arguments) {

@@ -1,4 +1,4 @@
-//! `mco daemon join`: a real machine, or a directory that plays one, becomes a node of a running `mco up`.
+//! `mco daemon join`: joins a real machine, or a directory that simulates one, to a running `mco up`.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,8 @@ use crate::output::{self, Outcome};
 use crate::runtime;
 
 const SERVICE: &str = "mco-daemon.service";
-/// A cluster that is there answers at once; one that is not is asked to let us in again, and says why it does not answer.
+/// Timeout of a request with the existing credential. On timeout the machine joins again, which reports why the server
+/// does not respond.
 const ANSWER: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: &DaemonJoin) -> anyhow::Result<Outcome> {
@@ -28,8 +29,8 @@ pub fn run(arguments: &DaemonJoin) -> anyhow::Result<Outcome> {
         && hash != invitation.authority
     {
         bail!(
-            "--ca-hash is {hash}, but the token is from a server of the authority {}; nothing was sent. Paste both from one mco \
-             up --join-token",
+            "--ca-hash is {hash}, but the token is for a server with the CA {}; nothing was sent. Paste both from one \
+             mco up --join-token",
             invitation.authority
         );
     }
@@ -52,14 +53,14 @@ pub fn run(arguments: &DaemonJoin) -> anyhow::Result<Outcome> {
         ))?;
         return Ok(Outcome::Done);
     }
-    output::print("keeping it until Ctrl-C; mco daemon start resumes it\n")?;
+    output::print("running until Ctrl-C; mco daemon start resumes it\n")?;
     daemon::keep(machine, membership, arguments.metrics_listen)
 }
 
-/// The client of a machine that has joined.
+/// Returns the client of a machine that has joined.
 pub async fn client(machine: &Machine) -> anyhow::Result<Client> {
     let text = member::kubeconfig(&machine.root)?
-        .context("this machine has no credentials any more; join again with mco daemon join")?;
+        .context("this machine no longer has credentials; join again with mco daemon join")?;
     let file = Kubeconfig::from_yaml(&text)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
@@ -74,7 +75,7 @@ fn machine(options: &MachineOptions) -> anyhow::Result<Arc<Machine>> {
     }))
 }
 
-/// A machine that is a member already needs no token that is still good.
+/// Joins, or returns the existing membership, for which the token may have expired.
 async fn joined(
     machine: &Machine,
     server: &str,
@@ -101,7 +102,7 @@ async fn is_known_there(machine: &Machine, node: &str) -> bool {
     )
 }
 
-/// The machine's own name; a directory that was never named is called after itself.
+/// Returns the machine's host name; for a directory without one, the directory's name.
 fn own_name(root: &Path) -> anyhow::Result<String> {
     let read = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -129,9 +130,9 @@ fn install_service(machine: &Machine, arguments: &DaemonJoin) -> anyhow::Result<
         listen.unwrap_or_default()
     );
     let unit = format!(
-        "[Unit]\nDescription=Keeps this machine to its configuration\nWants=network-online.target\nAfter=network-online.target\n\n\
+        "[Unit]\nDescription=Machine Config Daemon\nWants=network-online.target\nAfter=network-online.target\n\n\
          [Service]\nType=exec\nNotifyAccess=main\nExecStart={command}\nRestart=always\nRestartSec=5\n\
-         # A step under way is finished before the daemon ends.\nTimeoutStopSec=600\n\n\
+         # A step in progress is completed before the daemon exits.\nTimeoutStopSec=600\n\n\
          [Install]\nWantedBy=multi-user.target\n"
     );
     let path = RootedPath::new(&format!("{UNIT_DIRECTORY}/{SERVICE}"))?;
@@ -145,7 +146,7 @@ fn install_service(machine: &Machine, arguments: &DaemonJoin) -> anyhow::Result<
         ServiceAction::Restart(service()),
     ] {
         machine.services.perform(&action).with_context(|| {
-            format!("the machine has joined, but its daemon does not run: cannot {action}")
+            format!("the machine has joined, but its daemon is not running: cannot {action}")
         })?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! One module per command: read, call the brain, print.
+//! One module per command: reads the input, calls the library, prints the result.
 
 mod console;
 mod controller;
@@ -29,7 +29,7 @@ use clap::CommandFactory;
 use crate::cli::{Cli, Command};
 use crate::output::{self, Outcome};
 
-/// Written into the objects we render, so that they can be traced to the program that made them.
+/// The version that is recorded in the objects that we render.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub fn run(cli: Cli) -> anyhow::Result<Outcome> {

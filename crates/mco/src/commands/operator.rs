@@ -16,9 +16,9 @@ use crate::log::Log;
 use crate::output::Outcome;
 use crate::runtime;
 
-/// It waits for the API most of the time.
+/// The operator is idle most of the time.
 const THREADS: usize = 2;
-/// The lease that other implementations hold as well, so that two of them never work at once.
+/// The leader election Lease, shared with other implementations so that only one of them is active.
 const LEASE: &str = "machine-config";
 
 pub fn run(arguments: Operator) -> anyhow::Result<Outcome> {
@@ -36,7 +36,7 @@ async fn operate(arguments: Operator, log: Log, stop: CancellationToken) -> anyh
     tokio::spawn(log.follow(options.log_levels.subscribe(), |levels| levels.operator));
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        // The lease lives in it.
+        // Creates the namespace of the Lease.
         prepared = mco_operator::prepare(client.clone()) => prepared.context("cannot use the cluster")?,
     }
     let election = arguments.election;

@@ -31,7 +31,7 @@ pub fn run(arguments: &cli::Pointer) -> anyhow::Result<Outcome> {
         token: token.as_deref(),
         version,
     })?;
-    // Only a token that can be used is worth a record.
+    // Recorded last, so that a failure leaves no record of an unusable token.
     if let (Some(store), Some(token)) = (&arguments.tokens, &token) {
         let now = Timestamp::now();
         let record = Record::new(&arguments.pool, token, expiry(now, &arguments.token_lifetime)?);

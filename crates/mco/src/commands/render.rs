@@ -135,7 +135,7 @@ fn name(metadata: &ObjectMeta) -> &str {
 }
 
 fn write_object(directory: &Path, name: &str, object: &impl Serialize) -> anyhow::Result<()> {
-    // Names come from manifests; only those that Kubernetes allows make safe file names.
+    // Names come from manifests; only valid Kubernetes names are safe file names.
     let safe = !name.is_empty()
         && name
             .bytes()

@@ -16,9 +16,9 @@ use crate::log::Log;
 use crate::output::Outcome;
 use crate::runtime;
 
-/// Answers are prepared and written by few threads; more would only cost memory.
+/// Worker threads; more would only cost memory.
 const WORKERS: usize = 2;
-/// By then it serves.
+/// Time after which startup is complete.
 const STARTED: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
@@ -50,11 +50,11 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
     Ok(served?)
 }
 
-/// Starting runs through much of the program that serving never needs.
+/// Returns unused memory to the system after startup, which allocates more than serving.
 async fn shrink_once_started() {
     tokio::time::sleep(STARTED).await;
     if let Err(problem) = mco_daemon::footprint::give_back() {
-        debug!("unused memory stays: {problem}");
+        debug!("cannot release unused memory: {problem}");
     }
 }
 

@@ -51,7 +51,7 @@ fn check(manifest: &Manifest, report: &mut Report) {
     let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
     let Some(result) = admission::check(group, &manifest.kind, &manifest.value) else {
         let text = format!(
-            "{} {} is not a kind this command knows; skipped",
+            "{} {} is not a kind that this command checks; skipped",
             manifest.api_version, manifest.kind
         );
         report

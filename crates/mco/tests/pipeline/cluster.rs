@@ -1,4 +1,4 @@
-//! An embedded control plane with the controllers, and the three answers that must agree.
+//! An embedded control plane with the controllers, and the comparison of plan, render and controllers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,13 +31,13 @@ use crate::Tally;
 
 pub const VERSION: &str = "v-test";
 const MANAGER: &str = "test";
-/// Without a write for this long, the controllers have come to rest: several times the longest they wait before a render.
+/// Without a write for this long, the controllers are idle: several times their longest debounce before a render.
 const QUIET: Duration = Duration::from_millis(900);
 const RENDER_INTERVAL: Duration = Duration::from_millis(100);
 const DEADLINE: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(30);
 
-/// Kinds of others that a plain cluster does not define: plural, scope.
+/// Foreign kinds that a plain cluster does not define: plural, scope.
 const FOREIGN: [(&str, &str, &str, &str, &str); 9] = [
     ("config.openshift.io", "v1", "Image", "images", "Cluster"),
     (
@@ -184,11 +184,11 @@ impl Cluster {
         }
     }
 
-    /// Applies an object with its status. One that the API server refuses is left out.
+    /// Applies an object with its status. One that the API server rejects is left out.
     pub async fn create(&self, object: &Value) {
         let api = self.api(object);
         let name = object["metadata"]["name"].as_str().unwrap();
-        // By the same field manager as later edits, so that an edit replaces the whole object.
+        // The same field manager as later edits, so that an edit replaces the whole object.
         let parameters = PatchParams::apply(MANAGER).force();
         if api.patch(name, &parameters, &Patch::Apply(object)).await.is_err() {
             return;
@@ -221,12 +221,12 @@ impl Cluster {
         }
     }
 
-    /// Waits until the controllers have written nothing for a while.
+    /// Waits until the controllers have been idle for a while.
     pub async fn come_to_rest(&self) {
         let deadline = Instant::now() + DEADLINE;
         let mut seen = (self.writes.total(), Instant::now());
         while seen.1.elapsed() < QUIET {
-            assert!(Instant::now() < deadline, "the controllers do not come to rest");
+            assert!(Instant::now() < deadline, "the controllers do not become idle");
             tokio::time::sleep(POLL).await;
             if self.writes.total() != seen.0 {
                 seen = (self.writes.total(), Instant::now());
@@ -234,7 +234,7 @@ impl Cluster {
         }
     }
 
-    /// All objects that configs are rendered from, as `kubectl get -o yaml` shows them.
+    /// Returns all objects that configs are rendered from, as `kubectl get -o yaml` shows them.
     pub async fn export(&self) -> Vec<Manifest> {
         let own = "machineconfiguration.openshift.io";
         let kinds = [(own, "v1", "MachineConfig"), (own, "v1", "MachineConfigPool")];
@@ -261,7 +261,7 @@ impl Cluster {
         plan.map_err(|error: PlanError| format!("cannot be planned: {error}"))
     }
 
-    /// The target of every pool and why it cannot be rendered.
+    /// Returns the target of every pool and its render error.
     async fn published(&self) -> BTreeMap<String, (String, Option<String>)> {
         let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
         let pools = pools.list(&ListParams::default()).await.unwrap().items;
@@ -332,7 +332,7 @@ impl Cluster {
         Ok(tally)
     }
 
-    /// Where two configs differ; nothing if the pool has none yet.
+    /// Returns where two configs differ, or nothing if the pool has none yet.
     async fn difference(&self, planned: &ParsedConfig, published: &str) -> Vec<String> {
         let configs: Api<MachineConfig> = Api::all(self.client.clone());
         let Ok(published) = configs.get(published).await else {
@@ -363,9 +363,9 @@ impl Cluster {
             match (outcome.rendered(), failure) {
                 (Ok(rendered), None) if rendered.name() == target => {}
                 (Err(ours), Some(theirs)) if ours.to_string() == *theirs => {}
-                // A pool that selects everything keeps its target, and says so in an event.
+                // A pool that selects everything keeps its target, and reports it in an event.
                 (Err(RenderFailure::Select(_)), None) => {}
-                // Whether machines can follow depends on where they are, which manifests do not say.
+                // Whether nodes can be updated depends on their current config, which the manifests do not contain.
                 (Ok(_), Some(theirs)) if theirs.contains("reconcil") => {}
                 (ours, theirs) => {
                     let difference = match &ours {

@@ -1,10 +1,10 @@
-//! What `mco plan` predicts, what `mco render` produces from the exported objects and what the controllers publish are the
-//! same, on the embedded API with the real controllers: names, targets, conditions and messages.
+//! The results of `mco plan`, of `mco render` on the exported objects and of the controllers are equal, on the embedded
+//! API with the real controllers: names, targets, conditions and messages.
 //!
 //! Random clusters are numbered; the number is the seed. `MCO_PIPELINE_CLUSTERS=1000` runs that many,
 //! `MCO_PIPELINE_FIRST=17` begins with another number.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::print_stdout, reason = "says how much was compared")]
+#![allow(clippy::print_stdout, reason = "prints how much was compared")]
 
 mod cluster;
 mod random;
@@ -14,13 +14,13 @@ use futures::StreamExt as _;
 use mco_client::forecast::Edit;
 use random::{Numbers, RandomCluster};
 
-/// Enough to meet every kind of object in an ordinary run of the tests.
+/// Enough for every kind of object in an ordinary run of the tests.
 const CLUSTERS: u64 = 12;
-/// Clusters mostly wait for their controllers to come to rest.
+/// Clusters mostly wait for their controllers to become idle.
 const AT_ONCE: usize = 6;
 const EDITS: usize = 3;
-/// A large config on a busy machine takes longer to render than the controllers usually rest; what really differs still
-/// does after this many rests.
+/// Maximum number of comparisons. Rendering a large config on a busy machine can take longer than the idle time; a real
+/// difference persists.
 const PATIENCE: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +57,7 @@ async fn a_plan_and_an_offline_render_are_what_the_controllers_publish() {
     );
 }
 
-/// What was compared.
+/// Counters of what was compared.
 #[derive(Debug, Default)]
 struct Tally {
     edits: usize,
@@ -108,7 +108,7 @@ async fn check(seed: u64) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// Compares once the controllers have come to rest.
+/// Compares once the controllers are idle.
 async fn at_rest<T, F>(cluster: &Cluster, compare: impl Fn() -> F) -> Result<T, String>
 where
     F: Future<Output = Result<T, String>>,
@@ -124,7 +124,7 @@ where
     compared
 }
 
-/// An edit without the contents of large files.
+/// Returns an edit without the contents of large files.
 fn described(edit: &Edit) -> String {
     match edit {
         Edit::Delete(name) => format!("delete {name}"),

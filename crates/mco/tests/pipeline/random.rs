@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
 
-/// A small generator of numbers (SplitMix64), so that a seed means the same cluster for ever.
+/// A small random number generator (SplitMix64), so that a seed always produces the same cluster.
 pub struct Numbers(u64);
 
 impl Numbers {
@@ -89,7 +89,7 @@ impl RandomCluster {
         self.objects.clone()
     }
 
-    /// One change to the cluster: a new object, another version of one, or the deletion of one.
+    /// Returns one change to the cluster: a new object, another version of one, or the deletion of one.
     pub fn edit(&self, numbers: &mut Numbers, exported: &[Manifest]) -> Edit {
         let deletable: Vec<&Manifest> = exported
             .iter()
@@ -125,7 +125,7 @@ impl RandomCluster {
         Edit::Apply(read.remove(0))
     }
 
-    /// A selector of pools; a few select none, and a few cannot be read.
+    /// Returns a pool selector; a few match nothing, and a few are invalid.
     fn selector(&self, numbers: &mut Numbers) -> Value {
         match numbers.below(12) {
             0 => json!({"matchLabels": {"of": "nothing"}}),
@@ -187,7 +187,7 @@ impl RandomCluster {
             3 => json!({"config": {"ignition": {"version": "3.4.0"},
                 "storage": {"directories": [{"path": "/etc/random"}]}}}),
             4 => json!({"fips": true}),
-            // Two of them exceed what the API server stores.
+            // Two of them exceed the size limit of the API server.
             5 | 6 => file(&format!("/etc/large-{index}"), "x".repeat(900_000)),
             7 => with_setuid(file("/etc/suid", "x".to_owned())),
             _ => file(

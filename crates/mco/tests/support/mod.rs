@@ -1,4 +1,4 @@
-//! A whole system from the one binary, for tests that use it as a person does.
+//! A whole system from the one binary, for end-to-end tests of the command line.
 #![allow(dead_code, reason = "every test uses another part")]
 
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Generous, because test machines are busy; nothing here takes a tenth of it.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// A process that does not outlive its test.
+/// A process that is killed when its test ends.
 pub struct Killed(pub Child);
 
 impl Drop for Killed {
@@ -47,7 +47,7 @@ impl Up {
             _process: Killed(process),
             data: data.to_owned(),
         };
-        eventually("mco up says where things are", || {
+        eventually("mco up prints its addresses", || {
             let text = fs::read_to_string(data.with_extension("output")).unwrap();
             text.contains("Ctrl-C stops it").then_some(())
         });
@@ -62,7 +62,7 @@ impl Up {
             .unwrap()
     }
 
-    /// Waits for a pool with the tool people use for it. Pools do not exist from the first moment on.
+    /// Waits for a pool with `mco wait`. Pools do not exist immediately after the start.
     pub fn wait(&self, pool: &str) {
         eventually(&format!("pool {pool} is updated"), || {
             let output = self.mco(&["wait", pool, "--timeout", "60s"]);
@@ -126,7 +126,7 @@ impl Up {
     }
 }
 
-/// Runs a command that must end by itself; what it prints is short.
+/// Runs a command that ends by itself and returns its output, which is short.
 pub fn ended(command: &mut Command) -> Output {
     let piped = command
         .stdin(Stdio::null())

@@ -1,7 +1,7 @@
-//! Refusing bad objects when they are written, on a real cluster and on an embedded one.
+//! Validating admission, on a real cluster and on an embedded one.
 //!
-//! What is refused is decided in [`mco_core::pipeline::admission`]; here is what it has to know ([`InUse`]) and how an API server asks
-//! ([`webhook`]).
+//! [`mco_core::pipeline::admission`] decides what is rejected; this module holds its input ([`InUse`]) and the endpoint
+//! that an API server calls ([`webhook`]).
 
 mod in_use;
 mod review;

@@ -1,4 +1,4 @@
-//! The API server's question and our answer: `AdmissionReview` of `admission.k8s.io/v1`.
+//! Request and response of the webhook: `AdmissionReview` of `admission.k8s.io/v1`.
 
 use mco_core::pipeline::admission::{InUse as Users, Operation, Request, review};
 use serde::Deserialize;
@@ -31,7 +31,7 @@ struct Kind {
     kind: String,
 }
 
-/// Answers an AdmissionReview. None for what is no AdmissionReview.
+/// Returns the response to an AdmissionReview, or `None` if the body is not one.
 pub fn answer(body: &[u8], users: impl FnOnce(&str) -> Users) -> Option<Value> {
     let Review { request } = serde_json::from_slice(body).ok()?;
     let response = match decide(&request, users) {

@@ -1,4 +1,4 @@
-//! The images that a cluster starts with, by the names that a release, a ConfigMap and templates know them by.
+//! The images of a new cluster, with their names in a release, in a ConfigMap and in templates.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::facts::release_images;
 
-/// The operator's own image, as every list of images calls it.
+/// The name of the operator's own image in every list of images.
 const OPERATOR: &str = "machineConfigOperator";
-/// What a release calls the images that templates and components need, and what the operator's ConfigMap calls them. The
-/// first name that a release has counts.
+/// The names of the images that templates and components need: in a release, and in the operator's ConfigMap. The first
+/// name that a release has is used.
 const NAMES: [(&[&str], &str); 8] = [
     (&["machine-config-operator"], OPERATOR),
     (&["pod"], "infraImage"),
@@ -21,21 +21,21 @@ const NAMES: [(&[&str], &str); 8] = [
     (&["kube-rbac-proxy"], "kubeRbacProxyImage"),
     (&["docker-registry"], "dockerRegistryImage"),
 ];
-/// What releases of the different distributions call their operating system.
+/// The names of the operating system image in the releases of the different distributions.
 const OPERATING_SYSTEMS: [&str; 3] = ["rhel-coreos", "stream-coreos", "fedora-coreos"];
 
-/// The images that a cluster starts with; empty ones are not known.
+/// The images of a new cluster; empty if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Images {
     by_name: BTreeMap<String, String>,
     pub os: String,
     pub os_extensions: String,
-    /// As older releases named it.
+    /// The OS image under its name in older releases.
     pub os_url: String,
 }
 
 impl Images {
-    /// The images of a release.
+    /// Returns the images of a release.
     pub fn of_release(release: &ReleaseImages) -> Result<Self, ReleaseError> {
         let mut images = Self::default();
         images.set(OPERATOR, release.image("machine-config-operator")?);
@@ -54,7 +54,7 @@ impl Images {
         Ok(images)
     }
 
-    /// Names one image, as the operator's ConfigMap does.
+    /// Sets one image by its name in the operator's ConfigMap.
     pub fn set(&mut self, name: &str, image: &str) {
         if !image.is_empty() {
             self.by_name.insert(name.to_owned(), image.to_owned());
@@ -69,14 +69,14 @@ impl Images {
         self.by_name.get(OPERATOR).map(String::as_str).unwrap_or_default()
     }
 
-    /// As templates know them.
+    /// Returns the images by their names in templates.
     pub(super) fn by_template_name(&self) -> BTreeMap<String, String> {
         let document = self.document(None).map(|document| document.to_string());
         let entries = document.map(|document| ("images.json".to_owned(), document));
         release_images(&entries.into_iter().collect())
     }
 
-    /// What the operator's ConfigMap says; none if there is nothing to say.
+    /// Returns the entries of the operator's ConfigMap, or `None` if there are none.
     pub(super) fn document(&self, version: Option<&str>) -> Option<Value> {
         if self.by_name.is_empty() {
             return None;
@@ -88,7 +88,7 @@ impl Images {
         Some(document.into_iter().collect())
     }
 
-    /// The entries of the ConfigMap about operating systems; none if there is nothing to say.
+    /// Returns the ConfigMap's entries about operating systems, empty if there are none.
     pub(super) fn os_entries(&self, version: Option<&str>) -> BTreeMap<String, String> {
         let known = [&self.os, &self.os_extensions, &self.os_url];
         if known.iter().all(|image| image.is_empty()) {

@@ -1,4 +1,4 @@
-//! What an installer's manifests say about the cluster to be: the same facts that a cluster says about itself.
+//! Facts about the new cluster from an installer's manifests: the same that a running cluster provides.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const CONFIG_GROUP: &str = "config.openshift.io/";
 const CORE: &str = "v1";
 const CA_BUNDLE: &str = "ca-bundle.crt";
 
-/// The manifests of different objects. An installer's directory may hold an object's default beside what replaces it.
+/// Returns the last manifest of each object. An installer's directory may hold a default and its replacement.
 pub(super) fn last_of_each(manifests: &[Manifest]) -> Vec<&Manifest> {
     let mut last = BTreeMap::new();
     for (index, manifest) in manifests.iter().enumerate() {
@@ -32,7 +32,7 @@ pub(super) fn last_of_each(manifests: &[Manifest]) -> Vec<&Manifest> {
     kept.into_iter().map(|index| &manifests[index]).collect()
 }
 
-/// Everything that the ControllerConfig is made from, but for images.
+/// Returns all inputs of the ControllerConfig except images.
 pub(super) fn facts(manifests: &[&Manifest], inputs: &Inputs) -> Result<Facts, BootstrapError> {
     let infrastructure: Option<Infrastructure> = singleton(manifests, "Infrastructure", names::SINGLETON)?;
     let proxy: Option<Proxy> = singleton(manifests, "Proxy", names::SINGLETON)?;
@@ -83,7 +83,7 @@ pub(super) fn facts(manifests: &[&Manifest], inputs: &Inputs) -> Result<Facts, B
     })
 }
 
-/// The Secret with the registry credentials: as it was given, or as it is among the manifests.
+/// Returns the Secret with the registry credentials: from its option, or from the manifests.
 pub(super) fn pull_secret(
     manifests: &[&Manifest],
     inputs: &Inputs,
@@ -97,7 +97,7 @@ pub(super) fn pull_secret(
     let Some(found) = found else {
         return Ok(None);
     };
-    // Whatever does not fit is told now and not on the machine.
+    // Validated here, so that an error is reported before it reaches the bootstrap machine.
     found.decode::<Secret>()?;
     Ok(Some(goyaml::to_string(&found.value).into_bytes()))
 }
@@ -113,7 +113,7 @@ fn singleton<T: DeserializeOwned>(
     found.next().map(|manifest| manifest.decode()).transpose()
 }
 
-/// The entries of a ConfigMap of the cluster's configuration.
+/// Returns the entries of a ConfigMap of the cluster's configuration.
 fn named(
     manifests: &[&Manifest],
     name: &str,

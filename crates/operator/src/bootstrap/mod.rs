@@ -1,8 +1,8 @@
-//! What a bootstrap machine needs before there is a cluster: from an installer's manifests to those that the offline render
-//! takes, the pod that renders and serves them, and what the cluster finds later of all this.
+//! The files of a bootstrap machine, before there is a cluster: from an installer's manifests to the input of the
+//! offline render, the static pod that renders and serves it, and the manifests that are later applied to the cluster.
 //!
-//! Pure: reads no file and writes none. The ControllerConfig is made by the same function as in a cluster, from the same
-//! facts, so that the machines' first configurations are those that the cluster renders.
+//! Pure: reads and writes no file. The ControllerConfig comes from the same function as in a cluster, with the same
+//! facts, so that the first configurations of the machines are those that the cluster renders.
 
 mod images;
 mod installer;
@@ -26,45 +26,45 @@ use crate::steps::pools;
 pub use images::Images;
 pub use pod::Places;
 
-/// Where the offline render looks, in what was written.
+/// The input directory of the offline render, below the destination.
 pub const RENDER_DIRECTORY: &str = "bootstrap/manifests";
-/// The registry credentials, which the offline render is given apart.
+/// The registry credentials, which are a separate input of the offline render.
 pub const PULL_SECRET: &str = "bootstrap/manifests/machineconfigcontroller-pull-secret";
-/// What is applied to the cluster once it answers.
+/// The manifests to apply to the cluster once its API is available.
 const CLUSTER_DIRECTORY: &str = "manifests";
 const POD: &str = "bootstrap/machineconfigoperator-bootstrap-pod.yaml";
 
-/// What an installer has.
+/// The inputs of an installer.
 #[derive(Debug, Default)]
 pub struct Inputs {
-    /// Its manifests. Of two for the same object the last counts.
+    /// The manifests. Of two for the same object the last is used.
     pub manifests: Vec<Manifest>,
-    /// Whether the manifests that configs are rendered from are put beside those we make.
+    /// Whether the manifests that configs are rendered from are copied.
     pub copies: Copies,
-    /// The authority that signed the config server's certificate, as PEM.
+    /// The CA that signed the config server's certificate, as PEM.
     pub root_ca: String,
-    /// The authorities that kubelets check their clients with, as PEM.
+    /// The CAs with which kubelets verify client certificates, as PEM.
     pub kube_ca: Vec<u8>,
     pub cloud_provider_ca: Vec<u8>,
     /// A manifest of the Secret with the registry credentials.
     pub pull_secret: Option<Vec<u8>>,
     pub images: Images,
-    /// The release's list of its images.
+    /// The image references of the release.
     pub release: Option<Value>,
-    /// The release that is installed.
+    /// The installed release image.
     pub release_image: String,
 }
 
-/// Who puts the installer's own manifests where the render looks.
+/// Which program copies the installer's own manifests to the render directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
-    /// The installer does.
+    /// The installer.
     #[default]
     Elsewhere,
     Made,
 }
 
-/// A file to write, by its path below the destination.
+/// A file to write, with its path below the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     pub path: String,
@@ -77,7 +77,7 @@ pub struct File {
 pub enum BootstrapError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    #[error("{kind} {name:?} is no name for a file; use lower-case letters, digits, '-' and '.'")]
+    #[error("{kind} {name:?} is not a valid file name; use lower-case letters, digits, '-' and '.'")]
     Name { kind: String, name: String },
     #[error("ConfigMap {namespace}/{name}, named by {by}, is not among the manifests")]
     Missing {
@@ -93,7 +93,7 @@ pub enum BootstrapError {
     },
 }
 
-/// Everything that is to be written.
+/// Returns all files to write.
 pub fn files(inputs: &Inputs, places: &Places, options: &Options) -> Result<Vec<File>, BootstrapError> {
     let manifests = installer::last_of_each(&inputs.manifests);
     let mut facts = installer::facts(&manifests, inputs)?;
@@ -150,7 +150,7 @@ fn controller_config_file(config: &ControllerConfig) -> Result<File, BootstrapEr
     )
 }
 
-/// What the operator of the new cluster has to find to come to the same ControllerConfig.
+/// Returns the objects from which the operator of the new cluster derives the same ControllerConfig.
 fn for_the_cluster(inputs: &Inputs, options: &Options) -> Vec<(&'static str, Value)> {
     let version = options.release_version.as_deref();
     let mut all = vec![("machine-config-namespace", manifests::namespace())];
@@ -185,7 +185,8 @@ fn for_the_cluster(inputs: &Inputs, options: &Options) -> Vec<(&'static str, Val
     all
 }
 
-/// The ControllerConfig is ours alone, and the release's list of images stands beside it already.
+/// Returns whether a manifest is copied. The ControllerConfig is written by us, and the image references already are a
+/// separate file.
 fn is_copied(manifest: &Manifest) -> bool {
     let is_release = ReleaseImages::read(&manifest.value).is_ok();
     manifest.kind != "ControllerConfig" && !is_release && is_rendered_from(manifest)

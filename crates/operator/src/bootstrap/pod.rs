@@ -1,20 +1,20 @@
-//! The static pod of a bootstrap machine: it renders the first configurations and serves them to the control plane.
+//! The static pod of a bootstrap machine, which renders the first configurations and serves them to the control plane.
 
 use mco_api::vocabulary::names::component;
 use serde_json::{Value, json};
 
 use crate::options::Options;
 
-/// Where installers put things on a bootstrap machine.
+/// Paths of installers on a bootstrap machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// What is rendered.
+    /// The input of the render.
     pub manifests: String,
-    /// What was rendered, which is served.
+    /// The rendered output, which is served.
     pub rendered: String,
     /// The config server's certificate and key, as `tls.crt` and `tls.key`.
     pub certificates: String,
-    /// The kubeconfig that new machines get.
+    /// The kubeconfig of new machines.
     pub kubeconfig: String,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn pod(image: &str, places: &Places, options: &Options) -> Value {
             "args": arguments,
             "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            // The files of a bootstrap machine are root's.
+            // The files of a bootstrap machine belong to root.
             "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},
             "volumeMounts": mounts,
         })
@@ -98,7 +98,7 @@ fn host_path(path: &str, type_: &str) -> Value {
     json!({"name": volume(path), "hostPath": {"path": path, "type": type_}})
 }
 
-/// A volume's name is a DNS label.
+/// Returns a volume's name, which is a DNS label.
 fn volume(path: &str) -> String {
     let letters = path.trim_matches('/').bytes();
     letters

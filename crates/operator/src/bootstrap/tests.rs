@@ -1,4 +1,4 @@
-//! What is written, by what an installer has.
+//! Tests of the written files for different installers.
 
 use std::collections::BTreeMap;
 
@@ -218,5 +218,5 @@ fn what_is_missing_is_named_with_who_names_it() {
     );
     let bad = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
                      "metadata": {"name": "../x"}, "spec": {}});
-    assert!(refused(&[bad]).contains("is no name for a file"));
+    assert!(refused(&[bad]).contains("is not a valid file name"));
 }

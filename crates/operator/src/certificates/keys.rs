@@ -1,7 +1,7 @@
-//! Private keys in the forms that others keep them in.
+//! Private keys in PKCS#8 and in older formats.
 //!
-//! We sign with PKCS#8 keys and make no others, but Go programs write keys in the older forms of their own kind. Those lack
-//! nothing but an envelope that names the kind.
+//! We sign with PKCS#8 keys and create no others, but Go programs write PKCS#1 and SEC1 keys. Those lack only the
+//! PKCS#8 envelope with the algorithm.
 
 use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject as _;
@@ -11,13 +11,13 @@ use super::CertificateError;
 
 const SEQUENCE: u8 = 0x30;
 const OCTET_STRING: u8 = 0x04;
-/// INTEGER 0, the only version that says nothing more.
+/// INTEGER 0, the PKCS#8 version without optional fields.
 const VERSION: &[u8] = &[0x02, 0x01, 0x00];
 /// rsaEncryption, with its NULL.
 const RSA: &[u8] = &[
     0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00,
 ];
-/// id-ecPublicKey on P-256, and on P-384: the curves that we can sign on.
+/// id-ecPublicKey on P-256, and on P-384: the supported curves.
 const ELLIPTIC: [&[u8]; 2] = [
     &[
         0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03,
@@ -28,15 +28,15 @@ const ELLIPTIC: [&[u8]; 2] = [
     ],
 ];
 
-/// The first key of a PEM text, to sign with.
+/// Returns the first key of a PEM text, to sign with.
 pub(super) fn read(pem: &str) -> Result<KeyPair, CertificateError> {
-    // What the parser says about a text that is no key may quote it.
+    // The parser's error is not used, because it may quote the text.
     let unreadable = || CertificateError::Read("there is no private key in it".to_owned());
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
     let envelopes = match &key {
         PrivateKeyDer::Pkcs8(key) => vec![key.secret_pkcs8_der().to_vec()],
         PrivateKeyDer::Pkcs1(key) => vec![envelope(RSA, key.secret_pkcs1_der())],
-        // The curve need not be named inside, and only one of them fits.
+        // The curve may be missing in the key, and only one of them fits.
         PrivateKeyDer::Sec1(key) => ELLIPTIC
             .map(|algorithm| envelope(algorithm, key.secret_sec1_der()))
             .to_vec(),
@@ -52,7 +52,7 @@ pub(super) fn read(pem: &str) -> Result<KeyPair, CertificateError> {
     result
 }
 
-/// A PKCS#8 key around one of the older kind.
+/// Returns a PKCS#8 key around a PKCS#1 or SEC1 key.
 fn envelope(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
     let contents = [
         VERSION.to_vec(),
@@ -69,7 +69,7 @@ fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
     let significant: Vec<u8> = significant.collect();
     match (contents.len(), u8::try_from(significant.len())) {
         (0..=0x7f, _) => all.push(significant.first().copied().unwrap_or_default()),
-        // Eight bytes hold every length there is.
+        // Eight bytes hold every possible length.
         (_, count) => {
             all.push(0x80 | count.unwrap_or_default());
             all.extend(significant);

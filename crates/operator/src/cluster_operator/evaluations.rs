@@ -1,16 +1,16 @@
-//! What is allowed today and will not be for ever: settings that somebody should change before a release forbids them.
+//! Settings that are still allowed but deprecated: they have to change before a release forbids them.
 
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};
 use serde_json::Value;
 
-/// Fleets are searched for these words, so they are those that others use.
+/// Fleet-wide searches match these texts, so they are those of the reference.
 const SWAP: &str = "failswapon: KubeletConfig setting is currently unsupported by OpenShift";
 const RUNC: &str = "runc: transition to default crun";
 const SEPARATOR: &str = "::";
 
-/// What was found in a cluster's own settings, as the reason of the condition; none if there is nothing to tell.
+/// Returns the deprecated settings of a cluster as the reason of the condition, or `None` if there are none.
 pub fn reason(kubelets: &[KubeletConfig], runtimes: &[ContainerRuntimeConfig]) -> Option<String> {
-    // In the order of their texts.
+    // Sorted by text.
     let findings = [
         (kubelets.iter().any(tolerates_swap), SWAP),
         (runtimes.iter().any(uses_runc), RUNC),

@@ -1,5 +1,5 @@
-//! What the ClusterOperator `machine-config` says. Pure: how the steps went and how the pools are come in, a status goes
-//! out.
+//! Computes the status of the ClusterOperator `machine-config`. Pure: the outcomes of the steps and the pools come in,
+//! a status goes out.
 
 pub mod evaluations;
 mod pools;
@@ -23,23 +23,23 @@ const LAST_SYNC_ERROR: &str = "lastSyncError";
 const DEGRADED_POOLS: &str = "One or more machine config pools are degraded, please see `oc get mcp` for further details and resolve before upgrading";
 const INTERRUPTED_BUILDS: &str = "One or more machine config pools' builds have been interrupted, please see `oc get mcp` for further details and resolve before upgrading";
 
-/// What a status is made from.
+/// The inputs of a status.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// The release that this operator brings.
+    /// The release of this operator.
     pub release: &'a str,
     pub image: &'a str,
-    /// Whether the cluster had nothing of ours when this operator started.
+    /// Whether the cluster had no objects of ours when this operator started.
     pub bringup: bool,
     pub progress: &'a Progress,
     pub pools: &'a [MachineConfigPool],
     /// See [`evaluations::reason`].
     pub evaluation: Option<&'a str>,
-    /// Why boot images keep the cluster from upgrading; see [`mco_core::generators::boot_images::obstacle`].
+    /// Why boot images block an upgrade; see [`mco_core::generators::boot_images::obstacle`].
     pub boot_images: Option<&'a str>,
 }
 
-/// A status before the operator has done anything.
+/// Returns the status before the operator has done anything.
 pub fn initial(now: &Time) -> ClusterOperatorStatus {
     let unset = [condition::AVAILABLE, condition::PROGRESSING, condition::DEGRADED];
     let mut conditions: Vec<_> = unset.map(|type_| new(type_, truth::FALSE, "", "", now)).into();
@@ -57,7 +57,7 @@ pub fn initial(now: &Time) -> ClusterOperatorStatus {
     }
 }
 
-/// The status after a round of steps.
+/// Returns the status after a sync.
 pub fn report(
     before: &ClusterOperatorStatus,
     situation: &Situation<'_>,
@@ -82,7 +82,7 @@ pub fn report(
     after
 }
 
-/// Whether the status says that the operator is degraded, with reason and message.
+/// Returns reason and message of the Degraded condition, if it is true.
 pub fn degradation(status: &ClusterOperatorStatus) -> Option<(&str, &str)> {
     let mut conditions = status.conditions.iter();
     conditions
@@ -90,7 +90,7 @@ pub fn degradation(status: &ClusterOperatorStatus) -> Option<(&str, &str)> {
         .map(|one| (one.reason.as_str(), one.message.as_str()))
 }
 
-/// The release that the status says is deployed.
+/// Returns the deployed release in the status.
 pub fn deployed(status: &ClusterOperatorStatus) -> Option<&str> {
     let mut versions = status.versions.iter();
     versions
@@ -98,7 +98,7 @@ pub fn deployed(status: &ClusterOperatorStatus) -> Option<&str> {
         .map(|version| version.version.as_str())
 }
 
-/// An operator that was not started from an image leaves the image that is reported.
+/// Returns the versions. An operator that does not run from an image leaves the reported image unchanged.
 fn versions(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> Vec<OperandVersion> {
     let version = |name: &str, version: &str| OperandVersion {
         name: name.to_owned(),
@@ -115,7 +115,7 @@ fn versions(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> Vec<Op
     versions
 }
 
-/// Available as long as machines get what they should: what fails for one pool is for Degraded to tell.
+/// Available as long as machines get their configuration: a failure of one pool is reported by Degraded.
 fn available(
     before: &ClusterOperatorStatus,
     versions: &[OperandVersion],
@@ -197,7 +197,7 @@ fn degraded(
     )
 }
 
-/// What is worst is told: broken machines before a build that nobody continues, and both before images of machines to come.
+/// Reports the most severe cause: degraded machines, then an interrupted build, then outdated boot images.
 fn upgradeable(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition {
     let pools = situation.pools;
     let (holds, reason, message) = if pools.iter().any(pools::is_degraded) {
@@ -212,7 +212,7 @@ fn upgradeable(situation: &Situation<'_>, now: &Time) -> ClusterOperatorConditio
     new(condition::UPGRADEABLE, holds, reason, message, now)
 }
 
-/// The finding is the reason and not the message, where fleets are searched for it.
+/// The finding is in the reason and not in the message, because fleet-wide searches look there.
 fn evaluated(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition {
     let (holds, reason) = match situation.evaluation {
         Some(found) => (truth::TRUE, found),
@@ -221,7 +221,7 @@ fn evaluated(situation: &Situation<'_>, now: &Time) -> ClusterOperatorCondition 
     new(condition::EVALUATION_CONDITIONS_DETECTED, holds, reason, "", now)
 }
 
-/// One line per pool, and what the required pools still lack.
+/// Returns one line per pool, and what the required pools still lack.
 fn extension(situation: &Situation<'_>) -> Value {
     let mut lines: Map<String, Value> = situation
         .pools
@@ -253,7 +253,7 @@ fn holds(status: &ClusterOperatorStatus, type_: &str) -> bool {
     conditions.any(|one| one.type_ == type_ && one.status == truth::TRUE)
 }
 
-/// Puts a condition in the place of the one of its type. While the status is the same, so is the time it is from.
+/// Replaces the condition of the same type. The transition time is kept while the status is the same.
 fn set(conditions: &mut Vec<ClusterOperatorCondition>, mut new: ClusterOperatorCondition) {
     match conditions.iter_mut().find(|one| one.type_ == new.type_) {
         Some(old) => {

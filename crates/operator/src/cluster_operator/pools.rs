@@ -1,4 +1,4 @@
-//! How the pools are, in the words of the ClusterOperator.
+//! The state of the pools in the messages of the ClusterOperator.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use mco_api::vocabulary::{annotations, labels};
 
 use crate::progress::Settled;
 
-/// What an upgrade leads to.
+/// The target release of an upgrade.
 #[derive(Debug, Clone, Copy)]
 pub struct Release<'a> {
-    /// Of the controllers that render.
+    /// The version of the controllers that render.
     pub controller: &'a str,
     pub version: &'a str,
-    /// The operating system's image, by pool, where it is known.
+    /// The operating system image by pool, where it is known.
     pub images: &'a BTreeMap<String, String>,
 }
 
-/// What a config that a pool reports says about where it comes from.
+/// The origin of a config that a pool reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
     pub annotations: BTreeMap<String, String>,
-    /// Of rendered configs alone: nobody asks those that they are made from.
+    /// Set for rendered configs only.
     pub os_image: String,
 }
 
-/// The configs that pools report and that exist, by name.
+/// The existing configs that pools report, by name.
 pub type Reported = BTreeMap<String, Origin>;
 
-/// The rendered configs that the pools an upgrade depends on have come to.
+/// Returns the rendered configs in the status of the required pools.
 pub fn reported_configs(pools: &[MachineConfigPool]) -> Vec<String> {
     let required = pools.iter().filter(|pool| is_required(pool));
     required
@@ -40,7 +40,7 @@ pub fn reported_configs(pools: &[MachineConfigPool]) -> Vec<String> {
         .collect()
 }
 
-/// The pools that an upgrade depends on.
+/// Returns whether an upgrade depends on the pool.
 pub fn is_required(pool: &MachineConfigPool) -> bool {
     let labels = pool.metadata.labels.as_ref();
     labels.is_some_and(|labels| labels.contains_key(labels::REQUIRED_FOR_UPGRADE))
@@ -51,7 +51,7 @@ fn sources(status: &MachineConfigPoolStatus) -> impl Iterator<Item = &str> {
     sources.filter_map(|source| source.name.as_deref())
 }
 
-/// Whether the pools let an upgrade pass: none is broken, and those it depends on have arrived at a config of this release.
+/// Checks whether the pools allow an upgrade: none is degraded, and the required ones have a config of this release.
 pub fn required(
     pools: &[MachineConfigPool],
     reported: &Reported,
@@ -106,17 +106,17 @@ pub fn required(
     })
 }
 
-/// Whether something about the pool needs a person.
+/// Returns whether the pool needs an administrator.
 pub fn is_degraded(pool: &MachineConfigPool) -> bool {
     degradation(&status(pool)).is_some()
 }
 
-/// Whether an image that the pool waits for will not come by itself.
+/// Returns whether the pool waits for an image whose build was interrupted.
 pub fn has_interrupted_build(pool: &MachineConfigPool) -> bool {
     condition::holds(&status(pool).conditions, condition::BUILD_INTERRUPTED)
 }
 
-/// One line about a pool.
+/// Returns one line about a pool.
 pub fn status_line(pool: &MachineConfigPool) -> String {
     let status = status(pool);
     let conditions = &status.conditions;
@@ -163,7 +163,7 @@ fn status(pool: &MachineConfigPool) -> MachineConfigPoolStatus {
     pool.status.clone().unwrap_or_default()
 }
 
-/// Why what the pool reports is not of this release. What can be wrong is looked for in the order that people know.
+/// Returns why the reported config is not of this release. The order of the checks is that of the reference.
 fn behind(pool: &MachineConfigPool, reported: &Reported, release: Release<'_>) -> Option<String> {
     let pool_name = name(pool);
     let status = status(pool);
@@ -205,7 +205,7 @@ fn behind(pool: &MachineConfigPool, reported: &Reported, release: Release<'_>) -
                     "{config} must be created by controller version {expected}: {line}"
                 ));
             }
-            // What a person wrote is of no version.
+            // A config that a user wrote has no version.
             Some(_) | None => {}
         }
     }
@@ -214,7 +214,7 @@ fn behind(pool: &MachineConfigPool, reported: &Reported, release: Release<'_>) -
         .and_then(|origin| foreign(pool_name, rendered, origin, release))
 }
 
-/// Why a rendered config is of another release, although the same controllers made it.
+/// Returns why a rendered config is of another release, although it has the same controller version.
 fn foreign(pool: &str, config: &str, origin: &Origin, release: Release<'_>) -> Option<String> {
     let overridden = origin
         .annotations
@@ -245,7 +245,7 @@ fn has_arrived(pool: &MachineConfigPool) -> bool {
         && condition::holds(&status.conditions, condition::UPDATED)
 }
 
-/// The condition that says best what is wrong: the cause where there is one, else the sum.
+/// Returns the most specific degraded condition: the cause if there is one, else the summary.
 fn degradation(status: &MachineConfigPoolStatus) -> Option<&MachineConfigPoolCondition> {
     let causes = [
         condition::NODE_DEGRADED,

@@ -1,4 +1,4 @@
-//! The objects that somebody who looks into our troubles will want to see.
+//! The related objects, which support tools collect.
 
 use mco_api::foreign::cluster_operator::RelatedObject;
 use mco_api::vocabulary::names;

@@ -52,7 +52,7 @@ fn origin(annotations: &[(&str, &str)]) -> Origin {
     }
 }
 
-/// What the controllers of a release leave: a rendered config, one that they made it from, and a user's.
+/// Returns the configs of a release: a rendered config, a generated source of it, and a user's.
 fn rendered_by(controller: &str, version: &str) -> Reported {
     let by = (annotations::GENERATED_BY_CONTROLLER_VERSION, controller);
     let all = [
@@ -216,7 +216,7 @@ fn a_degraded_pool_is_named_with_its_node_and_reason() {
 }
 
 #[test]
-fn what_keeps_a_cluster_from_upgrading_is_told_worst_first() {
+fn upgrade_blockers_are_reported_by_severity() {
     let interrupted = || {
         pool(
             "worker",
@@ -384,7 +384,7 @@ fn it_is_not_available_when_nothing_works() {
 }
 
 #[test]
-fn every_failure_is_told_and_the_first_gives_the_reason() {
+fn every_failure_is_reported_and_the_first_is_the_reason() {
     let progress = progress(&[
         (Step::NetworkPolicies, Outcome::Failed("first".to_owned())),
         (Step::MachineConfigDaemon, Outcome::Failed("second".to_owned())),
@@ -472,7 +472,7 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
 
 const READY: &str = "all 3 nodes are at latest configuration rendered-master-1";
 
-/// The configs of this release, but for one of them.
+/// Returns the configs of this release, with one of them changed.
 fn with(name: &str, annotations: &[(&str, &str)]) -> Reported {
     let mut reported = rendered_by("v1", "4.14.0");
     reported.insert(name.to_owned(), origin(annotations));
@@ -505,7 +505,7 @@ fn a_required_pool_at_the_config_of_another_release_has_not_arrived() {
             format!("controller version mismatch for rendered-master-1 expected v1 has v0: {READY}"),
         ),
         (
-            "rendered by nobody knows whom",
+            "rendered by an unknown controller",
             updated("master"),
             with("rendered-master-1", &[]),
             format!("rendered-master-1 must be created by controller version v1: {READY}"),
@@ -517,7 +517,7 @@ fn a_required_pool_at_the_config_of_another_release_has_not_arrived() {
             "release image version mismatch for master in rendered-master-1 expected: 4.14.0 got: 4.13.0".to_owned(),
         ),
         (
-            "rendered for nobody knows which release",
+            "rendered for an unknown release",
             updated("master"),
             with("rendered-master-1", &[by]),
             "Unable to access annotation machineconfiguration.openshift.io/release-image-version for rendered-master-1 expected: 4.14.0".to_owned(),
@@ -537,7 +537,7 @@ fn a_required_pool_whose_config_was_made_from_anything_older_has_not_arrived() {
     lacking.remove("50-users");
     for (name, pool, reported, expected) in [
         (
-            "from nobody knows what",
+            "from unknown sources",
             sourceless,
             rendered_by("v0", "4.13.0"),
             format!(
@@ -572,13 +572,13 @@ fn not_progressed(why: &str) -> String {
 }
 
 #[test]
-fn a_required_pool_has_the_image_of_the_release_unless_somebody_chose_another() {
+fn a_required_pool_has_the_image_of_the_release_unless_it_is_overridden() {
     let images = BTreeMap::from([("master".to_owned(), "image:2".to_owned())]);
     let release = Release {
         images: &images,
         ..RELEASE
     };
-    // Older in every respect: the image is looked at before the version.
+    // Image and version are both older: the image is checked first.
     let found = required(&[updated("master")], &rendered_by("v1", "4.13.0"), release);
     let why = "osImageURL mismatch for master in rendered-master-1 expected: image:2 got: image:1";
     assert_eq!(found, Ok(Settled::NotYet(not_progressed(why))));

@@ -1,6 +1,6 @@
-//! Who may do what: one service account per component, with no more than it needs.
+//! RBAC: one service account per component, with least privilege.
 //!
-//! A role cannot say "only your own node"; [`super::guards`] does.
+//! A role cannot restrict a daemon to its own node; [`super::guards`] does.
 
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
@@ -12,22 +12,22 @@ pub(super) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const OWN_GROUP: &str = "machineconfiguration.openshift.io";
 const CONFIG_GROUP: &str = "config.openshift.io";
 const OPERATOR_GROUP: &str = "operator.openshift.io";
-/// The account that new machines introduce themselves with.
+/// The service account with which new machines request certificates.
 const BOOTSTRAPPER: &str = "node-bootstrapper";
 const NODE_BOOTSTRAPPER: &str = "system-bootstrap-node-bootstrapper";
 const NODE_RENEWAL: &str = "system-bootstrap-node-renewal";
 const SELF_RENEWAL: &str = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
 
-/// Any user but root.
+/// The SecurityContextConstraints for any user but root.
 const ANY_USER: &str = "nonroot-v2";
-/// The host's network, and a user that the namespace has for it.
+/// The SecurityContextConstraints for the host's network with a user of the namespace's range.
 const HOST_NETWORK: &str = "hostnetwork-v2";
 const HOST: &str = "privileged";
 
 pub(super) const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch"];
 
-/// All accounts, roles and bindings.
+/// Returns all service accounts, roles and bindings.
 pub fn access() -> Vec<Value> {
     let mut all = vec![service_account(component::OPERATOR)];
     all.extend(everywhere(component::OPERATOR, &operator_everywhere()));
@@ -38,7 +38,7 @@ pub fn access() -> Vec<Value> {
     all
 }
 
-/// Those that the operator keeps in force. Its own are not among them: nobody should be able to give himself more.
+/// Returns those that the operator reconciles. Its own are excluded, so that it cannot extend its permissions.
 pub fn operands_access() -> Vec<Value> {
     let mut all = [
         component::CONTROLLER,
@@ -57,13 +57,13 @@ pub fn operands_access() -> Vec<Value> {
     all
 }
 
-/// Without labels, as every implementation has it: the account is the same object for all of them.
+/// Without labels, because every implementation shares this service account.
 fn service_account(name: &str) -> Value {
     let metadata = json!({"name": name, "namespace": names::NAMESPACE});
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 }
 
-/// A component's role in the cluster, with its binding.
+/// Returns a component's ClusterRole with its binding.
 fn everywhere(component: &str, rules: &[Value]) -> Vec<Value> {
     vec![
         json!({
@@ -82,7 +82,7 @@ fn everywhere(component: &str, rules: &[Value]) -> Vec<Value> {
     ]
 }
 
-/// A component's role in our namespace, with its binding.
+/// Returns a component's Role in our namespace with its binding.
 fn at_home(component: &str, rules: &[Value]) -> Vec<Value> {
     vec![
         json!({
@@ -117,7 +117,7 @@ fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&[&str]]) -> 
     json!({"apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs.concat()})
 }
 
-/// OpenShift lets a pod be what its account may use; other clusters know no such kind and ignore the rule.
+/// Returns the rule to use SecurityContextConstraints, which OpenShift requires and other clusters ignore.
 fn pod_security(constraints: &str) -> Value {
     named(
         "security.openshift.io",
@@ -146,8 +146,8 @@ fn operator_everywhere() -> Vec<Value> {
     .concat()
 }
 
-/// Definitions, and the accounts of the other components. Roles are given away by name only; without `escalate` and
-/// `bind` one cannot give what one does not have.
+/// Rules for CRDs and for the service accounts of the other components. Roles are granted by name only; without
+/// `escalate` and `bind` the operator cannot grant permissions that it does not have.
 fn operator_installs() -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let components = [component::CONTROLLER, component::DAEMON, component::SERVER];
@@ -213,7 +213,7 @@ fn operator_writes() -> Vec<Value> {
     ]
 }
 
-/// What clusters publish about themselves, much of it in one object of a known name.
+/// Rules to read the cluster's configuration, mostly single objects by name.
 fn operator_reads() -> Vec<Value> {
     vec![
         rule("", &["nodes"], &[READ]),
@@ -222,7 +222,7 @@ fn operator_reads() -> Vec<Value> {
             &["kubeletconfigs", "containerruntimeconfigs", "machineosbuilds"],
             &[READ],
         ),
-        // Which release the pools have arrived at is written on their rendered configs and on what those are made from.
+        // The release of a pool is recorded on its rendered configs and on their sources.
         rule(OWN_GROUP, &["machineconfigs"], &[&["get", "list"]]),
         rule(OWN_GROUP, &["osimagestreams"], &[&["get"]]),
         rule(
@@ -238,8 +238,8 @@ fn operator_reads() -> Vec<Value> {
             ],
             &[READ],
         ),
-        // Image, Proxy and Infrastructure name the ConfigMaps of their authorities and clouds; any name is possible, and
-        // their namespace need not exist, so that a Role in it could not be installed.
+        // Image, Proxy and Infrastructure reference the ConfigMaps of their CAs and cloud configuration. Any name is
+        // possible, and a Role cannot be installed where their namespace does not exist.
         rule("", &["configmaps"], &[READ]),
         named(
             "",
@@ -276,7 +276,7 @@ fn operator_at_home() -> Vec<Value> {
     rules
 }
 
-/// A leader holds a lease.
+/// Rules for leader election.
 fn lease() -> Vec<Value> {
     vec![rule(
         "coordination.k8s.io",
@@ -285,7 +285,7 @@ fn lease() -> Vec<Value> {
     )]
 }
 
-/// What renders, rolls out and drains.
+/// Rules of the controller, which renders, rolls out and drains.
 fn controller_everywhere() -> Vec<Value> {
     let mut rules = vec![
         rule(
@@ -337,13 +337,15 @@ fn controller_everywhere() -> Vec<Value> {
     rules.extend(controller_reads());
     rules.extend(metrics::reviews());
     rules.push(pod_security(ANY_USER));
-    // Drain tells about nodes, and kube's recorder puts what has no namespace into the default one.
+    // Drain reports events about nodes, and kube's recorder writes events about cluster-scoped objects to the default
+    // namespace.
     rules.extend(events());
     rules
 }
 
-/// The owners of the configs that the controller makes. Their deletion waits for the configs, and where the API server enforces
-/// permissions on owner references (OpenShift's does) only who may set an owner's finalizers may have it wait.
+/// Rules for the owners of the configs that the controller generates. Their deletion waits for the configs, and where
+/// the API server enforces permissions on owner references (OpenShift's does), that requires permission to update an
+/// owner's finalizers.
 fn controller_owners() -> Vec<Value> {
     vec![
         rule(
@@ -364,7 +366,7 @@ fn controller_owners() -> Vec<Value> {
     ]
 }
 
-/// What configurations are made from.
+/// Rules for the inputs of configurations.
 fn controller_reads() -> Vec<Value> {
     vec![
         rule(
@@ -414,7 +416,7 @@ fn controller_at_home() -> Vec<Value> {
     rules
 }
 
-/// What changes one machine. It may read any Node but write only its own, which the guard sees to.
+/// Rules of the daemon. It may read any Node but write only its own, which the guard enforces.
 fn daemon_everywhere() -> Vec<Value> {
     let mut rules = vec![
         rule("", &["nodes"], &[READ, &["patch"]]),
@@ -438,7 +440,7 @@ fn daemon_everywhere() -> Vec<Value> {
     rules
 }
 
-/// What serves first configurations. Never writes.
+/// Rules of the config server, which never writes.
 fn server_everywhere() -> Vec<Value> {
     vec![
         rule(
@@ -468,7 +470,7 @@ fn server_at_home() -> Vec<Value> {
     )]
 }
 
-/// The operator writes user data into the namespace of the machines.
+/// Rules of the operator for user data in the namespace of the machines.
 fn user_data_access() -> Vec<Value> {
     let metadata = json!({
         "name": component::OPERATOR,
@@ -482,7 +484,7 @@ fn user_data_access() -> Vec<Value> {
             "kind": "Role",
             "metadata": metadata,
             "rules": [
-                // Its pool owns such a Secret, and only who may delete an object may always say whose it is.
+                // The Secret's owner is its pool, and setting an owner may require permission to delete the object.
                 rule("", &["secrets"], &[READ, WRITE, &["delete"]]),
             ],
         }),
@@ -496,7 +498,7 @@ fn user_data_access() -> Vec<Value> {
     ]
 }
 
-/// Lets new machines ask for a certificate.
+/// Returns the binding with which new machines may request a certificate.
 pub fn bootstrapper_binding() -> Value {
     json!({
         "apiVersion": RBAC,
@@ -507,7 +509,7 @@ pub fn bootstrapper_binding() -> Value {
     })
 }
 
-/// New machines ask for a certificate with this account's token.
+/// Returns the bindings for new machines, which request a certificate with this account's token.
 fn bootstrapper() -> Vec<Value> {
     vec![
         bootstrapper_binding(),

@@ -1,4 +1,4 @@
-//! What should wake somebody, and what Prometheus has to scrape for it.
+//! Alerts, and the ServiceMonitors that they need.
 
 use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{metadata, metrics};
 
-/// For clusters with the Prometheus operator: which endpoints to scrape, how to find them, and the alerts.
+/// Returns the alerts and ServiceMonitors, for clusters with the Prometheus operator.
 pub fn alerts() -> Vec<Value> {
     let scraped = [
         component::OPERATOR,
@@ -33,10 +33,10 @@ pub fn alerts() -> Vec<Value> {
 }
 
 fn monitor(name: &str) -> Value {
-    // The scraped pod's own node is another one than the metric's.
+    // The node label of a scraped pod differs from that of the metric.
     let mut endpoint = json!({"port": "metrics", "interval": "30s", "honorLabels": true});
     if name == component::DAEMON {
-        // A daemon does not say in each metric which node it is of.
+        // The metrics of a daemon have no node label.
         endpoint["relabelings"] =
             json!([{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]);
     }
@@ -81,18 +81,18 @@ fn pools() -> Vec<Value> {
             expression: "mco_degraded_machine_count > 0",
             lasts: "15m",
             severity: "warning",
-            summary: "Machines of a pool cannot reach their configuration.",
+            summary: "Machines of a pool fail to apply their configuration.",
             description: "{{ $value }} machines of pool {{ $labels.pool }} report a failure. See `kubectl describe machineconfigpool {{ $labels.pool }}` for which and why.",
         }
         .into(),
         Alert {
             name: "MachineConfigPoolStuck",
             expression: "mco_updated_machine_count < mco_machine_count and changes(mco_updated_machine_count[2h]) == 0 and mco_pool_paused == 0",
-            // The expression looks back two hours itself.
+            // The expression itself covers two hours.
             lasts: "5m",
             severity: "warning",
             summary: "A rollout makes no progress.",
-            description: "No machine of pool {{ $labels.pool }} has been updated for two hours although some are left. See `mco status` for what it waits for.",
+            description: "No machine of pool {{ $labels.pool }} has been updated for two hours although some are outdated. Run `mco status` to see what it waits for.",
         }
         .into(),
         Alert {
@@ -101,7 +101,7 @@ fn pools() -> Vec<Value> {
             lasts: "24h",
             severity: "info",
             summary: "A paused pool misses changes.",
-            description: "Pool {{ $labels.pool }} has been paused for a day with changes waiting, renewed certificates perhaps among them.",
+            description: "Pool {{ $labels.pool }} has been paused for a day with pending changes, which may include renewed certificates.",
         }
         .into(),
     ]
@@ -114,8 +114,8 @@ fn operator() -> Vec<Value> {
             expression: "mco_operator_condition{condition=\"Degraded\"} == 1",
             lasts: "30m",
             severity: "warning",
-            summary: "The cluster's machine configuration cannot be looked after.",
-            description: "The ClusterOperator machine-config has been degraded for half an hour. Its message says what fails: `kubectl describe clusteroperator machine-config`.",
+            summary: "The machine config operator is degraded.",
+            description: "The ClusterOperator machine-config has been degraded for half an hour. See its message: `kubectl describe clusteroperator machine-config`.",
         }
         .into(),
     ]
@@ -138,7 +138,7 @@ fn controller() -> Vec<Value> {
             lasts: "0s",
             severity: "warning",
             summary: "A control-plane node is selected by a custom pool.",
-            description: "Node {{ $labels.node }} belongs to the master pool; what the custom pool has for it is ignored.",
+            description: "Node {{ $labels.node }} belongs to the master pool; the config of the custom pool is ignored.",
         }
         .into(),
         Alert {
@@ -146,7 +146,7 @@ fn controller() -> Vec<Value> {
             expression: "mcc_boot_image_skew_enforcement_none == 1",
             lasts: "0s",
             severity: "info",
-            summary: "Nobody watches over the age of boot images.",
+            summary: "The age of boot images is not enforced.",
             description: "Boot image skew enforcement is off, so new machines may boot from images that are too old to reach this cluster's release. See spec.bootImageSkewEnforcement of MachineConfiguration cluster.",
         }
         .into(),
@@ -161,8 +161,8 @@ fn daemon() -> Vec<Value> {
             expression: "mcd_reboots_failed_total > 0",
             lasts: "5m",
             severity: "critical",
-            summary: "A machine does not reboot.",
-            description: "Reboots of node {{ $labels.node }} have failed; its update cannot finish.",
+            summary: "A node fails to reboot.",
+            description: "Reboots of node {{ $labels.node }} have failed; its update cannot complete.",
         }
         .into(),
         Alert {
@@ -179,8 +179,8 @@ fn daemon() -> Vec<Value> {
             expression: "mcd_kubelet_state > 2",
             lasts: "0s",
             severity: "warning",
-            summary: "A kubelet is not well.",
-            description: "The kubelet of node {{ $labels.node }} gave no good answer about its health for {{ $value }} times in a row, half a minute apart. See `journalctl -u kubelet` there.",
+            summary: "A kubelet is unhealthy.",
+            description: "The kubelet of node {{ $labels.node }} has failed {{ $value }} consecutive health checks, half a minute apart. See `journalctl -u kubelet` there.",
         }
         .into(),
         Alert {
@@ -188,7 +188,7 @@ fn daemon() -> Vec<Value> {
             expression: "mcd_config_drift > 0",
             lasts: "0s",
             severity: "warning",
-            summary: "Somebody changed a machine behind our back.",
+            summary: "Files on a node have drifted.",
             description: "Files of node {{ $labels.node }} differ from its configuration. The node's reason annotation names them.",
         }
         .into(),
@@ -211,14 +211,14 @@ fn server() -> Vec<Value> {
             expression: "sum(increase(mco_server_token_failures_total[10m])) > 20",
             lasts: "0s",
             severity: "warning",
-            summary: "Somebody asks for configurations without a valid token.",
+            summary: "Configurations are requested without a valid token.",
             description: "{{ $value }} requests within ten minutes had a missing, wrong or expired token.",
         }
         .into(),
     ]
 }
 
-/// About the machines themselves, from what kubelets, container runtimes and exporters measure.
+/// Alerts about the machines, from metrics of kubelets, container runtimes and exporters.
 fn machines() -> Vec<Value> {
     vec![
         Alert {
@@ -238,7 +238,7 @@ fn machines() -> Vec<Value> {
             ),
             lasts: "1h",
             severity: "warning",
-            summary: "The control plane could not do without one of its nodes.",
+            summary: "The control plane lacks the memory to lose one of its nodes.",
             description: "The control-plane nodes use {{ $value | humanize }}% of their memory together. While one of them is updated, the others may run out of it.",
         }
         .into(),
@@ -256,7 +256,7 @@ fn machines() -> Vec<Value> {
             expression: "container_runtime_crio_default_runtime{runtime=\"runc\"} > 0",
             lasts: "10m",
             severity: "info",
-            summary: "A machine runs containers with runc, which will not be supported for ever.",
+            summary: "A machine runs containers with runc, which is deprecated.",
             description: "The default runtime of {{ $labels.node }} is runc. Choose crun with spec.containerRuntimeConfig.defaultRuntime of a ContainerRuntimeConfig.",
         }
         .into(),

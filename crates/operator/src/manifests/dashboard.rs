@@ -1,19 +1,19 @@
-//! What people can look at: pools, nodes and what looks after them, as a dashboard in OpenShift's own console, which
-//! reads the JSON of Grafana's older versions.
+//! The dashboard of pools, nodes and components for OpenShift's console, which reads the JSON of older Grafana
+//! versions.
 
 use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::component;
 use serde_json::{Value, json};
 
-/// Where the console looks for dashboards. Clusters without that console do not have it.
+/// The namespace in which the console looks for dashboards. Clusters without that console do not have it.
 const NAMESPACE: &str = "openshift-config-managed";
 const NAME: &str = "dashboard-machine-config";
 const LABEL: &str = "console.openshift.io/dashboard";
 const FILE: &str = "machine-config.json";
-/// A row is twelve of these wide.
+/// Half the width of a row.
 const HALF: u32 = 6;
 
-/// For clusters with OpenShift's console.
+/// Returns the dashboard, for clusters with OpenShift's console.
 pub fn dashboard() -> Value {
     json!({
         "apiVersion": "v1",
@@ -27,19 +27,19 @@ pub fn dashboard() -> Value {
     })
 }
 
-/// One graph: what it shows, and for each line the expression and its name.
+/// One graph: its title, and the expression and legend of each line.
 type Panel = (&'static str, &'static [(&'static str, &'static str)]);
 
 const POOLS: [Panel; 4] = [
     (
-        "Machines that have their configuration",
+        "Updated machines",
         &[
             ("mco_updated_machine_count", "{{pool}}: updated"),
             ("mco_machine_count", "{{pool}}: all"),
         ],
     ),
     (
-        "Machines that are away or fail",
+        "Unavailable or degraded machines",
         &[
             ("mco_unavailable_machine_count", "{{pool}}: unavailable"),
             ("mco_degraded_machine_count", "{{pool}}: degraded"),
@@ -47,31 +47,28 @@ const POOLS: [Panel; 4] = [
     ),
     ("Paused", &[("mco_pool_paused", "{{pool}}")]),
     (
-        "Operating system images of one's own",
+        "Custom operating system images",
         &[("os_image_url_override", "{{pool}}")],
     ),
 ];
 
 const NODES: [Panel; 6] = [
     (
-        "Pods that keep a node from being drained",
+        "Pods that block a drain",
         &[("mcc_drain_blocking_pods > 0", "{{node}}")],
     ),
-    ("Drains that take too long", &[("mcc_drain_err > 0", "{{node}}")]),
+    ("Slow drains", &[("mcc_drain_err > 0", "{{node}}")]),
     (
-        "Checks in a row at which the kubelet was not well",
+        "Consecutive failed kubelet health checks",
         &[("mcd_kubelet_state", "{{node}}")],
     ),
     (
-        "Minutes since files were found changed",
+        "Minutes since drift was detected",
         &[("(time() - (mcd_config_drift > 0)) / 60", "{{node}}")],
     ),
+    ("Failed reboots", &[("mcd_reboots_failed_total", "{{node}}")]),
     (
-        "Reboots that could not be asked for",
-        &[("mcd_reboots_failed_total", "{{node}}")],
-    ),
-    (
-        "Operating systems that could not be put in place",
+        "Failed operating system updates",
         &[("mcd_pivot_errors_total", "{{node}}")],
     ),
 ];
@@ -82,10 +79,7 @@ const COMPONENTS: [Panel; 4] = [
         "Renders within five minutes",
         &[("increase(mcc_renders_total[5m])", "{{pool}}")],
     ),
-    (
-        "Servers with something to serve",
-        &[("sum(mco_server_ready)", "ready")],
-    ),
+    ("Ready servers", &[("sum(mco_server_ready)", "ready")]),
     (
         "Requests without a valid token, per second",
         &[("sum(rate(mco_server_token_failures_total[5m]))", "refused")],
@@ -111,7 +105,7 @@ fn document() -> Value {
         "rows": [
             row("Pools", &POOLS),
             row("Nodes", &NODES),
-            row("What looks after them", &COMPONENTS),
+            row("Components", &COMPONENTS),
         ],
     })
 }

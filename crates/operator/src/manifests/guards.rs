@@ -1,4 +1,4 @@
-//! What the API server itself refuses or asks about.
+//! Admission policies and the webhook configuration.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,17 +10,17 @@ use super::{network_policies, user};
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const DAEMON_GUARD: &str = "machine-config-daemon-writes-its-own-node";
 pub(super) const WEBHOOK: &str = "machine-config-operator";
-/// The names that other implementations give these two, so that taking over replaces them.
+/// The names in other implementations, so that switching replaces them.
 const POLICY_DELETION_GUARD: &str = "networkpolicy-prevent-deletion";
 const POLICY_UPDATE_GUARD: &str = "networkpolicy-prevent-update";
-/// The guards that the operator keeps in force.
+/// The policies that the operator reconciles.
 pub(super) const GUARDS: [&str; 3] = [DAEMON_GUARD, POLICY_DELETION_GUARD, POLICY_UPDATE_GUARD];
-/// Who takes away what was in a namespace that is deleted.
+/// The controller that deletes the objects of a deleted namespace.
 const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
-/// The claim by which a pod's token names the node it runs on.
+/// The claim of a pod's token with the node it runs on.
 const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 
-/// What the API server refuses by itself.
+/// Returns the validating admission policies.
 pub fn guards() -> Vec<Value> {
     vec![
         daemon_guard(),
@@ -32,7 +32,7 @@ pub fn guards() -> Vec<Value> {
     ]
 }
 
-/// A daemon is root on its own machine; this keeps it from becoming so on others.
+/// Restricts a daemon, which is root on its own machine, to its own node.
 fn daemon_guard() -> Value {
     let own = format!("request.userInfo.extra['{NODE_CLAIM}'][0]");
     json!({
@@ -78,7 +78,7 @@ fn daemon_guard() -> Value {
     })
 }
 
-/// Nobody takes away what keeps our components' connections few, by mistake or otherwise, unless the whole namespace goes.
+/// Rejects the deletion of our network policies, unless the whole namespace is deleted.
 fn policy_deletion_guard() -> Value {
     policy_guard(
         POLICY_DELETION_GUARD,
@@ -89,7 +89,8 @@ fn policy_deletion_guard() -> Value {
     )
 }
 
-/// Nor does anybody but the operator change it. Labels are no change, and neither is applying the same again.
+/// Rejects changes of our network policies by other clients than the operator. Changed labels and identical writes are
+/// allowed.
 fn policy_update_guard() -> Value {
     policy_guard(
         POLICY_UPDATE_GUARD,
@@ -144,7 +145,7 @@ fn our_policies() -> String {
         .join(", ")
 }
 
-/// Puts a policy in force, everywhere.
+/// Returns the binding of a policy, for the whole cluster.
 fn binding(policy: &str) -> Value {
     json!({
         "apiVersion": ADMISSION,
@@ -154,7 +155,7 @@ fn binding(policy: &str) -> Value {
     })
 }
 
-/// Where the API server finds the webhook.
+/// The address of the webhook for the API server.
 #[derive(Clone, Debug)]
 pub enum Endpoint<'a> {
     /// The operator's own Service.
@@ -163,8 +164,8 @@ pub enum Endpoint<'a> {
     Url(String),
 }
 
-/// Bad objects are refused when they are written. An operator that is away must not keep anybody from working, least of
-/// all the controllers: everything is checked again when it is rendered.
+/// Returns the webhook configuration. It fails open: an unavailable operator must not block any client, least of all
+/// the controllers, and everything is validated again when it is rendered.
 pub fn webhook_configuration(endpoint: &Endpoint<'_>, authorities: &str) -> Value {
     let bundle = BASE64.encode(authorities);
     let client = match endpoint {

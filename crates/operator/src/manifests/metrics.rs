@@ -1,5 +1,5 @@
-//! How the metrics of an installation are seen: over TLS, by whom the cluster lets. Nothing runs beside our processes for it;
-//! they show certificates that the operator makes, and ask the cluster about the scraper's token.
+//! Authenticated metrics of an installation: served over TLS to clients that the cluster authorizes. There is no proxy;
+//! our processes serve with certificates that the operator issues, and have the cluster review the scraper's token.
 
 use mco_api::vocabulary::names::{self, component};
 use serde_json::{Value, json};
@@ -8,19 +8,19 @@ use super::access::{RBAC, READ, role_ref, rule};
 use super::metadata;
 use crate::steps::serving::BUNDLE_KEY;
 
-/// The authority of all certificates for metrics: a Secret, and a ConfigMap with what scrapers check them by.
+/// The CA of all metrics certificates: a Secret, and a ConfigMap with the bundle for scrapers.
 pub(crate) const METRICS_AUTHORITY: &str = "machine-config-metrics-ca";
-/// Those who may see metrics have this ClusterRole, or any other that lets them get `/metrics`.
+/// The ClusterRole for scrapers; any other that allows to get `/metrics` works too.
 const READER: &str = "machine-config-metrics-reader";
-/// OpenShift's own scraper, by whose name it has the same Role everywhere.
+/// OpenShift's own scraper, whose Role has the same name in every namespace.
 const PROMETHEUS: &str = "prometheus-k8s";
 const PROMETHEUS_NAMESPACE: &str = "openshift-monitoring";
 const VOLUME: &str = "metrics-certificate";
 const DIRECTORY: &str = "/etc/metrics-certificate";
-/// Where every pod finds its own token.
+/// The path of the pod's own token.
 const SCRAPERS_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// A kind of process whose metrics are guarded.
+/// A kind of process with authenticated metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scraped {
     pub component: &'static str,
@@ -46,12 +46,12 @@ pub(super) const DAEMON: Scraped = Scraped {
 };
 
 impl Scraped {
-    /// What its certificate is good for.
+    /// Returns the host name in its certificate.
     pub fn host(self) -> String {
         format!("{}.{}.svc", self.component, names::NAMESPACE)
     }
 
-    /// Brings its certificate into its pod, which starts without it too.
+    /// Mounts its certificate into its pod, which also starts without it.
     pub(super) fn equip(self, pod: &mut Value) {
         let volume = json!({
             "name": VOLUME,
@@ -63,7 +63,7 @@ impl Scraped {
     }
 }
 
-/// What a process is told that finds its certificate in its pod.
+/// Returns the arguments of a process with a mounted certificate.
 pub(super) fn arguments(port: u16) -> [String; 3] {
     [
         format!("--metrics-listen=[::]:{port}"),
@@ -72,7 +72,7 @@ pub(super) fn arguments(port: u16) -> [String; 3] {
     ]
 }
 
-/// What a process needs to find out who asks for its metrics.
+/// Returns the rules with which a process reviews a scraper's token.
 pub(super) fn reviews() -> Vec<Value> {
     const CREATE: &[&str] = &["create"];
     vec![
@@ -81,7 +81,7 @@ pub(super) fn reviews() -> Vec<Value> {
     ]
 }
 
-/// For scrapers that may not get `/metrics` anyway.
+/// Returns the ClusterRole for scrapers that may not get `/metrics` otherwise.
 pub(super) fn reader() -> Value {
     json!({
         "apiVersion": RBAC,
@@ -91,7 +91,8 @@ pub(super) fn reader() -> Value {
     })
 }
 
-/// With this a Prometheus finds what it is to scrape in our namespace. OpenShift's has it, as in every namespace that it looks into.
+/// Returns the Role with which a Prometheus discovers its targets in our namespace. It is bound to OpenShift's, as in
+/// every namespace that it scrapes.
 pub(super) fn discovery() -> Vec<Value> {
     let services = rule("", &["services", "endpoints", "pods"], &[READ]);
     let slices = rule("discovery.k8s.io", &["endpointslices"], &[READ]);
@@ -113,7 +114,7 @@ pub(super) fn discovery() -> Vec<Value> {
     ]
 }
 
-/// What a scraper has to know of a component: that it must speak TLS, whom it will meet, and by what it is known itself.
+/// Adds the scraper's settings for a component: TLS, server name and bearer token.
 pub(super) fn tell_scraper(component: &str, endpoint: &mut Value) {
     let Some(scraped) = SCRAPED.into_iter().find(|one| one.component == component) else {
         return;

@@ -1,5 +1,5 @@
-//! The objects that an installation consists of, in the order they are applied: one description for `mco install` and for
-//! the operator, which puts right what was changed.
+//! The objects of an installation, in the order they are applied: one description for `mco install` and for the
+//! operator, which reverts changes.
 
 mod access;
 mod alerts;
@@ -24,16 +24,16 @@ pub(crate) use metrics::{METRICS_AUTHORITY, SCRAPED, Scraped};
 pub use network::network_policies;
 pub use workloads::{LOG_LEVEL_VARIABLE, controller, daemon, operator, server};
 
-/// What can be chosen about an installation.
+/// The settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The image with the `mco` binary.
     pub image: String,
-    /// The address by which new machines reach the API server; found out by the operator where it is not given.
+    /// The API server's address for new machines; if empty, detected by the operator.
     pub api_server_url: String,
-    /// The image of another implementation, whose templates the controller uses instead of its own; none where it is empty.
+    /// The image of another implementation, whose templates the controller uses instead of its own; empty for none.
     pub templates_image: String,
-    /// How much the components log that the operator runs.
+    /// The log level of the components that the operator runs.
     pub log_level: LogLevel,
 }
 
@@ -45,7 +45,7 @@ pub struct PrintError {
     pub source: serde_saphyr::SerializeError,
 }
 
-/// Everything but the definitions, the alerts and the dashboard.
+/// Returns all objects except CRDs, alerts and the dashboard.
 pub fn installation(settings: &Settings) -> Vec<Value> {
     let mut all = vec![namespace()];
     all.extend(access());
@@ -58,9 +58,9 @@ pub fn installation(settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// What an installation put into the cluster, in the order it can be taken away: first who would put it back, then what
-/// guards the rest. Neither the definitions, because the users' objects go with them, nor the namespace of the machines,
-/// because others live there too.
+/// Returns the objects of an installation in the order of an uninstall: first the components that would recreate the
+/// rest, then the policies that guard it. CRDs are kept, because deleting them deletes the users' objects, and so is
+/// the namespace of the machines, which others use too.
 pub fn removal(settings: &Settings) -> Vec<Value> {
     let rank = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -77,7 +77,7 @@ pub fn removal(settings: &Settings) -> Vec<Value> {
         object["kind"] == "Namespace" && object["metadata"]["name"] == names::MACHINE_API_NAMESPACE
     };
     let mut all = installation(settings);
-    // The operator makes it once it has a certificate.
+    // The operator creates it once it has a certificate.
     all.push(json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -88,7 +88,7 @@ pub fn removal(settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// Objects as a stream of YAML documents.
+/// Returns the objects as a stream of YAML documents.
 pub fn to_yaml(objects: &[Value]) -> Result<String, PrintError> {
     let mut text = String::new();
     for (index, object) in objects.iter().enumerate() {
@@ -116,7 +116,7 @@ fn described(object: &Value) -> String {
     format!("{} {}", text("/kind"), text("/metadata/name"))
 }
 
-/// The namespace of everything.
+/// Returns the namespace of all components.
 pub fn namespace() -> Value {
     json!({
         "apiVersion": "v1",
@@ -127,7 +127,7 @@ pub fn namespace() -> Value {
                 "name": names::NAMESPACE,
                 "openshift.io/run-level": "",
                 "openshift.io/cluster-monitoring": "true",
-                // The daemon changes its host; nothing less than this lets it.
+                // The daemon changes its host, which requires privileged pods.
                 "pod-security.kubernetes.io/enforce": "privileged",
                 "pod-security.kubernetes.io/audit": "privileged",
                 "pod-security.kubernetes.io/warn": "privileged",
@@ -137,12 +137,12 @@ pub fn namespace() -> Value {
     })
 }
 
-/// The metadata of an object of a component.
+/// Returns the metadata of an object of a component.
 fn metadata(component: &str, name: &str) -> Value {
     json!({"name": name, "namespace": names::NAMESPACE, "labels": {labels::APP: component}})
 }
 
-/// The user name of a component's service account.
+/// Returns the user name of a component's service account.
 fn user(component: &str) -> String {
     format!("system:serviceaccount:{}:{component}", names::NAMESPACE)
 }

@@ -1,4 +1,4 @@
-//! Which connections the components need. Everything else is denied, last.
+//! The network policies of the components. All other connections are denied by the last one.
 
 use mco_api::vocabulary::labels;
 use mco_api::vocabulary::names::{self, component};
@@ -36,9 +36,9 @@ pub fn network_policies() -> Vec<Value> {
             component::CONTROLLER,
             &[METRICS_PORT],
         ),
-        // It is there before the builder, which runs on demand.
+        // Exists before the builder, which runs on demand.
         to("allow-machine-os-builder", component::OS_BUILDER, &[METRICS_PORT]),
-        // The empty lists are said, so that whatever somebody adds to them is taken away again.
+        // The lists are explicitly empty, so that an apply removes added entries.
         policy(
             "default-deny",
             &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [], "egress": []}),

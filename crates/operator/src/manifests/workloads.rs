@@ -1,4 +1,4 @@
-//! What runs: the operator and the controller on the control plane, the servers beside it, a daemon everywhere.
+//! The workloads: the operator, the controller and the servers on the control plane, a daemon on every node.
 
 use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::labels;
@@ -7,26 +7,26 @@ use serde_json::{Value, json};
 
 use super::{Settings, metadata, metrics};
 
-/// Where metrics are scraped. 9001 is taken by nothing else in the cluster.
+/// The metrics port. No other component of the cluster uses 9001.
 pub(super) const METRICS_PORT: u16 = 9001;
 pub(super) const WEBHOOK_PORT: u16 = 9443;
 const SERVER_PORT: u16 = 22623;
-/// The daemons and servers share their host's ports.
+/// Ports of the daemons and servers, which share their host's network.
 const DAEMON_METRICS_PORT: u16 = 9101;
 const SERVER_METRICS_PORT: u16 = 22627;
-/// How a component learns how much to log.
+/// The environment variable with a component's log level.
 pub const LOG_LEVEL_VARIABLE: &str = "MCO_LOG_LEVEL";
-/// Where the image has it.
+/// The path of the program in the image.
 const PROGRAM: &str = "/usr/bin/mco";
-/// Longer than every graceful stop of ours takes.
+/// Longer than any graceful shutdown of ours.
 const GRACE_SECONDS: u32 = 10;
-/// Where the controller finds another implementation's templates, and where that one's image has them.
+/// The path of another implementation's templates in the controller's pod, and in that implementation's image.
 const TEMPLATES: &str = "/templates";
 const TEMPLATES_IN_IMAGE: &str = "/etc/mcc/templates";
-/// A daemon in the middle of a change is let finish it.
+/// A daemon completes the step in progress before it exits.
 const DAEMON_GRACE_SECONDS: u32 = 600;
 
-/// The operator, with its Service for admission and metrics.
+/// Returns the operator's Deployment, with its Service for admission and metrics.
 pub fn operator(settings: &Settings) -> Vec<Value> {
     let mut arguments = vec![
         "operator".to_owned(),
@@ -52,7 +52,7 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
         ]),
     );
     let mut pod = control_plane_pod(component::OPERATOR, &container);
-    // Whoever notices first that a node is gone should be the one who repairs.
+    // The operator repairs the cluster, so it has to leave a failed node early.
     pod["tolerations"] = json!([
         {"key": labels::node::ROLE_MASTER, "operator": "Exists", "effect": "NoSchedule"},
         {"key": labels::node::ROLE_CONTROL_PLANE, "operator": "Exists", "effect": "NoSchedule"},
@@ -71,7 +71,8 @@ pub fn operator(settings: &Settings) -> Vec<Value> {
     ]
 }
 
-/// The controllers: two replicas of which one leads, so that a lost node costs seconds and not minutes.
+/// Returns the controller's Deployment: two replicas with leader election, so that a failed node costs seconds and not
+/// minutes.
 pub fn controller(settings: &Settings) -> Vec<Value> {
     let mut arguments = vec!["controller".to_owned()];
     arguments.extend(metrics::arguments(METRICS_PORT));
@@ -117,7 +118,7 @@ pub fn controller(settings: &Settings) -> Vec<Value> {
             "spec": {
                 "maxUnavailable": 1,
                 "selector": {"matchLabels": {labels::APP: component::CONTROLLER}},
-                // A pod that does not run keeps nobody from draining its node.
+                // An unhealthy pod does not block the drain of its node.
                 "unhealthyPodEvictionPolicy": "AlwaysAllow",
             },
         }),
@@ -128,7 +129,7 @@ fn templates_mount() -> Value {
     json!([{"name": "templates", "mountPath": TEMPLATES}])
 }
 
-/// Takes the templates out of an image that has nothing else for us.
+/// Returns the init container that copies the templates from another implementation's image.
 fn templates_copier(image: &str) -> Value {
     json!({
         "name": "templates",
@@ -141,7 +142,7 @@ fn templates_copier(image: &str) -> Value {
     })
 }
 
-/// The daemons: root on their machines, which is what they are for.
+/// Returns the daemons' DaemonSet, which is privileged because it changes its hosts.
 pub fn daemon(settings: &Settings) -> Vec<Value> {
     let mut arguments = ["daemon", "start", "--root=/rootfs"].map(str::to_owned).to_vec();
     arguments.extend(metrics::arguments(DAEMON_METRICS_PORT));
@@ -179,7 +180,7 @@ pub fn daemon(settings: &Settings) -> Vec<Value> {
     ]
 }
 
-/// The servers of first configurations, on the control plane's own addresses.
+/// Returns the config servers' DaemonSet, on the control plane's own addresses.
 pub fn server(settings: &Settings) -> Vec<Value> {
     let mut arguments = vec![
         "server".to_owned(),
@@ -205,7 +206,7 @@ pub fn server(settings: &Settings) -> Vec<Value> {
         {"name": "certs", "mountPath": "/etc/ssl/mcs", "readOnly": true},
         {"name": "node-bootstrap-token", "mountPath": "/etc/mcs/bootstrap-token", "readOnly": true},
     ]);
-    // Where the host's network is given only together with a user of the namespace's own, any other could not start.
+    // Where the host's network requires a user of the namespace's range, a fixed user would be rejected.
     if let Some(security) = container["securityContext"].as_object_mut() {
         security.remove("runAsUser");
     }
@@ -238,7 +239,7 @@ fn container(name: &str, settings: &Settings, arguments: &[String], ports: &Valu
         "name": name,
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
-        // Said although the image says it too: where another implementation left its own command, that would be run.
+        // Explicit although it is the image's entrypoint, because it has to replace another implementation's command.
         "command": [PROGRAM],
         "args": arguments,
         "ports": ports,
@@ -263,7 +264,7 @@ fn unprivileged() -> Value {
     })
 }
 
-/// What is normal needs not be said, so that pods stay as they are.
+/// The default level is omitted, so that existing pods are not replaced.
 fn log_level(settings: &Settings) -> Option<Value> {
     match settings.log_level {
         LogLevel::Normal => None,
@@ -271,7 +272,7 @@ fn log_level(settings: &Settings) -> Option<Value> {
     }
 }
 
-/// A pod on the control plane.
+/// Returns a pod on the control plane.
 fn control_plane_pod(name: &str, container: &Value) -> Value {
     json!({
         "serviceAccountName": name,

@@ -12,13 +12,13 @@ use serde_json::Value;
 use crate::cluster::{Cluster, ClusterError, failed, metadata, own_fields};
 use crate::manifests;
 
-/// A definition is served a moment after it is stored.
+/// A kind is served shortly after its CRD is stored.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// A release's manifests carry an annotation with this prefix for every cluster profile they belong to.
+/// The prefix of the annotation that a release's manifests carry for each of their cluster profiles.
 const RELEASE_PROFILE: &str = "include.release.openshift.io/";
 
-/// Our own namespace, and the one that machines' user data belongs into.
+/// Creates our own namespace and the one of the machines' user data.
 pub async fn namespaces(cluster: &Cluster) -> Result<(), ClusterError> {
     cluster.apply(&manifests::namespace()).await?;
     let machines = Namespace {
@@ -28,7 +28,7 @@ pub async fn namespaces(cluster: &Cluster) -> Result<(), ClusterError> {
     cluster.create_if_absent(&machines).await
 }
 
-/// Our own definitions as this build has them, unless another owner's serve as well; those of others only where they are
+/// Applies our own CRDs, unless those of another owner are compatible; foreign CRDs are created only where they are
 /// missing.
 pub async fn definitions(cluster: &Cluster) -> Result<(), ClusterError> {
     for definition in own_crds() {
@@ -51,8 +51,9 @@ pub async fn definitions(cluster: &Cluster) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Whether a definition is another owner's and stays as it is. Where the cluster version operator keeps it, the two operators
-/// would overwrite each other without end, so it only has to serve our versions. Any other has to accept what ours does.
+/// Returns whether a CRD belongs to another owner and is left unchanged. One that the cluster version operator
+/// reconciles only has to serve our versions, because the two operators would overwrite each other endlessly. Any other
+/// has to accept what ours does.
 fn is_left_alone(found: &Value, wanted: &Value) -> bool {
     if own_fields(found).is_some() {
         return false;
@@ -63,7 +64,7 @@ fn is_left_alone(found: &Value, wanted: &Value) -> bool {
     semantic::definition_accepts(found, wanted)
 }
 
-/// Whether the cluster version operator keeps an object.
+/// Returns whether the cluster version operator reconciles an object.
 fn is_of_release(found: &Value) -> bool {
     let annotations = found.pointer("/metadata/annotations").and_then(Value::as_object);
     let mut keys = annotations.into_iter().flatten().map(|(key, _)| key);
@@ -78,7 +79,7 @@ fn served_versions(definition: &Value) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Waits until the API server knows the kind. Running out of time is no failure: whoever uses the kind will say so.
+/// Waits until the API server serves the kind. A timeout is not an error here: later requests report it.
 async fn established(cluster: &Cluster, name: &str) -> Result<(), ClusterError> {
     let definitions = cluster.all::<CustomResourceDefinition>();
     let deadline = tokio::time::Instant::now() + ESTABLISHED_WITHIN;

@@ -1,4 +1,4 @@
-//! Looks through the users' settings for what will not be allowed for ever.
+//! Checks the users' settings for deprecated values.
 
 use kube::api::ListParams;
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};

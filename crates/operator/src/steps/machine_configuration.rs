@@ -1,4 +1,5 @@
-//! The MachineConfiguration: it exists. What it says is the user's; what is in force, we and the controllers tell.
+//! The MachineConfiguration: created if missing. Its spec belongs to the user; its status is written by us and the
+//! controllers.
 
 use kube::api::Patch;
 use mco_api::MachineConfiguration;
@@ -6,8 +7,8 @@ use mco_api::machine_configuration::{
     BootImageSkewEnforcementStatus, MACHINE_CONFIGURATION_NAME, MachineConfigurationSpec,
 };
 use mco_api::vocabulary::conditions::{machine_configuration as condition, status};
+use mco_core::config::feature_gates::FeatureGates;
 use mco_core::generators::boot_images::{self, FEATURE_GATE, Gate, Surroundings};
-use mco_core::generators::feature_gates::FeatureGates;
 use serde_json::json;
 use thiserror::Error;
 
@@ -23,7 +24,7 @@ pub enum MachineConfigurationError {
     BootImages(String),
 }
 
-/// The MachineConfiguration, made if there was none.
+/// Returns the MachineConfiguration, creating it if there is none.
 pub async fn present(cluster: &Cluster) -> Result<MachineConfiguration, ClusterError> {
     let found = cluster
         .find::<MachineConfiguration>(MACHINE_CONFIGURATION_NAME)
@@ -40,7 +41,7 @@ pub async fn present(cluster: &Cluster) -> Result<MachineConfiguration, ClusterE
     Ok(object)
 }
 
-/// Tells what is enforced about boot images, and whether they can be kept current.
+/// Writes the status about boot images: the enforcement in effect, and whether they can be updated.
 pub async fn boot_images(
     cluster: &Cluster,
     facts: &Facts,
@@ -59,7 +60,7 @@ pub async fn boot_images(
     }
 }
 
-/// Why the cluster should not be upgraded, as far as its boot images go.
+/// Returns why boot images block an upgrade.
 pub fn obstacle(settings: &MachineConfiguration) -> Option<String> {
     let status = settings.status.as_ref()?;
     boot_images::obstacle(
@@ -68,7 +69,7 @@ pub fn obstacle(settings: &MachineConfiguration) -> Option<String> {
     )
 }
 
-/// Whether new machines understand the present version of pointer configs: only if their boot images are kept current.
+/// Returns whether new machines support the current version of pointer configs, which requires updated boot images.
 pub fn upgrade(settings: &MachineConfiguration) -> Upgrade {
     let status = settings.status.as_ref();
     let enforced = status.and_then(|status| status.boot_image_skew_enforcement_status.as_ref());
@@ -104,7 +105,7 @@ async fn write(
     cluster: &Cluster,
     enforced: Option<&BootImageSkewEnforcementStatus>,
 ) -> Result<(), ClusterError> {
-    // A merge leaves in place what is not named, and a mode must not keep another mode's version.
+    // A merge patch keeps absent fields, so those of another mode are removed explicitly.
     let enforced = enforced.map(
         |enforced| json!({"mode": enforced.mode, "manual": enforced.manual, "automatic": enforced.automatic}),
     );

@@ -1,4 +1,5 @@
-//! One module per thing the operator looks after. Each reads, decides with a pure function, and writes what differs.
+//! One module per group of objects that the operator reconciles. Each reads, decides with a pure function, and writes
+//! what differs.
 
 pub(crate) mod definitions;
 pub(crate) mod evaluation;

@@ -1,4 +1,4 @@
-//! The certificates with which our processes tell their metrics: one of each kind of process, all of one authority.
+//! The metrics certificates: one for each kind of process, all of one CA.
 
 use jiff::Timestamp;
 use mco_api::vocabulary::names::component;
@@ -17,7 +17,7 @@ pub enum MonitoringError {
     Pair(#[from] PairError),
 }
 
-/// Renews them where that is due, each whatever happens to the others; the first problem is reported.
+/// Renews the certificates where due, independent of each other; returns the first error.
 pub async fn certificates(
     cluster: &Cluster,
     own: &Certificate,
@@ -30,7 +30,7 @@ pub async fn certificates(
     result
 }
 
-/// The operator's own needs no way through a file.
+/// Returns the operator's own certificate, which is not mounted as a file.
 async fn certificate(
     cluster: &Cluster,
     scraped: Scraped,

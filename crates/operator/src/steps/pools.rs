@@ -1,4 +1,4 @@
-//! The pools that every cluster has.
+//! The built-in pools.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use kube::api::{ListParams, Patch};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::{names, topology};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream};
+use mco_core::config::feature_gates::FeatureGates;
 use mco_core::config::pools;
-use mco_core::generators::feature_gates::FeatureGates;
 use mco_core::generators::os_images;
 use mco_core::generators::os_streams::Streams;
 use mco_core::pipeline::offline;
@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
 use crate::cluster_operator::{self, Origin, Reported};
 use crate::facts::Facts;
 
-/// Creates the pools that are missing. Of those that exist only the labels are ours: the rest is the user's.
+/// Creates missing pools. Of existing ones only the labels are reconciled: the rest belongs to the user.
 pub async fn required(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
     for name in required_names(facts) {
         let wanted = offline::built_in_pool(name);
@@ -36,7 +36,7 @@ pub async fn required(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterErr
     Ok(())
 }
 
-/// All pools, by name.
+/// Returns all pools, by name.
 pub async fn all(cluster: &Cluster) -> Result<Vec<MachineConfigPool>, ClusterError> {
     let pools = cluster
         .all::<MachineConfigPool>()
@@ -49,8 +49,8 @@ pub async fn all(cluster: &Cluster) -> Result<Vec<MachineConfigPool>, ClusterErr
     Ok(pools)
 }
 
-/// Where the configs that required pools report come from. `known` are the images of rendered ones, which never change: a
-/// rendered config is large, and its name stands for its content.
+/// Returns the origin of the configs that required pools report. `known` caches the images of rendered ones, which are
+/// large and immutable.
 pub async fn reported(
     cluster: &Cluster,
     pools: &[MachineConfigPool],
@@ -90,8 +90,8 @@ pub async fn reported(
     Ok(reported)
 }
 
-/// The operating system's image that each required pool should have, by the release or by the stream it follows. A pool of
-/// which it cannot be said is not among them; rendering tells why.
+/// Returns the expected operating system image of each required pool, from the release or its stream. A pool whose
+/// image cannot be determined is left out; rendering reports why.
 pub async fn os_images(
     cluster: &Cluster,
     pools: &[MachineConfigPool],
@@ -122,7 +122,7 @@ pub async fn os_images(
     Ok(images.collect())
 }
 
-/// The pools that a cluster must have.
+/// Returns the names of the required pools.
 pub fn required_names(facts: &Facts) -> Vec<&'static str> {
     let mut names = vec![pools::MASTER, pools::WORKER];
     if has_arbiters(facts) {
@@ -131,7 +131,7 @@ pub fn required_names(facts: &Facts) -> Vec<&'static str> {
     names
 }
 
-/// A cluster has arbiters if its description says so, or if its nodes do.
+/// Returns whether the cluster has arbiters, by its Infrastructure or its nodes.
 fn has_arbiters(facts: &Facts) -> bool {
     let infrastructure = facts.infrastructure.as_ref();
     let status = infrastructure.and_then(|infrastructure| infrastructure.status.as_ref());

@@ -1,4 +1,4 @@
-//! The ControllerConfig: written as the facts ask for it, then read for what the template controller made of it.
+//! The ControllerConfig: written from the facts, then read for the status of the template controller.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::progress::Settled;
 use crate::steps::serving;
 
 const CA_BUNDLE: &str = "ca-bundle.crt";
-/// Every machine that runs has heard of it by then.
+/// Time after which every running machine has processed a rotation.
 const ROTATION_IS_NEWS: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Error)]
@@ -35,7 +35,7 @@ pub enum RenderingError {
     Templates(String),
 }
 
-/// When the API server's authorities changed last, as far as this operator has seen it.
+/// The time of the last observed rotation of the API server's CA.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rotation {
     at: Option<Timestamp>,
@@ -48,7 +48,7 @@ impl Rotation {
     }
 }
 
-/// Writes the ControllerConfig and says whether the base configuration follows it.
+/// Writes the ControllerConfig and returns whether the base configuration is rendered from it.
 pub async fn controller_config(
     cluster: &Cluster,
     facts: &Facts,
@@ -68,13 +68,13 @@ pub async fn controller_config(
     let manifest = controller_config::manifest(&wanted)?;
     let applied = cluster.apply_meaning(&manifest, Blank::Empty).await?;
     let applied: ControllerConfig = serde_json::from_value(serde_json::to_value(&applied)?)?;
-    // What others look for is told when our machines have theirs: whatever is wrong with it must not keep anything from them.
+    // Published last, because an error here must not delay our machines.
     published?;
     publish_registry_authorities(cluster, facts).await?;
     followed(&applied)
 }
 
-/// What the template controller says about a ControllerConfig.
+/// Evaluates the template controller's status of a ControllerConfig.
 fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
     let reported = config.status.clone().unwrap_or_default();
     let find = |type_: &str| {
@@ -95,7 +95,7 @@ fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
         condition::TEMPLATE_CONTROLLER_FAILING,
     ]
     .map(holds);
-    // While work goes on, whatever else is said is about what was before.
+    // While it is running, the other conditions describe the previous state.
     if failing && !running {
         let message = find(condition::TEMPLATE_CONTROLLER_FAILING).map(|one| one.message.clone());
         return Err(RenderingError::Templates(message.unwrap_or_default()));
@@ -108,8 +108,8 @@ fn followed(config: &ControllerConfig) -> Result<Settled, RenderingError> {
     )))
 }
 
-/// New machines check the API server with these. A cluster that does not publish them gives them with its tokens. Tells whether
-/// they were others before.
+/// Publishes the CAs with which new machines verify the API server; if the cluster does not publish them, those that
+/// its tokens come with. Returns whether they changed.
 async fn publish_api_server_authorities(cluster: &Cluster) -> Result<bool, ClusterError> {
     let source = cluster
         .config_map(
@@ -134,8 +134,8 @@ async fn publish_api_server_authorities(cluster: &Cluster) -> Result<bool, Clust
     Ok(is_new)
 }
 
-/// What machines trust registries by, in one place for others: the cluster's own registry's authorities and the user's. Only
-/// clusters with an Image and with that place have anybody who looks there.
+/// Publishes the registry CAs of the machines for other components: those of the cluster's own registry and the user's.
+/// Only on clusters with an Image and with that namespace.
 async fn publish_registry_authorities(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterError> {
     let namespace = names::CONFIG_MANAGED_NAMESPACE;
     if facts.image.is_none() || cluster.find::<Namespace>(namespace).await?.is_none() {
@@ -155,7 +155,7 @@ async fn publish_registry_authorities(cluster: &Cluster, facts: &Facts) -> Resul
         ..ConfigMap::default()
     };
     let applied = cluster.apply(&merged).await?;
-    // Whom nobody trusts any more must not stay because somebody else wrote it too.
+    // A CA that is no longer trusted is removed even if another client wrote it too.
     let found = applied.data["data"].as_object().into_iter().flatten();
     let gone: BTreeMap<&String, Value> = found
         .filter(|(file, _)| !wanted.contains_key(*file))
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_template_controllers_verdict_is_told_in_words() {
+    fn the_template_controllers_status_is_reported() {
         let config = |observed: i64, conditions: serde_json::Value| -> ControllerConfig {
             serde_json::from_value(json!({
                 "metadata": {"name": "machine-config-controller", "generation": 2},

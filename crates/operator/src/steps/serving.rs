@@ -1,4 +1,4 @@
-//! The config server's certificates, kept in the cluster: authority, bundle and serving certificate.
+//! The config server's certificates in the cluster: CA, bundle and serving certificate.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::controller_config::{self, server_hosts};
 use crate::facts::Facts;
 use crate::options::Options;
 
-/// Where a ConfigMap with an authority has it.
+/// The key of a ConfigMap with a CA.
 pub const BUNDLE_KEY: &str = "ca-bundle.crt";
 const CERTIFICATE_KEY: &str = "tls.crt";
 const KEY_KEY: &str = "tls.key";
@@ -35,10 +35,10 @@ pub enum ServingError {
     },
 }
 
-/// Where a set of certificates is kept.
+/// The object names of a set of certificates.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// Both the Secret with the authority and the ConfigMap with the bundle.
+    /// The Secret with the CA, and the ConfigMap with the bundle.
     pub authority: &'static str,
     pub serving: &'static str,
 }
@@ -48,7 +48,7 @@ pub const CONFIG_SERVER: Names = Names {
     serving: names::secret::SERVER_TLS,
 };
 
-/// Makes the config server's certificates what they should be now.
+/// Renews the config server's certificates.
 pub async fn config_server(
     cluster: &Cluster,
     facts: &Facts,
@@ -62,7 +62,7 @@ pub async fn config_server(
         .map(|_| ())
 }
 
-/// What machines trust the config server by: our bundle, or what the installer signed with.
+/// Returns the CAs with which machines verify the config server: our bundle, or the installer's.
 pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, ClusterError> {
     let bundle = bundle(cluster, names::config_map::SERVER_CA).await?;
     Ok(if bundle.is_empty() {
@@ -72,14 +72,14 @@ pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, Clu
     })
 }
 
-/// The infrastructure that the ControllerConfig describes, found or assumed.
+/// Returns the Infrastructure in the ControllerConfig, found or default.
 pub fn effective_infrastructure(facts: &Facts, options: &Options) -> Option<Infrastructure> {
     controller_config::controller_config(facts, "", options)
         .spec
         .infra
 }
 
-/// Renews one set of certificates and returns what is in force.
+/// Renews one set of certificates and returns those in effect.
 pub async fn renew(
     cluster: &Cluster,
     names: Names,
@@ -93,7 +93,7 @@ pub async fn renew(
         name: names.serving.to_owned(),
         source,
     })?;
-    // Who checks comes before who is checked, so that nobody meets a certificate that cannot be trusted yet.
+    // The bundle is written before the certificate, so that no client sees a certificate that it cannot verify yet.
     if wanted.authority != existing.authority
         && let Some(authority) = &wanted.authority
     {
@@ -148,7 +148,7 @@ fn pair(secret: &Secret) -> Option<KeyedCertificate> {
 async fn write_pair(cluster: &Cluster, name: &str, pair: &KeyedCertificate) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(names::NAMESPACE);
     let found = cluster.secret(names::NAMESPACE, name).await?;
-    // A secret's type cannot be changed, only chosen when it is made.
+    // A Secret's type is immutable.
     if found.is_some_and(|found| found.type_.as_deref() != Some(TLS_TYPE)) {
         let answer = secrets.delete(name, &DeleteParams::default()).await;
         answer.map_err(failed("replacing", || {

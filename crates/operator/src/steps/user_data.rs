@@ -1,8 +1,8 @@
-//! The secrets that new machines are created with: one pointer config per pool.
+//! The user data Secrets of new machines: one pointer config per pool.
 //!
-//! `<pool>-user-data-managed` is ours and always current. What others made (an installer, an administrator) belongs to
-//! them; only the authority in it follows the config server's, because a machine could not boot with an old one, and its
-//! version follows the boot images where somebody keeps those current.
+//! `<pool>-user-data-managed` is ours and always current. Others, of an installer or an administrator, belong to their
+//! creators; only their CA follows the config server's, because a machine could not boot with an old one, and their
+//! version follows the boot images where those are updated.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -48,15 +48,15 @@ pub enum UserDataError {
     },
 }
 
-/// Whether pointer configs of an older version become what the present one is. Machines whose boot images are left as they
-/// are may understand nothing but the old version.
+/// Whether pointer configs of an older version are converted to the current one. Machines with outdated boot images may
+/// support only the old version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upgrade {
     Never,
     ToPresent,
 }
 
-/// Makes every pool's user data current. What goes wrong with one pool is reported after all others were done.
+/// Reconciles every pool's user data. The error of one pool is returned after all others were processed.
 pub async fn user_data(
     cluster: &Cluster,
     pools: &[MachineConfigPool],
@@ -103,7 +103,7 @@ async fn of_pool(
     let managed = with_spelling_of(found.as_ref(), managed, &document);
     cluster.apply(&owned(managed, pool)).await?;
     if matches!(name, pools::MASTER | pools::WORKER) {
-        // An installer makes these two; where there was none, what is written about them still holds.
+        // An installer creates these two; where it did not, we do.
         let usual = secret(&format!("{name}-user-data"), &document);
         cluster.create_if_absent(&usual).await?;
     }
@@ -127,8 +127,8 @@ fn secret(name: &str, document: &Value) -> Secret {
     }
 }
 
-/// The secret with the pointer config of `found` where that means the same: other implementations write empty objects into
-/// it.
+/// Keeps the spelling of the pointer config in `found` if it is semantically equal: other implementations write empty
+/// objects into it.
 fn with_spelling_of(found: Option<&Secret>, mut secret: Secret, document: &Value) -> Secret {
     let found = found.and_then(|found| found.data.as_ref()?.get(USER_DATA));
     let written: Option<Value> = found.and_then(|text| serde_json::from_slice(&text.0).ok());
@@ -140,7 +140,7 @@ fn with_spelling_of(found: Option<&Secret>, mut secret: Secret, document: &Value
     secret
 }
 
-/// The secret goes away with its pool, and our bundle is the only one in it.
+/// Makes the pool the owner of the Secret, and our bundle the only one in it.
 fn owned(mut secret: Secret, pool: &MachineConfigPool) -> Secret {
     secret.metadata.labels = Some(BTreeMap::from([(
         labels::MANAGED_CA_BUNDLE.to_owned(),
@@ -158,7 +158,7 @@ fn owned(mut secret: Secret, pool: &MachineConfigPool) -> Secret {
     secret
 }
 
-/// Keeps the pointer configs that others made usable. One that cannot be is told, and keeps nobody from the rest.
+/// Updates the pointer configs of other creators. One that cannot be updated is logged and does not affect the rest.
 async fn follow(cluster: &Cluster, authorities: &str, upgrade: Upgrade) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(NAMESPACE);
     let others = ListParams::default().labels(&format!("!{}", labels::MANAGED_CA_BUNDLE));
@@ -172,7 +172,7 @@ async fn follow(cluster: &Cluster, authorities: &str, upgrade: Upgrade) -> Resul
             continue;
         };
         let mut patch = json!({
-            // Whoever has written it meanwhile is not overwritten; the next round starts from theirs.
+            // The resource version makes a concurrent write win; the next sync starts from it.
             "metadata": {"resourceVersion": secret.metadata.resource_version},
             "data": {USER_DATA: BASE64.encode(&change.user_data)},
         });
@@ -198,7 +198,7 @@ struct Change {
 }
 
 fn change(name: &str, found: &[u8], authorities: &str, upgrade: Upgrade) -> Option<Change> {
-    let left_alone = |why: &dyn Display| warn!("Secret {NAMESPACE}/{name} is left alone: {why}");
+    let left_alone = |why: &dyn Display| warn!("Secret {NAMESPACE}/{name} is left unchanged: {why}");
     let trusting = user_data::with_authorities(found, authorities).unwrap_or_else(|why| {
         left_alone(&why);
         None

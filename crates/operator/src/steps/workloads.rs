@@ -1,4 +1,4 @@
-//! Access, network policies, guards, and what runs.
+//! RBAC, network policies, admission policies and workloads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum AdmissionError {
     Pair(#[from] PairError),
 }
 
-/// The accounts, roles and bindings of the other components.
+/// Applies the service accounts, roles and bindings of the other components.
 pub async fn access(cluster: &Cluster) -> Result<(), ClusterError> {
     apply(cluster, &manifests::operands_access()).await
 }
@@ -42,12 +42,12 @@ pub async fn network_policies(cluster: &Cluster) -> Result<(), ClusterError> {
     apply(cluster, &manifests::network_policies()).await
 }
 
-/// The guards that the API server applies by itself.
+/// Applies the validating admission policies.
 pub async fn guards(cluster: &Cluster) -> Result<(), ClusterError> {
     apply(cluster, &manifests::guards()).await
 }
 
-/// The webhook's certificate, and the configuration by which the API server finds and trusts it.
+/// Renews the webhook's certificate and applies the webhook configuration.
 pub async fn webhook(
     cluster: &Cluster,
     options: &Webhook,
@@ -73,7 +73,7 @@ pub async fn webhook(
     Ok(())
 }
 
-/// The controller's Deployment.
+/// Applies the controller's Deployment.
 pub async fn controller(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
     deploy(cluster, &manifests::controller(settings)).await?;
     let name = component::CONTROLLER;
@@ -84,7 +84,7 @@ pub async fn controller(cluster: &Cluster, settings: &Settings) -> Result<Settle
     Ok(deployment_state(&found))
 }
 
-/// The daemons' DaemonSet. That a dead node's daemon is away is no news, so only the update counts.
+/// Applies the daemons' DaemonSet. Unavailable daemons of dead nodes are expected, so only the update is checked.
 pub async fn daemon(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
     deploy(cluster, &manifests::daemon(settings)).await?;
     let found = daemon_set(cluster, component::DAEMON).await?;
@@ -94,7 +94,7 @@ pub async fn daemon(cluster: &Cluster, settings: &Settings) -> Result<Settled, C
     })
 }
 
-/// The servers' DaemonSet.
+/// Applies the servers' DaemonSet.
 pub async fn server(cluster: &Cluster, settings: &Settings) -> Result<Settled, ClusterError> {
     deploy(cluster, &manifests::server(settings)).await?;
     let found = daemon_set(cluster, component::SERVER).await?;
@@ -108,7 +108,7 @@ async fn daemon_set(cluster: &Cluster, name: &str) -> Result<DaemonSet, ClusterE
     }))
 }
 
-/// Applies what runs something and leads to it, after taking over what another implementation has under the same names.
+/// Applies workloads and their Services, after replacing those of another implementation with the same names.
 async fn deploy(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError> {
     for object in objects {
         take_over(cluster, object).await?;
@@ -116,8 +116,8 @@ async fn deploy(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError
     apply(cluster, objects).await
 }
 
-/// Applying leaves alone what others added, which is right for a label and wrong for a container or a port: with another
-/// implementation's beside ours, a pod would be neither theirs nor ours, and two ports would bear one name.
+/// Replaces a workload or Service that has foreign containers or ports. An apply keeps what other clients added, which
+/// is right for labels but not here: a pod would be a mix of two implementations, and two ports would have one name.
 async fn take_over(cluster: &Cluster, object: &Value) -> Result<(), ClusterError> {
     if containers(object).is_empty() && ports(object).is_empty() {
         return Ok(());
@@ -134,11 +134,11 @@ async fn take_over(cluster: &Cluster, object: &Value) -> Result<(), ClusterError
     };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();
-    info!("{kind} {name} has parts that are not ours, and is replaced");
+    info!("{kind} {name} has foreign containers or ports and is replaced");
     cluster.replace_spec(found, object, spec).await
 }
 
-/// The fields of `wanted`, whole; of the others those of `found`: a Service's address was given to it for ever.
+/// Returns `wanted` with the missing fields of `found`, such as a Service's immutable address.
 fn laid_over(found: &Value, wanted: &Value) -> Value {
     let mut spec = found.clone();
     for (field, value) in wanted.as_object().into_iter().flatten() {
@@ -147,7 +147,7 @@ fn laid_over(found: &Value, wanted: &Value) -> Value {
     spec
 }
 
-/// The names of all containers of a pod's template.
+/// Returns the names of all containers of a pod template.
 fn containers(object: &Value) -> BTreeSet<&str> {
     let pod = &object["spec"]["template"]["spec"];
     let all = ["initContainers", "containers"].map(|field| pod[field].as_array().into_iter().flatten());
@@ -155,7 +155,7 @@ fn containers(object: &Value) -> BTreeSet<&str> {
     all.filter_map(|container| container["name"].as_str()).collect()
 }
 
-/// The ports of a Service, by what tells one from another.
+/// Returns the ports of a Service by number and protocol.
 fn ports(object: &Value) -> BTreeSet<(u64, &str)> {
     let ports = object["spec"]["ports"].as_array().into_iter().flatten();
     ports
@@ -163,7 +163,7 @@ fn ports(object: &Value) -> BTreeSet<(u64, &str)> {
         .collect()
 }
 
-/// Applies everything that can be applied; the first problem is reported.
+/// Applies everything that can be applied and returns the first error.
 async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<(), ClusterError> {
     let mut result = Ok(());
     for object in objects {

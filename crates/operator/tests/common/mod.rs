@@ -1,4 +1,4 @@
-//! An operator on a control plane of its own.
+//! An operator with its own control plane.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::future::Future;
@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// No wait in a test lasts longer.
+/// Deadline of every wait in a test.
 pub const DEADLINE: Duration = Duration::from_mins(1);
-/// As soon as `stop` is given, this much is allowed.
+/// Deadline of a graceful shutdown.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct Running {
@@ -37,7 +37,7 @@ impl Running {
         Self::behind(options, async |client| client).await
     }
 
-    /// An operator that sees the cluster through what `prepare` makes of a client.
+    /// Starts an operator whose client is wrapped by `prepare`.
     pub async fn behind(options: Options, prepare: impl AsyncFnOnce(Client) -> Client) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = Server::open(directory.path(), ServerOptions::default())
@@ -71,7 +71,7 @@ impl Running {
         self.server.shutdown().await;
     }
 
-    /// What controllers report when all is well.
+    /// Writes what controllers report in a healthy cluster.
     pub async fn play_controllers(&self) {
         let configs: Api<ControllerConfig> = Api::all(self.client());
         let config = eventually("the ControllerConfig", || async {
@@ -110,7 +110,7 @@ impl Running {
         }
     }
 
-    /// The config that controllers of this release make for a pool.
+    /// Creates the config that controllers of this release render for a pool.
     async fn rendered(&self, pool: &str, controller_config: &ControllerConfig) -> String {
         let name = format!("rendered-{pool}-1");
         let annotations = controller_config.metadata.annotations.clone().unwrap_or_default();
@@ -131,7 +131,7 @@ impl Running {
         name
     }
 
-    /// The cluster's settings, once they exist.
+    /// Returns the MachineConfiguration API, once the object exists.
     pub async fn settings(&self) -> Api<MachineConfiguration> {
         let settings: Api<MachineConfiguration> = Api::all(self.client());
         eventually("the settings", || async {
@@ -150,7 +150,7 @@ impl Running {
     }
 }
 
-/// Asks until there is an answer.
+/// Polls until there is a result.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let asking = async {
         loop {
@@ -161,10 +161,10 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
         }
     };
     let answer = tokio::time::timeout(DEADLINE, asking).await;
-    answer.unwrap_or_else(|_| panic!("waited in vain for: {what}"))
+    answer.unwrap_or_else(|_| panic!("timeout while waiting for: {what}"))
 }
 
-/// The API that takes no change of one object, as when it would get too large.
+/// Wraps a client so that every change of one object is rejected, as when it would get too large.
 pub fn refusing(client: Client, object: &'static str) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let client = client.clone();

@@ -1,4 +1,4 @@
-//! Condition types and statuses, and how a list of conditions is read and changed.
+//! Condition types and statuses, and functions on lists of conditions.
 
 pub mod pool;
 
@@ -18,7 +18,7 @@ pub mod controller_config {
 
 /// Types of a KubeletConfig's or ContainerRuntimeConfig's conditions.
 pub mod node_config {
-    /// Whether the controller took the object. Only on KubeletConfigs.
+    /// Whether the controller accepted the object. Only on KubeletConfigs.
     pub const ACCEPTED: &str = "Accepted";
     pub const SUCCESS: &str = "Success";
     pub const FAILURE: &str = "Failure";
@@ -28,9 +28,9 @@ pub mod node_config {
 pub mod machine_config_node {
     /// No update is pending.
     pub const UPDATED: &str = "Updated";
-    /// The update is possible and its cost is known.
+    /// The update is possible and its cost is determined.
     pub const UPDATE_PREPARED: &str = "UpdatePrepared";
-    /// The update is in place, though perhaps not yet in force.
+    /// The update is in place, but may not be effective yet.
     pub const UPDATE_EXECUTED: &str = "UpdateExecuted";
     /// Part of [`UPDATE_EXECUTED`].
     pub const CORDONED: &str = "Cordoned";
@@ -38,19 +38,13 @@ pub mod machine_config_node {
     pub const DRAINED: &str = "Drained";
     /// Part of [`UPDATE_EXECUTED`].
     pub const APPLIED_FILES_AND_OS: &str = "AppliedFilesAndOS";
-    /// The first half of [`APPLIED_FILES_AND_OS`] where images are reported on their own.
-    pub const APPLIED_FILES: &str = "AppliedFiles";
-    /// The second half of [`APPLIED_FILES_AND_OS`] where images are reported on their own.
-    pub const APPLIED_OS_IMAGE: &str = "AppliedOSImage";
-    /// The operating system image has arrived.
-    pub const IMAGE_PULLED_FROM_REGISTRY: &str = "ImagePulledFromRegistry";
-    /// What had to be reloaded or restarted was.
+    /// All services are reloaded or restarted.
     pub const UPDATE_POST_ACTION_COMPLETE: &str = "UpdatePostActionComplete";
-    /// The machine has booted again.
+    /// The machine has rebooted.
     pub const REBOOTED_NODE: &str = "RebootedNode";
-    /// The daemon works again after the update.
+    /// The daemon is running again after the update.
     pub const RESUMED: &str = "Resumed";
-    /// The node takes work again.
+    /// The node is schedulable again.
     pub const UPDATE_COMPLETE: &str = "UpdateComplete";
     /// Part of [`UPDATE_COMPLETE`].
     pub const UNCORDONED: &str = "Uncordoned";
@@ -58,14 +52,10 @@ pub mod machine_config_node {
     pub const NODE_DEGRADED: &str = "NodeDegraded";
     pub const PINNED_IMAGE_SETS_PROGRESSING: &str = "PinnedImageSetsProgressing";
     pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
-    pub const INTERNAL_RELEASE_IMAGE_DEGRADED: &str = "InternalReleaseImageDegraded";
 }
 
 /// Types of a MachineOSConfig's conditions.
-pub mod machine_os_config {
-    /// The image came with the installation.
-    pub const SEEDED: &str = "Seeded";
-}
+pub mod machine_os_config {}
 
 /// Types of a MachineOSBuild's conditions. At most one is True; the last three are final.
 pub mod machine_os_build {
@@ -78,7 +68,6 @@ pub mod machine_os_build {
 
 /// Types of the MachineConfiguration's conditions.
 pub mod machine_configuration {
-    pub const BOOT_IMAGE_UPDATE_PROGRESSING: &str = "BootImageUpdateProgressing";
     pub const BOOT_IMAGE_UPDATE_DEGRADED: &str = "BootImageUpdateDegraded";
 }
 
@@ -104,9 +93,6 @@ pub mod credential_provider {
 
 /// Types of the conditions of a release that nodes serve themselves.
 pub mod internal_release_image {
-    pub const MOUNTED: &str = "Mounted";
-    pub const INSTALLING: &str = "Installing";
     pub const AVAILABLE: &str = "Available";
-    pub const REMOVING: &str = "Removing";
     pub const DEGRADED: &str = "Degraded";
 }

@@ -21,8 +21,6 @@ pub const RENDER_DEGRADED: &str = "RenderDegraded";
 pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
 /// The pool's image could not be built.
 pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
-/// Work beside the rollout failed. Read, never set.
-pub const POOL_SYNCHRONIZER_DEGRADED: &str = "PoolSynchronizerDegraded";
 /// An image build waits to start.
 pub const BUILD_PENDING: &str = "BuildPending";
 /// An image is being built.
@@ -34,7 +32,7 @@ pub const BUILD_FAILED: &str = "BuildFailed";
 /// The image build was stopped because its result is no longer wanted.
 pub const BUILD_INTERRUPTED: &str = "BuildInterrupted";
 
-/// A condition that holds since `now`.
+/// Returns a condition that is True since `now`.
 pub fn is_true(
     type_: &str,
     reason: &str,
@@ -44,7 +42,7 @@ pub fn is_true(
     condition(type_, status::TRUE, reason, message.into(), now)
 }
 
-/// A condition that does not hold since `now`.
+/// Returns a condition that is False since `now`.
 pub fn is_false(
     type_: &str,
     reason: &str,
@@ -54,7 +52,7 @@ pub fn is_false(
     condition(type_, status::FALSE, reason, message.into(), now)
 }
 
-/// The target of this pool could not be produced.
+/// Returns the condition for a pool whose target could not be rendered.
 pub fn render_degraded(pool: &str, error: &impl Display, now: Time) -> MachineConfigPoolCondition {
     is_true(
         RENDER_DEGRADED,
@@ -64,12 +62,12 @@ pub fn render_degraded(pool: &str, error: &impl Display, now: Time) -> MachineCo
     )
 }
 
-/// The target was produced.
+/// Returns the condition for a pool whose target was rendered.
 pub fn not_render_degraded(now: Time) -> MachineConfigPoolCondition {
     is_false(RENDER_DEGRADED, "", "", now)
 }
 
-/// Which images the machines keep could not be decided.
+/// Returns the condition for a pool whose pinned images could not be determined.
 pub fn pinned_image_sets_degraded(pool: &str, error: &impl Display, now: Time) -> MachineConfigPoolCondition {
     is_true(
         PINNED_IMAGE_SETS_DEGRADED,
@@ -79,12 +77,12 @@ pub fn pinned_image_sets_degraded(pool: &str, error: &impl Display, now: Time) -
     )
 }
 
-/// It was decided which images the machines keep.
+/// Returns the condition for a pool whose pinned images were determined.
 pub fn not_pinned_image_sets_degraded(now: Time) -> MachineConfigPoolCondition {
     is_false(PINNED_IMAGE_SETS_DEGRADED, "", "", now)
 }
 
-/// The condition of this type; the last one if a list has several.
+/// Returns the condition of this type; the last one if a list has several.
 pub fn find<'a>(
     conditions: &'a [MachineConfigPoolCondition],
     type_: &str,
@@ -92,15 +90,15 @@ pub fn find<'a>(
     conditions.iter().rev().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of this type is True.
+/// Returns whether the condition of this type is True.
 pub fn holds(conditions: &[MachineConfigPoolCondition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == status::TRUE)
 }
 
-/// Puts a condition into the list and says whether the list changed.
+/// Sets a condition in the list and returns whether the list changed.
 ///
-/// Nothing happens when status, reason and message are what they were. The old transition time is kept when the
-/// status is what it was. A changed condition moves to the end of the list.
+/// A condition with the same status, reason and message is left alone. The transition time is kept if the status is the
+/// same. A changed condition moves to the end of the list.
 pub fn set(conditions: &mut Vec<MachineConfigPoolCondition>, mut new: MachineConfigPoolCondition) -> bool {
     if let Some(old) = find(conditions, &new.type_) {
         if old.status == new.status && old.reason == new.reason && old.message == new.message {

@@ -1,4 +1,5 @@
-//! What a change costs a machine: nothing, a reload, a restart, a drain or a reboot, and which line causes it.
+//! The disruption that a change causes on a node: none, a reload, a restart, a drain or a reboot, and which item
+//! causes it.
 
 mod policy;
 mod registries_change;
@@ -11,17 +12,17 @@ use crate::config::diff::{ConfigDiff, FileChange, Kind};
 pub use policy::{Action, Policy, Rule};
 pub use registries_change::{RegistriesChange, compare as compare_registries};
 
-/// The file whose changes are looked into before a node is drained for them.
+/// The file whose changes are analysed to decide whether the node must be drained.
 pub const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 
-/// What applying a change takes.
+/// The disruption of applying a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cost {
-    /// What the daemon does after writing, in order. `[None]` when there is nothing to do.
+    /// The daemon's actions after writing, in order. `[None]` if none is needed.
     pub actions: Vec<Action>,
-    /// Whether, and why, the node is emptied first.
+    /// Whether and why the node is drained first.
     pub drain: Drain,
-    /// Each change and what it asks for, costliest first.
+    /// Each change and the actions it requires, most disruptive first.
     pub causes: Vec<Cause>,
 }
 
@@ -34,14 +35,14 @@ pub enum Drain {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cause {
-    /// As in `file /etc/chrony.conf changed`.
+    /// Such as `file /etc/chrony.conf changed`.
     pub change: String,
     pub actions: Vec<Action>,
-    /// The rule that says so.
+    /// The rule that requires the actions.
     pub rule: String,
 }
 
-/// How much a change hurts, from not at all to most.
+/// The severity of a change, from none to reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -79,8 +80,8 @@ impl Cost {
     }
 }
 
-/// Decides what a change costs under a policy. `registries` tells whether a change of `registries.conf`, if there is
-/// one, can disturb running workloads.
+/// Returns the disruption of a change under a policy. `registries` is the analysis of a change of `registries.conf`:
+/// whether it can affect running workloads.
 pub fn cost(diff: &ConfigDiff, policy: &Policy, registries: &RegistriesChange) -> Cost {
     let mut causes = unconditional_reboots(diff);
     causes.extend(diff.files.iter().map(|file| file_cause(file, policy)));
@@ -156,8 +157,8 @@ fn past_tense(kind: Kind) -> &'static str {
     }
 }
 
-/// One list of actions out of many: a reboot makes everything else pointless, a restart makes a reload of the same
-/// service pointless, and unit files are read again before any service is touched.
+/// Combines actions into one list: a reboot makes all others redundant, a restart makes a reload of the same service
+/// redundant, and daemon-reload comes before any service action.
 fn combine<'a>(wanted: impl Iterator<Item = &'a Action>) -> Vec<Action> {
     let mut actions: Vec<Action> = Vec::new();
     for action in wanted {
@@ -200,7 +201,7 @@ fn drain(actions: &[Action], causes: &[Cause], registries: &RegistriesChange) ->
             }
             (Action::Drain, _) => {
                 return Drain::Needed {
-                    because: format!("the policy asks for it: {}", cause_of(|a| *a == Action::Drain)),
+                    because: format!("the policy requires it: {}", cause_of(|a| *a == Action::Drain)),
                 };
             }
             (Action::Special, RegistriesChange::Unsafe { because }) => {

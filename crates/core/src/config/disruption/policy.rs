@@ -1,4 +1,4 @@
-//! Which change asks for which action: the built-in rules and the administrator's own.
+//! Node disruption policy: which change requires which action, by the built-in rules and the administrator's.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::Level;
 
-/// What the daemon does about a change.
+/// An action of the daemon after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     None,
@@ -19,7 +19,7 @@ pub enum Action {
     DaemonReload,
     Reload(String),
     Restart(String),
-    /// Reload the container runtime, and drain first if the change could disturb running workloads.
+    /// Reload the container runtime, and drain first if the change can affect running workloads.
     Special,
 }
 
@@ -36,7 +36,7 @@ impl Action {
 }
 
 impl From<&DisruptionAction> for Action {
-    /// An action this version does not know, or one without its service, is met with the safest answer.
+    /// Maps an unsupported action, or one without its service, to the safest action: a reboot.
     fn from(action: &DisruptionAction) -> Self {
         let service = |name: &Option<ServiceName>| name.as_ref().map(|name| name.service_name.clone());
         match action.type_ {
@@ -85,10 +85,10 @@ impl Serialize for Action {
     }
 }
 
-/// A path, a unit or the SSH keys, and what their change asks for.
+/// The actions that a change of a path, a unit or the SSH keys requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// A path, which also covers everything below it, or the name of a unit.
+    /// A path, which includes everything below it, or the name of a unit.
     pub subject: String,
     pub actions: Vec<Action>,
 }
@@ -102,7 +102,7 @@ impl Rule {
     }
 }
 
-/// All rules of a cluster.
+/// All disruption rules of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     files: Vec<Rule>,
@@ -111,7 +111,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// The rules every cluster starts with.
+    /// Returns the built-in rules.
     fn default() -> Self {
         let crio = "crio.service".to_owned();
         let reload_crio = [Action::Reload(crio.clone())];
@@ -160,8 +160,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The built-in rules with the administrator's: a rule for the same path or unit replaces the built-in one, others
-    /// are added, and a rule for SSH keys replaces theirs.
+    /// Merges the administrator's rules into the built-in ones: a rule for the same path or unit replaces the
+    /// built-in one, others are added, and a rule for SSH keys replaces the built-in one.
     #[must_use]
     pub fn with(mut self, files: Vec<Rule>, units: Vec<Rule>, ssh_key: Option<Vec<Action>>) -> Self {
         replace_or_add(&mut self.files, files);
@@ -172,7 +172,7 @@ impl Policy {
         self
     }
 
-    /// The built-in rules with those an administrator wrote into the cluster's MachineConfiguration.
+    /// Merges the rules of the cluster's MachineConfiguration into the built-in ones.
     #[must_use]
     pub fn with_cluster_policies(self, policies: &NodeDisruptionPolicies) -> Self {
         let actions = |actions: &[DisruptionAction]| actions.iter().map(Action::from).collect::<Vec<_>>();
@@ -190,7 +190,7 @@ impl Policy {
         self.with(files.collect(), units.collect(), ssh_key)
     }
 
-    /// All rules as a MachineConfiguration's status shows them.
+    /// Returns all rules in the format of a MachineConfiguration's status.
     pub fn to_cluster_policies(&self) -> NodeDisruptionPolicies {
         let actions = |actions: &[Action]| actions.iter().map(DisruptionAction::from).collect();
         let files = self.files.iter().map(|rule| FileDisruptionPolicy {
@@ -210,8 +210,8 @@ impl Policy {
         }
     }
 
-    /// The rule for the longest path that is the file or one of its parent directories. `/` covers nothing, because
-    /// it would cover everything by accident.
+    /// Returns the rule with the longest path that is the file or one of its parent directories. `/` matches nothing,
+    /// because it would match everything by accident.
     pub fn for_file(&self, path: &str) -> Option<&Rule> {
         let covers = |rule: &&Rule| {
             let subject = rule.subject.trim_end_matches('/');

@@ -1,12 +1,12 @@
-//! Can a change of `registries.conf` make a running workload pull something else than before?
+//! Whether a change of `registries.conf` can make a running workload pull another image than before.
 //!
-//! Adding a mirror that only serves digests cannot; taking a registry away can.
+//! Adding a mirror that only serves digests cannot; removing a registry can.
 
 use std::collections::BTreeMap;
 
 use toml_edit::{DocumentMut, Item, TableLike};
 
-/// The verdict on a change of `registries.conf`.
+/// The safety of a change of `registries.conf`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegistriesChange {
     Safe,
@@ -15,7 +15,7 @@ pub enum RegistriesChange {
 
 const DIGEST_ONLY: &str = "digest-only";
 
-/// Compares two texts of `registries.conf`. What cannot be read is not safe.
+/// Compares two versions of `registries.conf`. Unparsable content is not safe.
 pub fn compare(old: &str, new: &str) -> RegistriesChange {
     match (Registries::read(old), Registries::read(new)) {
         (Ok(old), Ok(new)) => match danger(&old, &new) {
@@ -116,7 +116,7 @@ impl Registry {
     }
 }
 
-/// `[[registry]]` tables, or the same as an inline array.
+/// Returns the `[[registry]]` tables, or those of an equivalent inline array.
 fn tables(item: Option<&Item>) -> Vec<&dyn TableLike> {
     match item {
         Some(Item::ArrayOfTables(tables)) => tables.iter().map(|table| table as &dyn TableLike).collect(),

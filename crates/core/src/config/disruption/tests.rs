@@ -55,7 +55,7 @@ fn a_change_costs_what_its_policy_says() {
     let cases: Vec<(&str, Value, Vec<Action>, Level)> = vec![
         ("nothing", json!({}), vec![Action::None], Level::None),
         (
-            "a file nobody speaks of",
+            "a file without a rule",
             files(&["/etc/other"]),
             vec![Action::Reboot],
             Level::Reboot,

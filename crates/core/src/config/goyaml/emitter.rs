@@ -1,4 +1,4 @@
-//! The writing half: columns, indentation and line folds.
+//! YAML emitter: columns, indentation and line folds.
 
 use serde_json::Value;
 
@@ -7,20 +7,20 @@ use super::number;
 use super::scalar::{self, Place, Style};
 use super::sorting;
 
-/// Longer lines are folded at the next single space.
+/// Lines beyond this width are folded at the next single space.
 const BEST_WIDTH: usize = 80;
 const INDENT: usize = 2;
-/// A longer key is written in the explicit `? key` form.
+/// Longer keys are written in the explicit `? key` form.
 const LONGEST_SIMPLE_KEY: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Emitter {
     out: String,
-    /// Characters, not bytes, since the last line break.
+    /// Number of characters, not bytes, since the last line break.
     column: usize,
-    /// The last thing written was white space or an indicator that counts as such.
+    /// Whether the last character written was white space or an indicator that counts as such.
     whitespace: bool,
-    /// Only indentation (and `-`, `?`) has been written on this line.
+    /// Whether only indentation (and `-`, `?`) has been written on this line.
     indention: bool,
 }
 

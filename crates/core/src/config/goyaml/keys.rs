@@ -1,5 +1,5 @@
-//! The order in which mapping keys are written: letters by code point, other characters before letters, and
-//! runs of digits by their numeric value. It is not transitive, so only [`super::sorting`] may sort by it.
+//! The order of mapping keys: letters by code point, other characters before letters, and runs of digits by their
+//! numeric value. It is not transitive, so only [`super::sorting`] may sort by it.
 
 use std::sync::LazyLock;
 
@@ -22,11 +22,11 @@ pub(super) fn less(a: &str, b: &str) -> bool {
     a.len() < b.len()
 }
 
-/// Neither differing character at `i` is a letter: compare the digit runs that start there, if any.
+/// Compares the digit runs that start at `i`, if any, when neither differing character is a letter.
 fn less_by_number(a: &[char], b: &[char], i: usize) -> bool {
     let (mut a_number, mut b_number) = (0i64, 0i64);
     if a[i] == '0' || b[i] == '0' {
-        // A zero that continues a number is a digit of it; only leading zeros are skipped.
+        // A zero that continues a number is one of its digits; only leading zeros are skipped.
         let mut j = i;
         while j > 0 && is_digit(a[j - 1]) {
             if a[j - 1] != '0' {
@@ -51,7 +51,7 @@ fn less_by_number(a: &[char], b: &[char], i: usize) -> bool {
 fn accumulate(chars: &[char], from: usize, number: &mut i64) -> usize {
     let mut end = from;
     while end < chars.len() && is_digit(chars[end]) {
-        // Digits of other scripts count by their distance from '0', odd as that is.
+        // Go computes the value of a digit of another script by its distance from '0'.
         let digit = i64::from(u32::from(chars[end])) - i64::from(u32::from('0'));
         *number = number.wrapping_mul(10).wrapping_add(digit);
         end += 1;
@@ -59,13 +59,13 @@ fn accumulate(chars: &[char], from: usize, number: &mut i64) -> usize {
     end
 }
 
-/// Unicode category L, which is less than what Rust calls alphabetic.
+/// Whether the character is of Unicode category L, a subset of Rust's alphabetic.
 fn is_letter(c: char) -> bool {
     static LETTER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\p{L}$").ok());
     is_class(c, c.is_ascii_alphabetic(), LETTER.as_ref())
 }
 
-/// Unicode category Nd.
+/// Whether the character is of Unicode category Nd.
 fn is_digit(c: char) -> bool {
     static DIGIT: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\p{Nd}$").ok());
     is_class(c, c.is_ascii_digit(), DIGIT.as_ref())

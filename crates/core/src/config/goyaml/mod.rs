@@ -15,16 +15,16 @@ mod sorting;
 
 use serde_json::Value;
 
-/// The YAML document for `value`, ending in a newline.
+/// Returns the YAML document for `value`, ending in a newline.
 pub fn to_string(value: &Value) -> String {
     emitter::Emitter::new().document(value)
 }
 
-/// The text that a boolean or number becomes where a text is expected.
+/// Converts a boolean or number to a string, where a string is expected.
 ///
-/// Unquoted `y` and `0644` are read as a boolean and a number before the type of the field is known; a Go program
-/// that reads YAML straight into its types turns them back into `true` and `420`. Objects that come through the
-/// API or through a list of manifests are JSON by then, and a wrong type in them is an error.
+/// Unquoted `y` and `0644` are resolved to a boolean and a number before the type of the field is considered; a Go
+/// program that decodes YAML directly into its types turns them back into `true` and `420`. Objects from the API or
+/// from a list of manifests are JSON by then, and a wrong type in them is an error.
 pub(crate) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::Bool(flag) => Some(flag.to_string()),

@@ -1,4 +1,4 @@
-//! Numbers in the shortest form Go prints.
+//! Formats numbers in Go's shortest form.
 
 use serde_json::Number;
 
@@ -12,8 +12,8 @@ pub(super) fn text(number: &Number) -> String {
     number.as_f64().map_or_else(|| number.to_string(), float_text)
 }
 
-/// Go writes a whole number as an integer while it fits 64 bits; anything else gets its shortest digits, with
-/// an exponent once that is below -4 or above 5.
+/// Formats a float as Go does: a whole number that fits 64 bits as an integer, others with the shortest digits and
+/// with an exponent if it is below -4 or above 5.
 fn float_text(value: f64) -> String {
     let whole = value.fract() == 0.0;
     if whole && value > -9.3e18 && value < 1.85e19 {
@@ -22,7 +22,7 @@ fn float_text(value: f64) -> String {
     with_exponent(&format!("{value:e}"), || format!("{value}"))
 }
 
-/// The scientific form with at least two digits of exponent, or the plain one for exponents from -4 to 5.
+/// Returns the scientific form with at least two digits of exponent, or the plain one for exponents from -4 to 5.
 fn with_exponent(scientific: &str, plain: impl Fn() -> String) -> String {
     let Some((mantissa, exponent)) = scientific.split_once('e') else {
         return scientific.to_owned();
@@ -35,7 +35,7 @@ fn with_exponent(scientific: &str, plain: impl Fn() -> String) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// A number as a key or a text: floats with the digits that tell them apart in 32 bits.
+/// Formats a number as a key or a string: floats with the shortest digits that are unique in 32 bits.
 pub(super) fn short_text(number: &Number) -> String {
     match number.as_f64().filter(|_| number.is_f64()) {
         #[allow(clippy::cast_possible_truncation, reason = "Go prints these with 32 bits too")]

@@ -1,9 +1,9 @@
-//! What a plain (unquoted) scalar is to a YAML 1.1 reader.
+//! Resolves plain (unquoted) scalars as a YAML 1.1 reader does.
 //!
-//! `yes`, `0755`, `1e3` and many more are typed values. The emitter quotes exactly the strings that would be read
-//! back as such, and two kinds more that only other readers give a type: `12:30` and `2020-01-02`.
+//! `yes`, `0755`, `1e3` and many more are typed values. The emitter quotes exactly the strings that would be resolved
+//! to another type, and two kinds more that only other readers resolve: `12:30` and `2020-01-02`.
 
-/// True when the text without quotes is a string to a YAML 1.1 reader.
+/// Whether a YAML 1.1 reader resolves the unquoted text to a string.
 pub(super) fn is_plain_string(text: &str) -> bool {
     plain(text) == Plain::Text && !is_timestamp(text) && !is_base_60(text)
 }
@@ -21,20 +21,20 @@ fn word(text: &str) -> Plain {
     }
 }
 
-/// What a plain scalar is to a YAML 1.1 reader of the Go kind.
+/// The resolved value of a plain scalar in go-yaml.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Plain {
     Null,
     Bool(bool),
     Int(i64),
-    /// Above the largest signed integer.
+    /// Greater than the largest signed integer.
     Unsigned(u64),
     Float(f64),
-    /// A timestamp is a text too.
+    /// A string; timestamps count as strings too.
     Text,
 }
 
-/// The type and value of a plain scalar.
+/// Returns the type and value of a plain scalar.
 pub(super) fn plain(text: &str) -> Plain {
     match text.bytes().next() {
         None => Plain::Null,
@@ -59,7 +59,7 @@ fn number(text: &str) -> Option<Plain> {
         .or_else(|| binary(&plain))
 }
 
-/// An integer that fits 64 bits (signed, or unsigned without a sign), with Go's base prefixes.
+/// Parses an integer that fits 64 bits (signed, or unsigned without a sign), with Go's base prefixes.
 fn integer(plain: &str) -> Option<Plain> {
     let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(plain);
     let lower = unsigned.to_ascii_lowercase();
@@ -78,7 +78,7 @@ fn integer(plain: &str) -> Option<Plain> {
     in_base(sign, digits, radix)
 }
 
-/// `0b-1`, `-0b101`: what is left of `0b` when the usual parser has given up.
+/// Parses the `0b-1` and `-0b101` forms that Go's regular integer parser rejects.
 fn binary(plain: &str) -> Option<Plain> {
     if let Some(digits) = plain.strip_prefix("-0b") {
         return in_base("-", digits, 2);
@@ -100,7 +100,7 @@ fn in_base(sign: &str, digits: &str, radix: u32) -> Option<Plain> {
     }
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Whether the text matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_float_shape(plain: &str) -> bool {
     let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(plain);
     let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
@@ -116,13 +116,13 @@ fn is_float_shape(plain: &str) -> bool {
     mantissa_ok && exponent.is_none_or(|e| digits(e.strip_prefix(['+', '-']).unwrap_or(e)))
 }
 
-/// Parses and stays finite: Go reports overflow as an error, Rust as infinity.
+/// Parses a float and rejects overflow: Go reports it as an error, Rust as infinity.
 fn go_float(text: &str) -> Option<f64> {
     let float = text.parse::<f64>().ok()?;
     (is_float_shape(text) && float.is_finite()).then_some(float)
 }
 
-/// `.5`, `.5e3`, `.5_1`: Go allows an underscore between two digits.
+/// Parses `.5`, `.5e3` and `.5_1`: Go allows an underscore between two digits.
 fn fraction(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     let digit_at = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
@@ -134,7 +134,8 @@ fn fraction(text: &str) -> Option<f64> {
     go_float(&text.replace('_', "")).filter(|_| separated)
 }
 
-/// `190:20:30`: dropped in YAML 1.2, still quoted for older readers.
+/// Whether the text is a sexagesimal number such as `190:20:30`, dropped in YAML 1.2 but still quoted for older
+/// readers.
 fn is_base_60(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -157,7 +158,8 @@ fn is_base_60(text: &str) -> bool {
         && fraction.bytes().all(|b| b.is_ascii_digit() || b == b'_')
 }
 
-/// `2020-01-02`, `2020-1-2 3:4:5.6`, `2020-01-02T03:04:05Z`: the four layouts Go tries.
+/// Whether the text is a timestamp in one of the four layouts that Go tries, such as `2020-01-02`, `2020-1-2 3:4:5.6`
+/// or `2020-01-02T03:04:05Z`.
 pub(super) fn is_timestamp(text: &str) -> bool {
     let Some((year, rest)) = text.split_at_checked(4) else {
         return false;
@@ -201,7 +203,7 @@ fn days_in(month: u32, year: u32) -> u32 {
     }
 }
 
-/// `h:m:s` with an optional fraction; returns what follows.
+/// Parses `h:m:s` with an optional fraction; returns the remaining text.
 fn time_of_day(text: &str) -> Option<&str> {
     let (hour, rest) = short_number(text)?;
     let (minute, rest) = short_number(rest.strip_prefix(':')?)?;

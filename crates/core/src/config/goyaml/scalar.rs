@@ -1,4 +1,4 @@
-//! What a string allows: plain, quoted or as a literal block.
+//! The styles that a string allows: plain, quoted or literal block.
 
 use super::resolve;
 
@@ -10,7 +10,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// Where the scalar stands: a key written on one line allows less than a value.
+/// The position of a scalar: a key written on one line allows fewer styles than a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Key,
@@ -43,7 +43,7 @@ pub(super) fn is_break(c: char) -> bool {
     matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// What go-yaml writes without an escape. It treats tabs and everything beyond the basic plane as special.
+/// Whether go-yaml writes the character without an escape. It escapes tabs and everything beyond the basic plane.
 pub(super) fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }

@@ -1,19 +1,19 @@
-//! The sort of Go's `sort.Sort`, step by step.
+//! A port of Go's `sort.Sort`.
 //!
 //! The order of mapping keys is not transitive: `a01` comes before `a0a`, that before `a1`, and that before `a01`.
-//! Rust's sort panics on such an order. This one does what Go does, so equal input gives equal output for every
-//! order, and it always ends.
+//! Rust's sort panics on such an order. This one takes the same steps as Go's, so it has the same output for every
+//! order, and it always terminates.
 //!
-//! It is a pattern-defeating quicksort: short ranges by insertion, a pivot by medians, a heap sort once the
-//! pivots were bad too often.
+//! It is a pattern-defeating quicksort: short ranges by insertion, a pivot by medians, a heap sort once the pivots
+//! were bad too often.
 
-/// Ranges up to this length are sorted by insertion.
+/// Maximum length of a range that is sorted by insertion.
 const LONGEST_INSERTION: usize = 12;
-/// From this length on the pivot is a median of medians, and a nearly sorted range is repaired.
+/// Minimum length at which the pivot is a median of medians, and a nearly sorted range is repaired.
 const SHORTEST_NINTHER: usize = 50;
-/// So many pairs out of order are repaired before a range counts as unsorted.
+/// Maximum number of out-of-order pairs to repair before a range counts as unsorted.
 const MOST_REPAIRS: usize = 5;
-/// Every comparison on the way to a median of medians found its pair in descending order.
+/// Number of swaps that shows a descending range: every comparison for a median of medians swapped its pair.
 const ALL_DESCENDING: usize = 12;
 
 /// Sorts `items` by `less`, which need not be a consistent order.
@@ -26,7 +26,7 @@ pub(super) fn sort<T>(items: &mut [T], less: impl Fn(&T, &T) -> bool) {
     Sorter { items, less }.quicksort(0, length, bad_pivots);
 }
 
-/// How many bits the number has.
+/// Returns the number of bits of the number.
 fn bits(number: usize) -> u32 {
     usize::BITS - number.leading_zeros()
 }
@@ -36,7 +36,7 @@ struct Sorter<'a, T, F> {
     less: F,
 }
 
-/// What the choice of a pivot says about the range.
+/// The order of the range, as detected while choosing a pivot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hint {
     Ascending,
@@ -77,7 +77,7 @@ impl<T, F: Fn(&T, &T) -> bool> Sorter<'_, T, F> {
             if looks_sorted && self.repair(from, to) {
                 return;
             }
-            // The element before the range is not below the pivot: the range starts with equals of it.
+            // The element before the range is not less than the pivot, so the range starts with elements equal to it.
             if from > 0 && !self.less(from - 1, pivot) {
                 from = self.split_equal(from, to, pivot);
                 continue;
@@ -134,7 +134,7 @@ impl<T, F: Fn(&T, &T) -> bool> Sorter<'_, T, F> {
         }
     }
 
-    /// Moves three elements to places that look random but depend on the length alone.
+    /// Moves three elements to pseudo-random positions that depend only on the length.
     fn scatter(&mut self, from: usize, to: usize) {
         let length = to - from;
         let mut state = length as u64;
@@ -184,7 +184,7 @@ impl<T, F: Fn(&T, &T) -> bool> Sorter<'_, T, F> {
         b
     }
 
-    /// Puts a few pairs in order; true when the range is sorted afterwards.
+    /// Swaps a few out-of-order pairs; returns whether the range is sorted afterwards.
     fn repair(&mut self, from: usize, to: usize) -> bool {
         let mut at = from + 1;
         for _ in 0..MOST_REPAIRS {
@@ -216,7 +216,8 @@ impl<T, F: Fn(&T, &T) -> bool> Sorter<'_, T, F> {
         false
     }
 
-    /// Moves what is below the pivot before it. Returns the pivot's place and whether nothing had to move.
+    /// Moves elements less than the pivot before it. Returns the pivot's position and whether the range was already
+    /// partitioned.
     fn split(&mut self, from: usize, to: usize, pivot: usize) -> (usize, bool) {
         self.swap(from, pivot);
         let (mut low, mut high) = (from + 1, to - 1);
@@ -240,7 +241,7 @@ impl<T, F: Fn(&T, &T) -> bool> Sorter<'_, T, F> {
         (high, !moved)
     }
 
-    /// Moves equals of the pivot to the start. Returns where what is above it starts.
+    /// Moves elements equal to the pivot to the start. Returns the position of the first greater element.
     fn split_equal(&mut self, from: usize, to: usize, pivot: usize) -> usize {
         self.swap(from, pivot);
         let (mut low, mut high) = (from + 1, to - 1);

@@ -100,7 +100,7 @@ fn writes_what_go_yaml_writes() {
     }
 }
 
-/// Lists sorted by Go's `sort.Sort` under orders most of which no sort can satisfy.
+/// Lists sorted by Go's `sort.Sort`, mostly under orders that no sort can satisfy.
 const SORTED_BY_GO: &str = include_str!("../../../tests/data/go_sort.jsonl");
 /// Key sets sorted by Go's `sort.Sort` under the order of keys.
 const KEYS_SORTED_BY_GO: &str = include_str!("../../../tests/data/key_order.jsonl");

@@ -1,7 +1,7 @@
-//! The container runtime's configuration of a pool, from the user's ContainerRuntimeConfig.
+//! Generates a pool's container runtime configuration from a ContainerRuntimeConfig.
 //!
-//! One file per setting, so that settings the user leaves alone keep the template's value. Names of the resulting
-//! MachineConfigs are chosen by the caller with [`crate::generators::generated::suffix`].
+//! One file per setting, so that settings the user omits keep the template's value. The caller chooses the names of
+//! the resulting MachineConfigs with [`crate::generators::generated::suffix`].
 
 mod storage;
 mod validate;
@@ -11,7 +11,7 @@ use mco_api::ContainerRuntimeConfig;
 use mco_api::container_runtime_config::{AdditionalStore, ContainerRuntimeConfiguration};
 use thiserror::Error;
 
-use crate::generators::feature_gates::FeatureGates;
+use crate::config::feature_gates::FeatureGates;
 use crate::generators::generated::toml_text::TomlText;
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
 use crate::generators::quantity::Quantity;
@@ -20,7 +20,7 @@ pub use validate::{ContainerRuntimeProblem, validate};
 
 pub const STORAGE_CONF: &str = "/etc/containers/storage.conf";
 const DROPINS: &str = "/etc/crio/crio.conf.d";
-/// Without it, additional stores are checked but have no effect.
+/// The feature gate without which additional stores are validated but have no effect.
 const STORES_GATE: &str = "AdditionalStorageConfig";
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -36,19 +36,19 @@ fn join(problems: &[ContainerRuntimeProblem]) -> String {
     lines.join("\n")
 }
 
-/// What the generated configuration of a pool starts from.
+/// The inputs of the generated configuration of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Base<'a> {
     /// The pool.
     pub role: &'a str,
-    /// The template's storage.conf; none if the templates have none.
+    /// The template's storage.conf; `None` if the templates have none.
     pub storage_conf: Option<&'a str>,
     pub feature_gates: &'a FeatureGates,
     /// The source revision of the generating controller.
     pub version: &'a str,
 }
 
-/// The MachineConfig of a user's ContainerRuntimeConfig for one pool.
+/// Generates the MachineConfig of a ContainerRuntimeConfig for one pool.
 pub fn generate(
     base: Base<'_>,
     object: &ContainerRuntimeConfig,
@@ -128,7 +128,7 @@ fn files(
     Ok(files)
 }
 
-/// A quantity that asks for something: zero means "leave it".
+/// Returns a size that is set and not zero; zero means the default.
 fn size(quantity: Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity>) -> Option<Quantity> {
     let quantity = Quantity::parse(&quantity?.0).ok()?;
     (!quantity.is_zero()).then_some(quantity)
@@ -138,7 +138,7 @@ fn paths(stores: &[AdditionalStore]) -> Vec<String> {
     stores.iter().map(|store| store.path.clone()).collect()
 }
 
-/// Layer stores are addressed by reference.
+/// Returns the layer stores, each with the `:ref` suffix.
 fn layer_stores(wishes: &ContainerRuntimeConfiguration) -> Vec<String> {
     let with_suffix = |path: String| {
         if path.ends_with(":ref") {

@@ -1,13 +1,13 @@
-//! `storage.conf`: the template's settings, read and written again with a change in it.
+//! `storage.conf`: the template's settings, parsed and serialized again with the user's changes.
 //!
-//! Comments and unknown settings do not survive, and numbers nobody set appear as zeros: the bytes are those of the
-//! Go structure that other implementations read the file into.
+//! Comments and unrecognised settings are lost, and unset numbers are written as zeros: the bytes are those of the Go
+//! struct that other implementations decode the file into.
 
 use toml_edit::{DocumentMut, Item, TableLike};
 
 use crate::generators::generated::toml_text::TomlText;
 
-/// What a user's wishes change in the file.
+/// The user's changes to the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub size: Option<String>,
@@ -21,16 +21,16 @@ impl Change {
     }
 }
 
-/// How one setting below `[storage.options]` is written.
+/// The type of a setting below `[storage.options]`, and when it is written.
 #[derive(Clone, Copy)]
 enum Setting {
-    /// Left out when empty.
+    /// Omitted when empty.
     Text(&'static str),
-    /// Left out when empty.
+    /// Omitted when empty.
     List(&'static str),
     /// Written even when zero.
     Number(&'static str),
-    /// Left out when false.
+    /// Omitted when false.
     Flag(&'static str),
 }
 
@@ -51,7 +51,7 @@ const OPTIONS: [Setting; 14] = [
     Setting::Flag("disable-volatile"),
 ];
 
-/// Settings of single storage drivers, all of them texts.
+/// Settings of individual storage drivers, all of type string.
 const DRIVERS: [(&str, &[&str]); 4] = [
     ("btrfs", &["min_space", "size"]),
     (
@@ -72,7 +72,7 @@ const DRIVERS: [(&str, &[&str]); 4] = [
     ("zfs", &["mountopt", "fsname", "size"]),
 ];
 
-/// The file with the change in it.
+/// Returns the file with the change applied.
 pub(super) fn with_change(template: &str, change: &Change) -> Result<String, String> {
     let document: DocumentMut = template.parse().map_err(|error: toml_edit::TomlError| {
         format!("storage.conf is not valid TOML: {}", error.message())

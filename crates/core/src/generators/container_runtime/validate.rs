@@ -1,4 +1,4 @@
-//! May this ContainerRuntimeConfig be used?
+//! Validation of ContainerRuntimeConfigs.
 
 use mco_api::ContainerRuntimeConfig;
 use mco_api::container_runtime_config::AdditionalStore;
@@ -7,9 +7,9 @@ use thiserror::Error;
 use crate::generators::quantity::{Quantity, QuantityError};
 
 const LOG_LEVELS: [&str; 7] = ["error", "fatal", "panic", "warn", "info", "debug", "trace"];
-/// CRI-O reads and writes logs in pieces of this size.
+/// Minimum log size: CRI-O reads and writes logs in chunks of this size.
 const SMALLEST_LOG: i128 = 8192;
-/// Fewer processes than this do not start a container.
+/// Minimum number of processes with which a container starts.
 const SMALLEST_PIDS_LIMIT: i64 = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -39,7 +39,7 @@ pub enum ContainerRuntimeProblem {
     },
 }
 
-/// Checks everything; the result lists all that is wrong.
+/// Validates the whole object and returns all problems.
 pub fn validate(object: &ContainerRuntimeConfig) -> Result<(), Vec<ContainerRuntimeProblem>> {
     use ContainerRuntimeProblem::{DefaultRuntime, LogLevel, LogSizeMax, OverlaySize, PidsLimit};
     let wishes = &object.spec.container_runtime_config;

@@ -1,7 +1,7 @@
-//! The kubelet's credential providers, from the cluster's CRIOCredentialProviderConfig: for images that match, CRI-O's own
-//! provider is asked, beside the one that the platform brings.
+//! The kubelet's credential providers, from the cluster's CRIOCredentialProviderConfig: for matching images the
+//! kubelet calls CRI-O's own provider, in addition to the platform's.
 //!
-//! An image that the platform's provider knows stays with it, so patterns that overlap are left out and named.
+//! An image that matches the platform's provider stays with it, so overlapping patterns are ignored and reported.
 
 mod pattern;
 mod status;
@@ -12,15 +12,15 @@ use mco_api::vocabulary::names;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::config::go_duration;
 use crate::config::goyaml;
 use crate::config::manifest;
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
-use crate::generators::kubelet::duration;
 use pattern::Pattern;
 
 pub use status::{Outcome, conditions};
 
-/// The feature gate by which a release can do this.
+/// The feature gate that enables this.
 pub const FEATURE_GATE: &str = "CRIOCredentialProviderConfig";
 
 const PROVIDER: &str = "crio-credential-provider";
@@ -35,15 +35,15 @@ pub enum CredentialProviderError {
     Base { path: String, message: String },
 }
 
-/// What a pool's machines get.
+/// The credential provider files for the nodes of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     pub files: Vec<GeneratedFile>,
-    /// Patterns that overlap with the platform's own, by name.
+    /// Names of patterns that overlap with the platform's own.
     pub ignored: Vec<String>,
 }
 
-/// The name that a platform's own provider goes by; none where the platform brings none.
+/// Returns the name of a platform's own provider; `None` if the platform has none.
 pub fn of_platform(platform: &str) -> Option<&'static str> {
     match platform {
         "AWS" => Some("ecr"),
@@ -53,7 +53,7 @@ pub fn of_platform(platform: &str) -> Option<&'static str> {
     }
 }
 
-/// The kubelet's flags for the providers that a platform's file describes.
+/// Returns the kubelet's flags for the providers in a platform's file.
 pub fn flags(provider: &str) -> String {
     format!(
         "--image-credential-provider-bin-dir=/usr/libexec/kubelet-image-credential-provider-plugins \
@@ -66,7 +66,7 @@ fn path(provider: &str) -> String {
     format!("/etc/kubernetes/credential-providers/{provider}-credential-provider.yaml")
 }
 
-/// The files for the machines of one pool. `base` gives the templates' file of a path.
+/// Returns the files for the nodes of one pool. `base` returns the template's file at a path.
 pub fn files<'b>(
     config: &CRIOCredentialProviderConfig,
     platform: &str,
@@ -107,7 +107,7 @@ pub fn files<'b>(
     Ok(Files { files, ignored })
 }
 
-/// The MachineConfig with those files for one pool.
+/// Generates the MachineConfig with those files for one pool.
 pub fn generate(
     pool: &str,
     files: Vec<GeneratedFile>,
@@ -126,7 +126,7 @@ pub fn generate(
     .build()
 }
 
-/// The platform's own providers, with durations as Go writes them.
+/// Parses the platform's own providers and formats durations as Go does.
 fn read(path: &str, text: &str) -> Result<Value, CredentialProviderError> {
     let wrong = |message: String| CredentialProviderError::Base {
         path: path.to_owned(),
@@ -139,9 +139,9 @@ fn read(path: &str, text: &str) -> Result<Value, CredentialProviderError> {
     let providers = members.get_mut("providers").and_then(Value::as_array_mut);
     for provider in providers.into_iter().flatten() {
         if let Some(cache) = provider.get_mut("defaultCacheDuration")
-            && let Some(nanos) = cache.as_str().and_then(duration::parse)
+            && let Some(nanos) = cache.as_str().and_then(go_duration::parse)
         {
-            *cache = Value::String(duration::format(nanos));
+            *cache = Value::String(go_duration::format(nanos));
         }
     }
     Ok(document)
@@ -300,7 +300,7 @@ providers:
     }
 
     #[test]
-    fn patterns_and_templates_that_cannot_be_used_are_told() {
+    fn invalid_patterns_and_templates_are_reported() {
         let wrong = files(&config(&["quay.io", "*", "Quay.io", "f*o.io"]), "GCP", |_| None).unwrap_err();
         assert_eq!(
             wrong,

@@ -1,4 +1,4 @@
-//! Patterns of images, matched as a kubelet matches them: label by label, with the same port, and with the beginning of a
+//! Image patterns, with the matching rules of the kubelet: label by label, with an equal port, and a prefix of the
 //! path.
 
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ pub(super) struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Whether the API lets a user ask for it.
+    /// Whether the API accepts the pattern.
     pub fn is_valid(text: &str) -> bool {
         text.len() <= 512 && text != "*" && VALID.as_ref().is_some_and(|pattern| pattern.is_match(text))
     }
@@ -24,7 +24,7 @@ impl<'a> Pattern<'a> {
         Self { host, port, path }
     }
 
-    /// Whether one of them stands for the other as well.
+    /// Whether one of the patterns matches everything that the other matches.
     pub fn overlaps(self, other: &Self) -> bool {
         self.matches(other) || other.matches(&self)
     }
@@ -41,7 +41,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Whether a label fits a glob whose stars stand for anything.
+/// Whether a label matches a glob in which `*` matches any text.
 fn fits(glob: &str, label: &str) -> bool {
     let Some((beginning, rest)) = glob.split_once('*') else {
         return glob == label;
@@ -62,7 +62,7 @@ fn fits(glob: &str, label: &str) -> bool {
     true
 }
 
-/// The pattern of the definition. None only if it could not be compiled, which a test rules out.
+/// The pattern in the CRD. `None` only if the regex does not compile, which a test rules out.
 static VALID: LazyLock<Option<Regex>> = LazyLock::new(|| {
     const LABEL: &str = r"(\*|[a-z0-9]([a-z0-9-]*[a-z0-9])?)";
     Regex::new(&format!(r"^{LABEL}(\.{LABEL})*(:[0-9]+)?(/[-a-z0-9._/]*)?$")).ok()

@@ -1,4 +1,4 @@
-//! What the CRIOCredentialProviderConfig's status says.
+//! The status of a CRIOCredentialProviderConfig.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mco_api::vocabulary::conditions::{credential_provider as condition, status as truth};
@@ -6,18 +6,19 @@ use mco_api::vocabulary::reasons::{self, credential_provider as reason};
 
 use super::quoted;
 
-/// How a look at the object went.
+/// The result of a reconcile of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is in force, without the patterns that overlap with the platform's own.
+    /// Applied, except for the patterns that overlap with the platform's own.
     Applied { ignored: Vec<String> },
-    /// It asks for something that cannot be.
+    /// The object is invalid.
     Invalid(String),
-    /// It could not be turned into MachineConfigs.
+    /// Generating its MachineConfigs failed.
     NotRendered(String),
 }
 
-/// The conditions after a look. While a condition is the same, so is its time; those of others stay.
+/// Returns the conditions after a reconcile. An unchanged condition keeps its transition time, and conditions of
+/// other writers are retained.
 pub fn conditions(
     before: &[Condition],
     outcome: &Outcome,

@@ -1,5 +1,5 @@
-//! The names of the MachineConfigs of all KubeletConfigs, or all ContainerRuntimeConfigs, decided together, so that two
-//! objects that appear at once get different numbers and nobody's config is overwritten.
+//! Assigns the names of the MachineConfigs of all KubeletConfigs, or of all ContainerRuntimeConfigs, together, so
+//! that two objects created at once get different numbers and no existing config is overwritten.
 
 use std::collections::BTreeSet;
 
@@ -15,19 +15,19 @@ pub struct Claim<'a> {
     pub pools: Vec<&'a str>,
 }
 
-/// What an object writes, and how it has to remember that.
+/// The MachineConfigs an object writes, and how the assignment is recorded on the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
     /// By pool.
     pub configs: Vec<(String, Result<String, SuffixError>)>,
-    /// The annotations of the object that change.
+    /// The new value of the suffix annotation, if it changes.
     pub suffix: Option<String>,
     /// All finalizers of the object, if they change.
     pub finalizers: Option<Vec<String>>,
 }
 
-/// Decides all names. Objects come in the order of their creation; the result is in the same order. `exists` tells
-/// whether a MachineConfig of a name exists, and `is_generated` whether a name can be one of this family at all.
+/// Assigns all names. Objects are in creation order, and so is the result. `exists` returns whether a MachineConfig
+/// of a name exists, and `is_generated` whether a name belongs to this family.
 pub fn assign(
     family: Family,
     claims: &[Claim<'_>],
@@ -61,7 +61,7 @@ pub fn assign(
             .collect();
         let failed = configs.iter().any(|(_, name)| name.is_err());
         let before = claim.object.finalizers.clone().unwrap_or_default();
-        // A name that is only missing because it could not be decided may still be in use.
+        // A name that is missing only because the assignment failed may still be in use.
         let kept = before
             .iter()
             .filter(|finalizer| failed || names.contains(finalizer) || !is_generated(finalizer));
@@ -81,7 +81,7 @@ pub fn assign(
     result
 }
 
-/// The object as it will be once its name is written down.
+/// Records the assigned name on the in-memory object, as the later write will.
 fn remember(object: &mut ObjectMeta, name: &str) {
     let finalizers = object.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == name) {

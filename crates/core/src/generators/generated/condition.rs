@@ -1,9 +1,9 @@
-//! How KubeletConfigs and ContainerRuntimeConfigs report what became of them.
+//! Status conditions of KubeletConfigs and ContainerRuntimeConfigs.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::kubelet_config::NodeConfigCondition;
 
-/// What became of an object.
+/// The outcome of applying an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Success,
@@ -11,7 +11,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// A failure in the words of its error alone.
+    /// Returns a failure whose message is the error's text.
     pub fn error(error: impl std::fmt::Display) -> Self {
         Self::Failure {
             message: format!("Error: {error}"),
@@ -29,11 +29,11 @@ impl Outcome {
 const ACCEPTED: &str = "Accepted";
 const SUCCESS: &str = "Success";
 const FAILURE: &str = "Failure";
-/// Older reports say nothing that the last few do not.
+/// Number of conditions to keep; older ones add no information.
 const KEPT: usize = 3;
 
-/// The conditions of a KubeletConfig after a further outcome: the last few reports and, always last, one in the form
-/// that old readers know.
+/// Returns the conditions of a KubeletConfig after another outcome: the most recent ones and, always last, one in the
+/// format that older clients expect.
 pub fn of_kubelet_config(
     existing: &[NodeConfigCondition],
     outcome: &Outcome,
@@ -54,7 +54,7 @@ pub fn of_kubelet_config(
     conditions
 }
 
-/// The conditions of a ContainerRuntimeConfig after a further outcome.
+/// Returns the conditions of a ContainerRuntimeConfig after another outcome.
 pub fn of_container_runtime_config(
     existing: &[NodeConfigCondition],
     outcome: &Outcome,
@@ -65,7 +65,7 @@ pub fn of_container_runtime_config(
     conditions
 }
 
-/// A repeated message only gets a new time.
+/// Appends a condition; a repeated message only updates the time.
 fn report(conditions: &mut Vec<NodeConfigCondition>, new: NodeConfigCondition) {
     if conditions.last().is_some_and(|last| last.message == new.message) {
         conditions.pop();

@@ -1,4 +1,4 @@
-//! Which MachineConfigs are ours to keep as they were generated, and whether one still is.
+//! Ownership of generated MachineConfigs: which generator owns one, and whether it was modified since.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use mco_api::MachineConfig;
 use mco_api::vocabulary::annotations;
 use serde_json::{Map, Value, json};
 
-/// The generators, each of which keeps its own MachineConfigs.
+/// The generators, each of which owns its MachineConfigs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Generator {
     Templates,
@@ -18,7 +18,7 @@ pub enum Generator {
 }
 
 impl Generator {
-    /// All of them, in the order in which they run.
+    /// All generators, in the order in which they run.
     pub const ALL: [Self; 5] = [
         Self::Templates,
         Self::Registries,
@@ -28,9 +28,9 @@ impl Generator {
     ];
 }
 
-/// Returns the generator that owns a MachineConfig and deletes it when nothing asks for it any more. Only a config that
-/// carries a controller's version is a generator's, whatever its name; the base of a role is never deleted, because its
-/// role may come back.
+/// Returns the generator that owns a MachineConfig and deletes it when it is no longer needed. Only a config with a
+/// generated-by-controller-version annotation is generated, regardless of its name; the base config of a role is
+/// never deleted, because its role may be added again.
 pub fn generator_of(metadata: &ObjectMeta) -> Option<Generator> {
     let version = metadata
         .annotations
@@ -45,7 +45,7 @@ pub fn generator_of(metadata: &ObjectMeta) -> Option<Generator> {
 /// Returns the generator whose MachineConfigs have names like this one.
 pub fn generator_of_name(name: &str) -> Option<Generator> {
     let (prefix, rest) = name.split_once('-')?;
-    // A pool may be called anything, so what follows its name decides, from the end.
+    // A pool name may contain any of the keywords, so the name is parsed from its end.
     let unnumbered = match rest.rsplit_once('-') {
         Some((name, number)) if number.len() == 1 && number.parse::<u8>().is_ok() => name,
         _ => rest,
@@ -61,23 +61,23 @@ pub fn generator_of_name(name: &str) -> Option<Generator> {
     }
 }
 
-/// Whether a MachineConfig is as it was generated. Labels, annotations and owners that others have added do not count, nor
-/// does how an owner is referred to.
+/// Whether a MachineConfig is unmodified since it was generated. Labels, annotations and owners that others added are
+/// ignored, and so is the form of an owner reference.
 pub fn is_intact(actual: &MachineConfig, generated: &MachineConfig) -> bool {
     restoration(actual, generated).is_none()
 }
 
-/// How to make a MachineConfig what was generated.
+/// The write that restores a generated MachineConfig.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Restoration {
-    /// A merge patch of the metadata. What the spec says is right and stays as it is spelled: other implementations write
-    /// `null`, or nothing, for an empty list.
+    /// A merge patch of the metadata. The spec is equivalent and keeps its serialization: other implementations write
+    /// `null`, or omit the field, for an empty list.
     Metadata(Value),
-    /// The whole object, with what others have added to its metadata.
+    /// The whole object, including the metadata that others added.
     Whole(Box<MachineConfig>),
 }
 
-/// What has to be written so that a MachineConfig is what was generated; none if it is.
+/// Returns the write that restores a MachineConfig to its generated state; `None` if it is unmodified.
 pub fn restoration(actual: &MachineConfig, generated: &MachineConfig) -> Option<Restoration> {
     let restored = restored(actual, generated);
     let (has, wants) = (&actual.metadata, &restored.metadata);
@@ -115,7 +115,7 @@ fn changed<'a>(
         .collect()
 }
 
-/// What was generated, with what others have added.
+/// Returns the generated object, including the metadata that others added.
 fn restored(actual: &MachineConfig, generated: &MachineConfig) -> MachineConfig {
     let mut restored = actual.clone();
     restored.spec = generated.spec.clone();
@@ -139,7 +139,7 @@ fn restored(actual: &MachineConfig, generated: &MachineConfig) -> MachineConfig 
         if kept.iter().any(is_named) {
             continue;
         }
-        // An object has one controller; ours takes the place of any other that claims to be it.
+        // An object has at most one controller; ours replaces any other.
         kept.retain(|found| found.controller != Some(true) && found.uid != owner.uid);
         kept.push(owner.clone());
     }

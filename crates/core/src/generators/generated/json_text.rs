@@ -13,7 +13,6 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 pub(crate) fn indented(value: &impl Serialize) -> String {
     let mut text = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, GoEscapes(PrettyFormatter::new()));
-    // Plain data written into memory: neither side can fail.
     let _ = value.serialize(&mut serializer);
     String::from_utf8(text).unwrap_or_default()
 }

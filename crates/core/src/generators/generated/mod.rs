@@ -1,8 +1,8 @@
-//! What all generated MachineConfigs have in common: their metadata, how files are laid into them, and the record
-//! of what each part was made from.
+//! Common parts of all generated MachineConfigs: metadata, files, and the record of what each part was generated
+//! from.
 //!
-//! Nothing here decides *what* to generate; the modules `templates`, `kubelet`, `container_runtime`, `registries`
-//! and `credential_provider` do.
+//! This module does not decide *what* to generate; the modules `templates`, `kubelet`, `container_runtime`,
+//! `registries` and `credential_provider` do.
 
 pub mod assign;
 pub mod condition;
@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 pub use generator::{Generator, Restoration, generator_of, generator_of_name, is_intact, restoration};
 pub use origins::{ConfigOrigin, Origins};
 
-/// The mode of every generated file: nothing in them is secret.
+/// The mode of every generated file: none of them is secret.
 const MODE: u32 = 0o644;
 
-/// A generated MachineConfig and what it was made from.
+/// A generated MachineConfig and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {
     pub config: MachineConfig,
@@ -58,7 +58,7 @@ impl GeneratedFile {
     }
 }
 
-/// What a generated MachineConfig is to be.
+/// The inputs of a generated MachineConfig.
 #[derive(Debug, Clone, Default)]
 pub struct Blueprint<'a> {
     pub name: String,
@@ -66,15 +66,15 @@ pub struct Blueprint<'a> {
     pub role: &'a str,
     pub files: Vec<GeneratedFile>,
     pub kernel_arguments: Vec<String>,
-    /// The source revision of the generating controller; none leaves the annotation out.
+    /// The source revision of the generating controller; `None` omits the annotation.
     pub version: Option<&'a str>,
     pub owner: Option<OwnerReference>,
-    /// What it is made from, for people, as in `KubeletConfig "large-pods"`.
+    /// The human-readable origin, such as `KubeletConfig "large-pods"`.
     pub made_from: String,
 }
 
 impl Blueprint<'_> {
-    /// The MachineConfig, in the form other implementations generate it.
+    /// Builds the MachineConfig in the format of other implementations.
     pub fn build(self) -> Generated {
         let annotations = self.version.map(|version| {
             BTreeMap::from([(
@@ -131,7 +131,7 @@ fn file(file: &GeneratedFile) -> Value {
     })
 }
 
-/// A reference to the object that a generated MachineConfig belongs to.
+/// Returns an owner reference to the object that a generated MachineConfig belongs to.
 pub fn owner(api_version: &str, kind: &str, metadata: &ObjectMeta) -> OwnerReference {
     OwnerReference {
         api_version: api_version.to_owned(),

@@ -1,22 +1,22 @@
-//! What generated MachineConfigs were made from, so that an explanation can go one step further back than the
-//! MachineConfig: to the user's object or to the template.
+//! The origins of generated MachineConfigs, so that provenance can be traced past the MachineConfig to the user's
+//! object or the template.
 
 use std::collections::BTreeMap;
 
 use mco_ignition::Item;
 
-/// The origins of many generated MachineConfigs, by their names.
+/// The origins of generated MachineConfigs, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins {
     configs: BTreeMap<String, ConfigOrigin>,
 }
 
-/// What one generated MachineConfig was made from.
+/// The origin of one generated MachineConfig.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigOrigin {
-    /// As a whole, as in `KubeletConfig "large-pods"` or `templates worker/01-worker-kubelet`.
+    /// The origin of the whole config, such as `KubeletConfig "large-pods"` or `templates worker/01-worker-kubelet`.
     pub made_from: String,
-    /// Part by part, where the whole says too little.
+    /// The origins of individual items that differ from the whole.
     pub items: BTreeMap<Item, String>,
 }
 
@@ -29,7 +29,7 @@ impl Origins {
         self.configs.get(config)
     }
 
-    /// What this part of this MachineConfig was made from; none if a person wrote the MachineConfig.
+    /// Returns the origin of an item of a MachineConfig; `None` if the MachineConfig is user-provided.
     pub fn of_item(&self, config: &str, item: &Item) -> Option<&str> {
         let origin = self.configs.get(config)?;
         Some(origin.items.get(item).unwrap_or(&origin.made_from))

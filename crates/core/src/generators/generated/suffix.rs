@@ -1,13 +1,14 @@
-//! Which MachineConfig a KubeletConfig or ContainerRuntimeConfig writes for a pool, when several of them select it.
+//! The name of the MachineConfig that a KubeletConfig or ContainerRuntimeConfig writes for a pool, when several of
+//! them select it.
 //!
-//! The first has the plain name, later ones `-1` to `-9`; a later one wins, because its name sorts behind. Which number
-//! an object has is recorded on the object: in an annotation and, pool by pool, in its finalizers.
+//! The first has the plain name, later ones `-1` to `-9`; a later one wins, because its name sorts last. The number
+//! is recorded on the object: in an annotation and, per pool, in its finalizers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mco_api::vocabulary::{annotations, names};
 use thiserror::Error;
 
-/// One digit is what the format of the names has room for.
+/// The format of the names only allows one digit.
 const HIGHEST_SUFFIX: u32 = 9;
 
 /// The kind of the objects.
@@ -54,8 +55,8 @@ pub enum SuffixError {
     Exhausted(Family),
 }
 
-/// The name of the MachineConfig that `object` writes for `pool`. `selecting` are all objects of the kind that select
-/// the pool, `object` among them; `exists` tells whether a MachineConfig of a name exists.
+/// Returns the name of the MachineConfig that `object` writes for `pool`. `selecting` are all objects of the kind
+/// that select the pool, including `object`; `exists` returns whether a MachineConfig of a name exists.
 pub fn config_name(
     family: Family,
     pool: &str,
@@ -63,7 +64,7 @@ pub fn config_name(
     selecting: &[&ObjectMeta],
     exists: impl Fn(&str) -> bool,
 ) -> Result<String, SuffixError> {
-    // The finalizers say it pool by pool, so they decide; the annotation is one for all pools.
+    // Finalizers are recorded per pool, so they take precedence over the annotation, which covers all pools.
     if let Some(recorded) = recorded(family, pool, object, exists) {
         return Ok(recorded);
     }
@@ -74,7 +75,7 @@ pub fn config_name(
         } else {
             format!("{}-{value}", family.name(pool, None))
         };
-        // The annotation may stem from another pool; what somebody else writes here must not be overwritten.
+        // The annotation may stem from another pool; a config that another object writes must not be overwritten.
         if !others().any(|other| finalizers(other).any(|finalizer| *finalizer == name)) {
             return Ok(name);
         }
@@ -92,12 +93,12 @@ pub fn config_name(
     Ok(family.name(pool, Some(next)))
 }
 
-/// Whether an object has written a MachineConfig for a pool, as far as it has recorded that.
+/// Whether an object has recorded that it wrote a MachineConfig for a pool.
 pub fn has_written_for(family: Family, pool: &str, object: &ObjectMeta) -> bool {
     recorded(family, pool, object, |_| true).is_some()
 }
 
-/// The annotation that records a chosen name: the number at its end, or nothing.
+/// Returns the annotation value that records a name: the number at its end, or empty.
 pub fn annotation_for(name: &str) -> String {
     let last = name.rsplit('-').next().unwrap_or_default();
     if last.parse::<u32>().is_ok() {
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_has_written_is_told_by_its_finalizers() {
+    fn finalizers_record_what_an_object_has_written() {
         let finalizers = [
             "99-worker-generated-kubelet-2",
             "99-infra-generated-kubelet",

@@ -1,11 +1,12 @@
-//! TOML text in the layout of the Go encoder that other implementations write with: two blanks of indentation per
-//! table level, an empty line before a top-level table and before every element of a list of tables.
+//! TOML text in the layout of the Go encoder of other implementations: two spaces of indentation per table level, an
+//! empty line before a top-level table and before every element of an array of tables.
 //!
-//! A general TOML writer would give equal meaning in other bytes, and other bytes mean another rendered config.
+//! A general TOML writer would produce equivalent text with other bytes, and other bytes mean another rendered
+//! config.
 
 use std::fmt::Write as _;
 
-/// Collects a document. Callers give keys in the order of the Go structure, plain values before tables.
+/// A TOML document builder. Callers add keys in the order of the Go struct, plain values before tables.
 #[derive(Debug, Default)]
 pub(crate) struct TomlText {
     text: String,
@@ -42,7 +43,7 @@ impl TomlText {
         self.header(path, "[", "]");
     }
 
-    /// Starts one element of a list of tables.
+    /// Starts one element of an array of tables.
     pub fn element(&mut self, path: &[&str]) {
         self.blank_line();
         self.header(path, "[[", "]]");

@@ -1,4 +1,4 @@
-//! The contents of the files that configure a kubelet.
+//! Contents of the kubelet's configuration files.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const DEFAULT_MEMORY: &str = "1Gi";
 const DEFAULT_CPU: &str = "500m";
 const DEFAULT_STORAGE: &str = "1Gi";
 
-/// Resources that the user reserved for the system, and that therefore are not sized automatically.
+/// Resources that the user reserved for the system, which are therefore not sized automatically.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Reserved {
     memory: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct Reserved {
     storage: Option<String>,
 }
 
-/// The template's configuration with the feature gates and the latency profile in it.
+/// Returns the template's configuration with the feature gates and the latency profile applied.
 pub(super) fn base(base: Base<'_>) -> Result<KubeletConfiguration, KubeletError> {
     let value = manifest::value(base.kubelet_conf).map_err(KubeletError::Base)?;
     let mut configuration =
@@ -51,7 +51,7 @@ pub(super) fn base(base: Base<'_>) -> Result<KubeletConfiguration, KubeletError>
     Ok(configuration)
 }
 
-/// Takes out what goes into the sizing file instead of the kubelet's.
+/// Removes and returns the settings that belong into the sizing file instead of the kubelet's.
 pub(super) fn take_reserved(user: &mut UserKubelet) -> Option<Reserved> {
     let configuration = user.configuration.as_mut()?;
     let mut take = |key| {
@@ -66,7 +66,7 @@ pub(super) fn take_reserved(user: &mut UserKubelet) -> Option<Reserved> {
     (reserved != Reserved::default()).then_some(reserved)
 }
 
-/// The environment file of the unit that computes reservations.
+/// Returns the environment file of the unit that computes reservations.
 pub(super) fn node_sizing(auto: Option<bool>, reserved: Option<&Reserved>) -> String {
     let enabled = reserved.is_none() && auto == Some(true);
     let or = |given: fn(&Reserved) -> &Option<String>, default: &str| {
@@ -82,7 +82,7 @@ pub(super) fn node_sizing(auto: Option<bool>, reserved: Option<&Reserved>) -> St
     )
 }
 
-/// The user's wishes over the base.
+/// Returns the base with the user's settings applied.
 pub(super) fn with_user(
     mut merged: KubeletConfiguration,
     user: &UserKubelet,
@@ -103,7 +103,7 @@ pub(super) fn with_user(
     Ok(merged)
 }
 
-/// Keeps the kubelet from enforcing a reservation on a cgroup that has none.
+/// Prevents the kubelet from enforcing a reservation on a cgroup that has none.
 fn settle_system_cgroup(merged: &mut KubeletConfiguration, given: &KubeletConfiguration) {
     let enforced = given.texts("enforceNodeAllocatable");
     let system_enforced = enforced.iter().any(|item| SYSTEM_RESERVED.contains(item));
@@ -137,7 +137,7 @@ fn check_cgroups(merged: &KubeletConfiguration) -> Result<(), KubeletError> {
     })
 }
 
-/// The file's text.
+/// Serializes the configuration to the text of the file.
 pub(super) fn text(configuration: &KubeletConfiguration) -> String {
     goyaml::to_string(&configuration.encode())
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a kubelet's configuration. The texts are those that tools and people already search for.
+//! Validation errors of kubelet configurations. The texts are the reference's, which users and tools search for.
 
 use thiserror::Error;
 

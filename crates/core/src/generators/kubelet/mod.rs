@@ -1,11 +1,11 @@
-//! The kubelet's configuration of a pool: the template's base, overlaid with the cluster's feature gates and node
+//! Generates a pool's kubelet configuration: the template's base, overlaid with the cluster's feature gates and node
 //! settings and with the user's KubeletConfigs.
 //!
-//! Objects and base texts in, MachineConfigs out. Which KubeletConfig a pool gets, and under which name, is decided
-//! by the caller with [`crate::generators::generated::suffix`]; nothing here reads a cluster or writes a status.
+//! Objects and base texts in, MachineConfigs out. The caller decides which KubeletConfig applies to a pool, and under
+//! which name, with [`crate::generators::generated::suffix`]; this module neither reads a cluster nor writes a
+//! status.
 
 mod conf;
-pub(crate) mod duration;
 mod error;
 mod node;
 pub mod profile;
@@ -18,8 +18,8 @@ use mco_api::foreign::node::Node;
 use mco_api::vocabulary::names;
 use mco_api::{KubeletConfig, MachineConfigPool};
 
+use crate::config::feature_gates::FeatureGates;
 use crate::config::pools;
-use crate::generators::feature_gates::FeatureGates;
 use crate::generators::generated::suffix::{Family, has_written_for};
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
 use crate::generators::templates::{TemplateConfig, base_file};
@@ -33,25 +33,25 @@ pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 pub const NODE_SIZING: &str = "/etc/node-sizing-enabled.env";
 pub const LOGGING_DROPIN: &str = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
 
-/// On a custom pool, with the value "true": the pool follows the KubeletConfig and the latency profile of the worker
-/// pool. Ours alone; without it a custom pool is left out, as other implementations do it.
+/// Annotation of a custom pool, with the value "true", that makes it inherit the KubeletConfig and the latency profile
+/// of the worker pool. Specific to this implementation; without it a custom pool does not inherit, as in the reference.
 pub const INHERIT_FROM_WORKER: &str = "machineconfiguration.openshift.io/inherit-worker-kubelet";
 
-/// Whether a pool asked to follow the worker pool's kubelet settings.
+/// Whether a pool inherits the worker pool's kubelet settings.
 pub fn inherits_from_worker(pool: &MachineConfigPool) -> bool {
     let all = pool.metadata.annotations.as_ref();
     all.and_then(|all| all.get(INHERIT_FROM_WORKER))
         .is_some_and(|value| value == "true")
 }
 
-/// Whether the cluster's latency profile is for a pool.
+/// Whether the cluster's latency profile applies to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Latency {
     FollowsProfile,
     AsInBase,
 }
 
-/// What every generated kubelet configuration of a pool starts from.
+/// The inputs common to all generated kubelet configurations of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Base<'a> {
     /// The pool.
@@ -66,7 +66,7 @@ pub struct Base<'a> {
 }
 
 impl<'a> Base<'a> {
-    /// What the kubelet configuration of this pool starts from.
+    /// Returns the inputs for the kubelet configuration of this pool.
     pub fn of_pool(
         pool: &'a MachineConfigPool,
         templates: &'a [TemplateConfig],
@@ -96,8 +96,8 @@ fn role_of(pool: &MachineConfigPool) -> &str {
     pool.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The pools that follow the worker pool's KubeletConfig: they ask for it, and no other one selects them. One whose selector
-/// cannot be read still has the pools that it has written for.
+/// Returns the pools that inherit the worker pool's KubeletConfig: they request it, and no other one selects them. A
+/// KubeletConfig with an invalid selector keeps the pools that it already wrote for.
 pub fn inheriting<'p>(
     pools: impl IntoIterator<Item = &'p MachineConfigPool>,
     objects: &[&KubeletConfig],
@@ -117,7 +117,7 @@ pub fn inheriting<'p>(
         .collect()
 }
 
-/// The MachineConfig of a user's KubeletConfig for one pool.
+/// Generates the MachineConfig of a KubeletConfig for one pool.
 pub fn for_kubelet_config(
     base: Base<'_>,
     object: &KubeletConfig,
@@ -154,13 +154,13 @@ pub fn for_kubelet_config(
     .build())
 }
 
-/// The MachineConfig that carries the cluster's feature gates to the kubelets of one pool.
+/// Generates the MachineConfig with the cluster's feature gates for the kubelets of one pool.
 pub fn for_feature_gates(base: Base<'_>) -> Result<Generated, KubeletError> {
     let name = names::generated_feature_kubelet(base.role);
     plain(base, name, Vec::new(), "FeatureGate \"cluster\"")
 }
 
-/// The MachineConfig that carries the cluster's node settings to one pool.
+/// Generates the MachineConfig with the cluster's node settings for one pool.
 pub fn for_node(base: Base<'_>, kernel_arguments: Vec<String>) -> Result<Generated, KubeletError> {
     if let Some(node) = base.node {
         node::check_latency(node)?;

@@ -1,10 +1,10 @@
-//! What the cluster's node settings (`nodes.config.openshift.io/cluster`) mean for kubelets and kernels.
+//! Applies the cluster's node settings (`nodes.config.openshift.io/cluster`) to kubelets and kernel arguments.
 
 use mco_api::foreign::node::Node;
 
 use super::error::KubeletError;
 
-/// What cgroups version 1 needed; removed wherever it is found.
+/// Kernel arguments of cgroups version 1, which are always removed.
 const CGROUP_V1: [&str; 2] = [
     "systemd.unified_cgroup_hierarchy=0",
     "systemd.legacy_systemd_cgroup_controller=1",
@@ -12,7 +12,7 @@ const CGROUP_V1: [&str; 2] = [
 /// The quotes are part of the argument.
 const CGROUP_V2: [&str; 2] = ["systemd.unified_cgroup_hierarchy=1", "cgroup_no_v1=\"all\""];
 
-/// How often kubelets report their state under a latency profile; none leaves the base alone.
+/// Returns how often kubelets report their status under a latency profile; `None` keeps the base's setting.
 pub fn latency(profile: &str) -> Option<&'static str> {
     match profile {
         "Default" => Some("10s"),
@@ -31,7 +31,7 @@ pub(super) fn check_latency(node: &Node) -> Result<(), KubeletError> {
     }
 }
 
-/// The kernel arguments of a pool's node MachineConfig, from those it had before.
+/// Returns the kernel arguments of a pool's node MachineConfig, based on its existing ones.
 pub fn kernel_arguments(node: Option<&Node>, existing: &[String]) -> Result<Vec<String>, KubeletError> {
     let mode = node.map_or("", |node| node.spec.cgroup_mode.as_str());
     if !matches!(mode, "" | "v2") {

@@ -1,34 +1,35 @@
-//! Which change of the workers' latency profile is made, and which is not.
+//! Allowed transitions of the workers' latency profile.
 //!
-//! The control plane waits for kubelets as long as the profile says, so their intervals must not jump from one end to the
-//! other: on the way between `Default` and `LowUpdateSlowReaction` lies `MediumUpdateAverageReaction`. What is in force is
-//! read from the MachineConfig that was made last, so that a restart forgets nothing.
+//! The control plane's timeouts follow the profile, so kubelet intervals must not jump from one extreme to the other:
+//! between `Default` and `LowUpdateSlowReaction` lies `MediumUpdateAverageReaction`. The profile in force is read
+//! from the last generated MachineConfig, so that it survives a restart.
 
 use mco_api::MachineConfig;
 use mco_api::foreign::node::{Node, NodeSpec};
 use mco_api::vocabulary::names;
 use mco_ignition::resource;
 
-use super::{KUBELET_CONF, KubeletConfiguration, duration, latency};
+use super::{KUBELET_CONF, KubeletConfiguration, latency};
+use crate::config::go_duration;
 use crate::config::manifest;
 
 const DEFAULT: &str = "Default";
 const LOW: &str = "LowUpdateSlowReaction";
 const FREQUENCY: &str = "nodeStatusUpdateFrequency";
-/// A kubelet's whole configuration is a few kilobytes.
+/// Maximum size of a kubelet.conf that is parsed; a complete one has a few kilobytes.
 const LARGEST_CONF: usize = 1 << 20;
 
-/// The node settings that count.
+/// The effective node settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settled {
-    /// As they were asked for, but with the latency profile that stays in force.
+    /// The requested settings, but with the latency profile that stays in force.
     pub settings: Option<Node>,
-    /// Why the profile that was asked for is not the one in force.
+    /// Why the requested profile is not in force.
     pub prohibited: Option<String>,
 }
 
-/// Settles what is asked for with `present`, the latest MachineConfig that was made for the workers from such settings.
-/// Settings that were never changed ask for no transition: that is how a cluster is installed with any profile.
+/// Resolves the requested settings against `present`, the latest MachineConfig generated for the workers from such
+/// settings. Settings that never changed are not a transition: a cluster can be installed with any profile.
 pub fn settle(asked: Option<&Node>, present: Option<&MachineConfig>) -> Settled {
     let follow = || Settled {
         settings: asked.cloned(),
@@ -52,13 +53,13 @@ pub fn settle(asked: Option<&Node>, present: Option<&MachineConfig>) -> Settled 
     }
 }
 
-/// Whether kubelets cannot be led from one profile to the other in one step.
+/// Whether a direct transition between two profiles is prohibited.
 pub fn is_prohibited(from: &str, to: &str) -> bool {
     let is_default = |profile: &str| matches!(profile, "" | DEFAULT);
     (is_default(from) && to == LOW) || (from == LOW && is_default(to))
 }
 
-/// What to tell somebody who asked for such a step.
+/// Returns the message for a prohibited transition.
 pub fn skipped(from: &str, to: &str) -> String {
     format!(
         "Skipping the Update Node event, name: {}, transition not allowed from old WorkerLatencyProfile: {from:?} to new \
@@ -67,7 +68,7 @@ pub fn skipped(from: &str, to: &str) -> String {
     )
 }
 
-/// What to tell about settings that nobody follows because of their name.
+/// Returns the message for node settings that are ignored because of their name.
 pub fn misnamed(name: &str) -> String {
     format!(
         "The node.config.openshift.io {name:?} is invalid: metadata.name Invalid value: {name:?} : must be {:?}",
@@ -75,7 +76,8 @@ pub fn misnamed(name: &str) -> String {
     )
 }
 
-/// The profile that a MachineConfig was made with, as far as kubelets can tell; none if it has no readable kubelet.conf.
+/// Returns the profile a MachineConfig was generated with, judging by its kubelet.conf; `None` if that is missing or
+/// invalid.
 fn in_force(config: &MachineConfig) -> Option<&'static str> {
     let files = config
         .spec
@@ -93,10 +95,10 @@ fn in_force(config: &MachineConfig) -> Option<&'static str> {
     .ok()?;
     let value = manifest::value(std::str::from_utf8(&contents).ok()?).ok()?;
     let configuration = KubeletConfiguration::decode(&value).ok()?;
-    let frequency = duration::parse(configuration.text(FREQUENCY));
+    let frequency = go_duration::parse(configuration.text(FREQUENCY));
     let profiles = [DEFAULT, "MediumUpdateAverageReaction", LOW];
-    let same = |profile: &&&str| latency(profile).and_then(duration::parse) == frequency;
-    // An interval of the templates' own is nobody's profile.
+    let same = |profile: &&&str| latency(profile).and_then(go_duration::parse) == frequency;
+    // An interval set by the templates belongs to no profile.
     Some(profiles.iter().find(same).copied().unwrap_or(DEFAULT))
 }
 
@@ -106,7 +108,7 @@ mod tests {
 
     use super::super::{Base, Latency, for_node};
     use super::*;
-    use crate::generators::feature_gates::FeatureGates;
+    use crate::config::feature_gates::FeatureGates;
 
     const MEDIUM: &str = "MediumUpdateAverageReaction";
 
@@ -192,7 +194,7 @@ mod tests {
         assert_eq!(
             settle(Some(&low), Some(&made_with(""))).settings.as_ref(),
             Some(&low),
-            "nobody changed it"
+            "it never changed"
         );
         let settled = settle(None, Some(&made_with(LOW)));
         assert_eq!(settled.settings.unwrap().spec.worker_latency_profile, LOW);

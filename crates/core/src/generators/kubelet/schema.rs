@@ -1,9 +1,9 @@
 //! The fields of a KubeletConfiguration (`kubelet.config.k8s.io/v1beta1`), as a table.
 //!
-//! The file on the node holds every field that the Go type would write, zero or not, so its bytes depend on this
-//! table. Fields that the table does not know are dropped, as a Go program drops them.
+//! The file on the node contains every field that the Go type would write, zero or not, so its bytes depend on this
+//! table. Fields outside the table are dropped, as a Go program drops them.
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Text,
@@ -26,14 +26,14 @@ pub(super) enum Kind {
     Structs(&'static [Field]),
 }
 
-/// When a field is written, and how two of them merge.
+/// When a field is written, and how two values merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// Left out when zero; zero and absent are the same.
+    /// Omitted when zero; zero and absent are equivalent.
     Omitted,
     /// Written even when zero.
     Always,
-    /// A zero that somebody wrote is kept apart from absence.
+    /// An explicit zero is distinguished from absence.
     Optional,
 }
 
@@ -73,7 +73,7 @@ use Kind::{
     Structs, Text, TextMap, Texts, TextsMap,
 };
 
-/// The whole object.
+/// The fields of the whole object.
 pub(super) const KUBELET_CONFIGURATION: &[Field] = &[
     field("kind", Text),
     field("apiVersion", Text),

@@ -1,16 +1,16 @@
-//! A KubeletConfiguration as a tree of JSON values that obeys the schema: reading, writing and laying one over
-//! another, each with the results a Go program would have.
+//! A KubeletConfiguration as a tree of JSON values that follows the schema: decoding, encoding and merging, with the
+//! same results as the Go implementation.
 
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::duration;
 use super::schema::{Field, KUBELET_CONFIGURATION, Kind, Presence};
+use crate::config::go_duration;
 use crate::config::goyaml;
 use crate::generators::quantity::Quantity;
 
-/// A KubeletConfiguration that was read without error. Holds what is set; a zero counts as set only where the
-/// schema tells it apart from absence.
+/// A valid, decoded KubeletConfiguration. Holds the fields that are set; a zero counts as set only where the schema
+/// distinguishes it from absence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KubeletConfiguration(Map<String, Value>);
 
@@ -40,7 +40,7 @@ impl KubeletConfiguration {
         Ok(Self(map))
     }
 
-    /// Everything the kubelet's file holds, zeros included.
+    /// Encodes all fields of the kubelet's file, zeros included.
     pub fn encode(&self) -> Value {
         let mut map = self.0.clone();
         map.insert("apiVersion".to_owned(), json!(API_VERSION));
@@ -48,7 +48,7 @@ impl KubeletConfiguration {
         Value::Object(encode_struct(KUBELET_CONFIGURATION, &map))
     }
 
-    /// Lays `over` over this one. A zero never overrides; lists replace lists; maps merge key by key.
+    /// Merges `over` into this configuration. A zero never overrides; lists replace lists; maps merge key by key.
     pub fn merge(&mut self, over: &Self) {
         merge(KUBELET_CONFIGURATION, &mut self.0, &over.0);
     }
@@ -74,7 +74,7 @@ impl KubeletConfiguration {
         self.0.remove(key)
     }
 
-    /// Takes one entry out of a map field, and the field with it when nothing is left.
+    /// Removes one entry from a map field, and the field itself when it becomes empty.
     pub fn remove_entry(&mut self, field: &str, key: &str) -> Option<Value> {
         let map = self.0.get_mut(field)?.as_object_mut()?;
         let value = map.remove(key);
@@ -96,7 +96,7 @@ fn decode_struct(fields: &[Field], value: &Value, path: &str) -> Result<Map<Stri
         };
         let path = join(path, field.name);
         let decoded = decode_value(field.kind, value, &path)?;
-        // Whether a zero flush frequency was a text decides how it is written.
+        // A zero flush frequency is written as it was read: as a string or as a number.
         let zero_text = matches!(field.kind, Kind::DurationOrNanos) && decoded.is_string();
         if field.presence == Presence::Optional || zero_text || !is_zero(&decoded) {
             map.insert(field.name.to_owned(), decoded);
@@ -113,10 +113,11 @@ fn decode_value(kind: Kind, value: &Value, path: &str) -> Result<Value, DecodeEr
         }
         (Kind::Text, Value::Bool(_) | Value::Number(_)) => Ok(json!(goyaml::text_of(value))),
         (Kind::Integer, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
-        (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => duration::parse(text).map_or_else(
-            || expected("a duration such as 1m30s"),
-            |nanos| Ok(json!(duration::format(nanos))),
-        ),
+        (Kind::Duration | Kind::DurationOrNanos, Value::String(text)) => go_duration::parse(text)
+            .map_or_else(
+                || expected("a duration such as 1m30s"),
+                |nanos| Ok(json!(go_duration::format(nanos))),
+            ),
         (Kind::DurationOrNanos, Value::Number(number)) if number.is_i64() => Ok(value.clone()),
         (Kind::BufferSize, _) => quantity(value).map_or_else(|| expected("a quantity such as 1Mi"), Ok),
         (Kind::Texts, Value::Array(items)) => {
@@ -203,7 +204,7 @@ fn wrong(expected: &str, found: &Value, path: &str) -> DecodeError {
     }
 }
 
-/// What Go calls the zero value, in the form the decoder leaves it in.
+/// Whether the value is Go's zero value, in the form of the decoder.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -241,7 +242,7 @@ fn encode_struct(fields: &[Field], map: &Map<String, Value>) -> Map<String, Valu
     written
 }
 
-/// What is written for a field nobody set. Go's `omitempty` does not apply to structures, and a duration is one.
+/// Returns what is written for an unset field. Go's `omitempty` does not apply to structs, and a duration is one.
 fn zero(kind: Kind, presence: Presence) -> Option<Value> {
     match (kind, presence) {
         (Kind::Duration, _) => Some(json!("0s")),
@@ -272,7 +273,7 @@ fn merge(fields: &[Field], base: &mut Map<String, Value>, over: &Map<String, Val
                 Value::Object(base),
                 Value::Object(over),
             ) => base.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
-            // The original's merge library cannot reach inside a quantity, so whatever the base has stays.
+            // The merge library of the Go implementation cannot merge quantities, so the base's value stays.
             (Kind::BufferSize, ..) => {}
             (Kind::DurationOrNanos, existing, value) => *existing = merge_nanos(existing, value),
             (_, existing, value) if !is_zero(value) => *existing = value.clone(),
@@ -281,7 +282,7 @@ fn merge(fields: &[Field], base: &mut Map<String, Value>, over: &Map<String, Val
     }
 }
 
-/// A structure that the base does not have at all still loses its quantities, unless it is optional as a whole.
+/// Merges into an absent struct, which still drops its quantities, unless the struct is optional as a whole.
 fn merged_into_nothing(kind: Kind, value: &Value) -> Value {
     match (kind, value) {
         (Kind::Struct(inner), Value::Object(over)) => {
@@ -293,10 +294,10 @@ fn merged_into_nothing(kind: Kind, value: &Value) -> Value {
     }
 }
 
-/// The overriding duration, as a text if either of the two is one.
+/// Returns the overriding duration, as a string if either of the two is one.
 fn merge_nanos(base: &Value, over: &Value) -> Value {
     let nanos = |value: &Value| match value {
-        Value::String(text) => duration::parse(text).unwrap_or_default(),
+        Value::String(text) => go_duration::parse(text).unwrap_or_default(),
         other => other.as_i64().unwrap_or_default(),
     };
     let chosen = if nanos(over) == 0 {
@@ -305,7 +306,7 @@ fn merge_nanos(base: &Value, over: &Value) -> Value {
         nanos(over)
     };
     if base.is_string() || over.is_string() {
-        json!(duration::format(chosen))
+        json!(go_duration::format(chosen))
     } else {
         json!(chosen)
     }

@@ -1,4 +1,4 @@
-//! May this KubeletConfig be used, and for this pool?
+//! Validation of KubeletConfigs, in general and for a pool.
 
 use mco_api::vocabulary::{labels, names};
 use mco_api::{KubeletConfig, MachineConfigPool};
@@ -17,11 +17,11 @@ pub struct UserKubelet {
     pub(super) tls: Option<TlsSettings>,
     /// `protectKernelDefaults: false` is the one zero that overrides.
     pub(super) unprotected_kernel: bool,
-    /// `staticPodPath` as given, even if empty.
+    /// `staticPodPath` as written, even if empty.
     static_pod_path: Option<String>,
 }
 
-/// Checks everything that does not depend on a pool. The first failure wins.
+/// Validates everything that does not depend on a pool. Returns the first error.
 pub fn validate(object: &KubeletConfig) -> Result<UserKubelet, KubeletError> {
     let spec = &object.spec;
     if let Some(level) = spec.log_level.filter(|level| !(0..=10).contains(level)) {
@@ -50,7 +50,7 @@ pub fn validate(object: &KubeletConfig) -> Result<UserKubelet, KubeletError> {
     Ok(user)
 }
 
-/// Checks what depends on the pool: static pods belong to the control plane's owner.
+/// Validates what depends on the pool: static pods are reserved for the control plane.
 pub fn check_for_pool(user: &UserKubelet, pool: &MachineConfigPool) -> Result<(), KubeletError> {
     let Some(path) = &user.static_pod_path else {
         return Ok(());
@@ -86,7 +86,7 @@ fn is_control_plane(pool: &MachineConfigPool) -> bool {
     by_label || expressions.any(|e| e.key == key && matches!(e.operator.as_str(), "Exists" | "In"))
 }
 
-/// Fields that belong to the cluster and not to its user.
+/// Rejects fields that are managed by the cluster.
 fn check_fields(given: &KubeletConfiguration, auto_sizing: Option<bool>) -> Result<(), KubeletError> {
     let forbid = |field: &'static str, found: &Value| {
         Err(KubeletError::Forbidden {
@@ -121,7 +121,7 @@ fn check_fields(given: &KubeletConfiguration, auto_sizing: Option<bool>) -> Resu
     Ok(())
 }
 
-/// A value as Go prints it: `[a b]`, `map[k:v]`.
+/// Formats a value as Go prints it: `[a b]`, `map[k:v]`.
 fn go_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

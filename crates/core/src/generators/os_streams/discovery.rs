@@ -1,8 +1,8 @@
-//! From images to streams: which of a release's images are operating systems, which are the extensions that go with
-//! them, and which stream each belongs to.
+//! Discovers OS image streams: which of a release's images are operating systems, which are their extensions, and
+//! which stream each belongs to.
 //!
-//! An image's labels decide. Where nobody has written them down, the release's own words about the image do: the name it
-//! gives it and the version of the operating system in it.
+//! An image's labels decide. Where they are not recorded, the release's metadata of the image does: its tag name and
+//! the version of its operating system.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ use super::release::{ReleaseImages, Tag};
 const STREAM: &str = "io.openshift.os.streamclass";
 const OPERATING_SYSTEM: &str = "containers.bootc";
 const EXTENSIONS: &str = "io.openshift.os.extensions";
-/// The versions of what an image contains, as `name=version,name=version`.
+/// Label with the versions of an image's contents, as `name=version,name=version`.
 const VERSIONS: &str = "io.openshift.build.versions";
 const OPERATING_SYSTEM_VERSION: &str = "machine-os";
-/// Where an image's source is, and the repository that operating systems come from.
+/// Label with the repository of an image's source, and the repository of the operating systems.
 const SOURCE: &str = "io.openshift.build.source-location";
 const OPERATING_SYSTEM_SOURCE: &str = "github.com/openshift/os";
 
-/// Versions of the operating system once began with that of the release, such as 418 for 4.18.
+/// The smallest prefix of older OS versions that is a release version, such as 418 for 4.18.
 const SMALLEST_RELEASE_PREFIX: u32 = 40;
 
-/// The streams that were found, by name, and what was not taken into account.
+/// The discovered streams, by name, and the images that were ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovered {
     pub streams: Vec<OSImageStreamImages>,
     pub left_out: Vec<LeftOut>,
 }
 
-/// Something that could have been part of a stream, and why it is not.
+/// An ignored image or stream, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// An image by its name in the release or its pullspec, or a stream.
@@ -39,14 +39,14 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
-/// An operating system and its extensions, named outside a release.
+/// An OS image and its extensions image, configured outside a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair<'a> {
     pub os: &'a str,
     pub extensions: &'a str,
 }
 
-/// The streams of single images and of a release. Where both have a stream, the release's counts.
+/// Returns the streams of individual images and of a release. Where both define a stream, the release's wins.
 pub fn discover(pairs: &[Pair<'_>], release: Option<&ReleaseImages>, labels: &ImageLabels) -> Discovered {
     let mut streams = BTreeMap::new();
     let mut left_out = Vec::new();
@@ -85,10 +85,9 @@ struct Class {
 }
 
 const NO_STREAM: &str = "its labels name no stream";
-const NO_PART: &str =
-    "its labels say neither that it is an operating system nor that it has extensions for one";
+const NO_PART: &str = "its labels identify it neither as an operating system nor as extensions of one";
 const UNKNOWN: &str =
-    "nothing tells its stream: neither labels nor the version of the operating system in it";
+    "its stream cannot be determined from its labels or from the version of its operating system";
 const NOT_BY_DIGEST: &str = "it is not named as host/name@sha256:<digest>";
 const INCOMPLETE: &str = "it has only one of the two images it needs, an operating system and its extensions";
 const BAD_NAME: &str = "a stream is named like a DNS subdomain";
@@ -112,7 +111,7 @@ fn of_pair(
     group(images, left_out)
 }
 
-/// Puts what belongs together side by side. Of several images for one place the last counts.
+/// Groups OS images and extensions by stream. Of several images for one slot the last wins.
 fn group(images: Vec<(Class, &str)>, left_out: &mut Vec<LeftOut>) -> BTreeMap<String, OSImageStreamImages> {
     let mut streams: BTreeMap<String, OSImageStreamImages> = BTreeMap::new();
     let mut leave_out = |what: &str, why| {
@@ -147,7 +146,7 @@ fn group(images: Vec<(Class, &str)>, left_out: &mut Vec<LeftOut>) -> BTreeMap<St
     streams
 }
 
-/// What an image's labels make of it.
+/// Classifies an image by its labels.
 fn classify(labels: &Labels) -> Result<Class, &'static str> {
     let stream = labels
         .get(STREAM)
@@ -173,7 +172,7 @@ fn part(labels: &Labels) -> Option<Part> {
     }
 }
 
-/// Whether a release's words about an image let expect an operating system or its extensions.
+/// Whether the release's metadata of an image suggest an operating system or its extensions.
 fn is_candidate(tag: &Tag) -> bool {
     let from_source = tag
         .annotations
@@ -205,7 +204,7 @@ fn classify_tag(tag: &Tag, release: &ReleaseImages, labels: &ImageLabels) -> Res
             part: self::part(&tag.annotations).unwrap_or(part),
         });
     }
-    // Extensions are for the operating system of the same name.
+    // Extensions belong to the operating system of the same name.
     let versioned = [Some(tag), release.find(base)].into_iter().flatten();
     let major = versioned
         .filter_map(|tag| tag.annotations.get(VERSIONS))
@@ -223,7 +222,8 @@ fn classify_tag(tag: &Tag, release: &ReleaseImages, labels: &ImageLabels) -> Res
     })
 }
 
-/// The major version of the operating system in an image: 9 for `9.6.20250514-0` as for the older `418.94.202501071621-0`.
+/// Returns the major version of the operating system in an image: 9 for `9.6.20250514-0` and for the older
+/// `418.94.202501071621-0`.
 fn major_version(versions: &str) -> Option<u32> {
     let mut versions = versions.split(',').filter_map(|entry| entry.split_once('='));
     let (_, version) = versions.find(|(name, _)| name.trim() == OPERATING_SYSTEM_VERSION)?;
@@ -247,7 +247,7 @@ fn is_stream_name(name: &str) -> bool {
     name.len() <= LONGEST && name.split('.').all(is_label)
 }
 
-/// As an OSImageStream's definition asks for it.
+/// Whether the image is referenced by digest, as the OSImageStream CRD requires.
 fn is_by_digest(image: &str) -> bool {
     const LONGEST: usize = 447;
     const DIGITS: usize = 64;

@@ -1,4 +1,4 @@
-//! What images say about themselves: their labels, as the usual tools print them.
+//! Image labels, parsed from the output of common tools.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,15 @@ use thiserror::Error;
 
 pub type Labels = BTreeMap<String, String>;
 
-/// Where tools put an image's labels: skopeo and podman, docker, `oc image info`, an Image object.
+/// JSON paths of an image's labels in the output of skopeo and podman, docker, `oc image info`, and in an Image
+/// object.
 const LABELS: [&str; 4] = [
     "/Labels",
     "/Config/Labels",
     "/config/config/Labels",
     "/dockerImageMetadata/Config/Labels",
 ];
-/// Where tools put its digest, alone or at the end of a pullspec.
+/// JSON paths of its digest, alone or at the end of a pullspec.
 const DIGESTS: [&str; 6] = [
     "/Digest",
     "/digest",
@@ -25,7 +26,7 @@ const DIGESTS: [&str; 6] = [
 ];
 const DIGEST: &str = "sha256:";
 
-/// The labels of images, by their digests: a mirror's copy of an image says the same about itself.
+/// The labels of images, by digest: a mirrored copy of an image has the same labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageLabels {
     by_digest: BTreeMap<String, Labels>,
@@ -41,7 +42,7 @@ pub struct LabelsError {
 }
 
 impl ImageLabels {
-    /// Takes in a description of one image, or a list of them.
+    /// Adds the labels of a description of one image, or of a list of them.
     pub fn read(&mut self, document: &Value) -> Result<(), LabelsError> {
         let list = document
             .as_array()
@@ -67,7 +68,7 @@ impl ImageLabels {
         Ok(())
     }
 
-    /// What an image says about itself; none if nobody has looked.
+    /// Returns the labels of an image; `None` if they were not recorded.
     pub fn of(&self, image: &str) -> Option<&Labels> {
         self.by_digest.get(digest_of(image)?)
     }
@@ -84,7 +85,7 @@ fn digests_in(document: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The digest at the end of a pullspec, or the digest itself.
+/// Returns the digest at the end of a pullspec, or the digest itself.
 fn digest_of(image: &str) -> Option<&str> {
     let digest = image.rsplit_once('@').map_or(image, |(_, digest)| digest);
     digest.starts_with(DIGEST).then_some(digest)

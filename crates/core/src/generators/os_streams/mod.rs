@@ -1,8 +1,8 @@
-//! Streams of operating system images: which of them a cluster offers, and which one a pool follows.
+//! OS image streams: which of them a cluster offers, and which one a pool follows.
 //!
-//! A release says what it consists of ([`release`]), its images say what they are ([`labels`]), [`discovery`] pairs them
-//! up, and [`published`] decides what the cluster's OSImageStream says. [`Streams`] is what rendering asks. Nothing here
-//! fetches an image: what is not written down somewhere is not known.
+//! [`release`] lists the images of a release, [`labels`] holds their labels, [`discovery`] pairs them up, and
+//! [`published`] decides the content of the cluster's OSImageStream. Rendering uses [`Streams`]. No image is fetched:
+//! only recorded metadata is used.
 
 pub mod discovery;
 pub mod labels;
@@ -12,15 +12,14 @@ pub mod release;
 use mco_api::os_image_stream::OSImageStreamStatus;
 use mco_api::{MachineConfigPool, OSImageStream};
 
+use crate::config::feature_gates::FeatureGates;
 use crate::config::merge::DefaultImages;
-use crate::generators::feature_gates::FeatureGates;
 use crate::generators::os_images::{self, Stream, StreamError};
 
-/// Without it, every pool has the ControllerConfig's images.
+/// The feature gate without which every pool has the ControllerConfig's images.
 const GATE: &str = "OSStreams";
 
-/// Whether streams count. A release has to know them; a cluster that has no feature gates at all has whatever it is
-/// given.
+/// Whether streams are enabled. The release must have the gate; a cluster without any feature gates supports streams.
 pub fn are_on(gates: &FeatureGates) -> bool {
     gates.is_enabled(GATE) || gates.is_empty()
 }
@@ -33,7 +32,7 @@ pub struct Streams {
 
 #[derive(Debug, Clone, Default)]
 enum State {
-    /// What pools choose does not count.
+    /// Streams are disabled: the pools' selections are ignored.
     #[default]
     Off,
     Unpublished,
@@ -51,12 +50,12 @@ impl Streams {
         }
     }
 
-    /// Whether pools get their images from here.
+    /// Whether pools get their images from streams.
     pub fn are_published(&self) -> bool {
         matches!(self.state, State::Published(_))
     }
 
-    /// The stream of every pool that does not choose one.
+    /// Returns the stream of pools that do not select one.
     pub fn default_stream(&self) -> Option<Stream<'_>> {
         let State::Published(status) = &self.state else {
             return None;
@@ -65,7 +64,7 @@ impl Streams {
         available.find(|stream| stream.name == status.default_stream)
     }
 
-    /// The stream that a pool follows; none if the cluster has no streams.
+    /// Returns the stream that a pool follows; `None` if the cluster has no streams.
     pub fn of_pool(
         &self,
         pool: &MachineConfigPool,

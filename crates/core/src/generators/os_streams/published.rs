@@ -1,7 +1,7 @@
-//! What a cluster's OSImageStream says: the streams it offers, and the one that pools follow unless they choose.
+//! The content of a cluster's OSImageStream: the streams it offers, and the default stream.
 //!
-//! Decides only. Without anything that tells of streams there is no object, and one that somebody else has made is left
-//! as it is but for the version of whoever looked at it last.
+//! Pure decisions. Without any source of streams there is no object, and an object of another owner is left unchanged
+//! except for the annotation with the version that processed it last.
 
 use std::collections::BTreeMap;
 
@@ -16,40 +16,40 @@ use super::labels::{ImageLabels, LabelsError};
 use super::release::{ReleaseError, ReleaseImages};
 use crate::config::manifest;
 
-/// Entries of the ConfigMap `machine-config-osimageurl`: the operating system of the release, its extensions, and the
-/// version of the release.
+/// Keys of the ConfigMap `machine-config-osimageurl`: the release's OS image, its extensions image, and the release
+/// version.
 const OS_IMAGE: &str = "baseOSContainerImage";
 const EXTENSIONS_IMAGE: &str = "baseOSExtensionsContainerImage";
 const VERSION: &str = "releaseVersion";
-/// And those that tell of streams: the release's list of images, and what its images say about themselves.
+/// Keys of the sources of streams: the release's list of images, and the labels of its images.
 const IMAGES: &str = "image-references";
 const LABELS: &str = "image-labels";
-/// A ConfigMap that no release process has filled in has this version.
+/// The version in a ConfigMap that no release process has filled in.
 const UNRELEASED: &str = "0.0.1-snapshot";
 
 const RHEL_9: &str = "rhel-9";
 const RHEL_10: &str = "rhel-10";
 const CENTOS_10: &str = "centos-10";
-/// Clusters that were installed as this stay on the operating system they were installed with.
+/// Clusters installed with such a release stay on the operating system they were installed with.
 const RELEASES_WITH_RHEL_9: &str = "4";
 
-/// What a cluster's own objects say about streams.
+/// The sources of streams among the cluster's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
     pub discovered: Discovered,
-    /// The operating system that pools have without streams.
+    /// The OS image of pools without streams.
     os_image: String,
-    /// The release that all this is about; empty if it does not say.
+    /// The release version of these sources; empty if not recorded.
     version: String,
 }
 
-/// What a cluster says about its release; nothing on a plain Kubernetes.
+/// The cluster's release; empty on plain Kubernetes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Release<'a> {
-    /// The release that the cluster runs or goes to, and the image it comes in.
+    /// The release that the cluster runs or is updating to, and its image.
     pub version: Option<&'a str>,
     pub image: Option<&'a str>,
-    /// The release that the cluster was installed as.
+    /// The release that the cluster was installed with.
     pub installed: Option<&'a str>,
 }
 
@@ -63,7 +63,7 @@ pub enum SourcesError {
     Labels(#[from] LabelsError),
 }
 
-/// Why the streams that were found cannot be offered.
+/// Why the discovered streams cannot be published.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PublishError {
     #[error(
@@ -71,25 +71,25 @@ pub enum PublishError {
     )]
     NoDefault { wanted: String, available: String },
     #[error(
-        "nothing says which of the streams {available} is the default; create OSImageStream \"cluster\" with \
+        "no default is set for the streams {available}; create OSImageStream \"cluster\" with \
          spec.defaultStream"
     )]
     Undecided { available: String },
 }
 
-/// What is to be done about the OSImageStream.
+/// The action for the OSImageStream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// The cluster offers no streams, or it is all as it should be.
+    /// The cluster offers no streams, or the object is up to date.
     Nothing,
-    /// It should be like this. Only the name, our annotations, spec and status are set.
+    /// Write this object. Only the name, our annotations, spec and status are set.
     Publish(Box<OSImageStream>),
-    /// What is known belongs to another release.
+    /// The sources belong to another release.
     Wait(String),
 }
 
 impl Sources {
-    /// Reads the entries of the ConfigMap `machine-config-osimageurl`.
+    /// Parses the keys of the ConfigMap `machine-config-osimageurl`.
     pub fn read(entries: &BTreeMap<String, String>) -> Result<Self, SourcesError> {
         let text = |key: &str| entries.get(key).map(String::as_str).unwrap_or_default().trim();
         let release = document(entries, IMAGES)?
@@ -112,7 +112,7 @@ impl Sources {
         })
     }
 
-    /// What a release's list of images says by itself.
+    /// Returns the sources in a release's list of images.
     pub fn of_release(images: &ReleaseImages) -> Self {
         Self {
             discovered: discovery::discover(&[], Some(images), &ImageLabels::default()),
@@ -120,7 +120,7 @@ impl Sources {
         }
     }
 
-    /// Whether they are known to be about another release than the cluster's.
+    /// Whether the sources definitely belong to another release than the cluster's.
     fn are_of_another(&self, release: Release<'_>) -> bool {
         let known = !self.version.is_empty() && self.version != UNRELEASED;
         known && release.version.is_some_and(|version| version != self.version)
@@ -133,7 +133,8 @@ fn document(entries: &BTreeMap<String, String>, entry: &'static str) -> Result<O
         .transpose()
 }
 
-/// What the OSImageStream should say. `us` is the source revision of whoever decides, without which no pool believes it.
+/// Decides the content of the OSImageStream. `us` is the source revision of the controller, without which no pool
+/// uses the object.
 pub fn decide(
     existing: Option<&OSImageStream>,
     sources: &Sources,
@@ -147,8 +148,8 @@ pub fn decide(
         Some(status) if found.is_empty() => {
             if let Some(image) = existing.and_then(|object| made_from_another(object, release)) {
                 return Ok(Decision::Wait(format!(
-                    "the streams in OSImageStream \"cluster\" are those of {image}, and nothing tells of the present \
-                     release's; put its {IMAGES} into ConfigMap {}",
+                    "the streams in OSImageStream \"cluster\" are those of {image}, and those of the current \
+                     release are not recorded; add its {IMAGES} to ConfigMap {}",
                     names::config_map::OS_IMAGE_URL
                 )));
             }
@@ -156,7 +157,7 @@ pub fn decide(
         }
         _ if sources.are_of_another(release) => {
             return Ok(Decision::Wait(format!(
-                "ConfigMap {} is about release {}, but the cluster goes to {}",
+                "ConfigMap {} is for release {}, but the cluster is updating to {}",
                 names::config_map::OS_IMAGE_URL,
                 sources.version,
                 release.version.unwrap_or_default()
@@ -174,7 +175,7 @@ pub fn decide(
     })
 }
 
-/// An OSImageStream for whoever asks without a cluster.
+/// Returns an OSImageStream for use without a cluster.
 pub fn offline(
     discovered: &Discovered,
     installed: Option<&str>,
@@ -188,7 +189,8 @@ pub fn offline(
     Ok(Some(object(None, &discovered.streams, default, release, us)))
 }
 
-/// The image of the release that the object was made from, if it is not the cluster's. One that says nothing is believed.
+/// Returns the release image that the object was generated from, if it differs from the cluster's. An object without
+/// this record is accepted.
 fn made_from_another<'a>(object: &'a OSImageStream, release: Release<'_>) -> Option<&'a str> {
     let annotations = object.metadata.annotations.as_ref();
     let made_from = annotations.and_then(|all| all.get(annotations::RELEASE_PAYLOAD_IMAGE))?;
@@ -196,8 +198,8 @@ fn made_from_another<'a>(object: &'a OSImageStream, release: Release<'_>) -> Opt
     (made_from != present).then_some(made_from)
 }
 
-/// What the user says, else what was in force, else the only one there is, else what fits to where the cluster comes
-/// from.
+/// Returns the default stream: the user's choice, else the one in force, else the only one, else the one that matches
+/// the installed release.
 fn default_stream<'a>(
     existing: Option<&'a OSImageStream>,
     streams: &'a [OSImageStreamImages],
@@ -238,7 +240,7 @@ fn usual_stream<'a>(
     match major.filter(|major| major.parse::<u32>().is_ok()) {
         Some(RELEASES_WITH_RHEL_9) => Some(RHEL_9),
         Some(_) => Some(RHEL_10),
-        // A cluster that comes from no release goes on with what it has.
+        // A cluster that was not installed from a release keeps its current stream.
         None => streams
             .iter()
             .find(|stream| stream.os_image == os_image)

@@ -1,20 +1,20 @@
-//! What a release consists of: the ImageStream that comes in it as `release-manifests/image-references`.
+//! The images of a release: the ImageStream in its file `release-manifests/image-references`.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// Where a release keeps its list of images, seen from the root of its image.
+/// The path of a release's list of images within its image.
 pub const FILE: &str = "release-manifests/image-references";
 
-/// Every release has this image, and no other ImageStream has a reason to.
+/// An image that identifies a release's ImageStream: every release has it, and no other ImageStream should.
 const TELLTALE: &str = "machine-config-operator";
 
-/// The images of a release, by the names it gives them.
+/// The images of a release, by tag name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReleaseImages {
-    /// The release's version, by which its ImageStream is named.
+    /// The release's version, which is the name of its ImageStream.
     pub version: String,
     pub tags: Vec<Tag>,
 }
@@ -41,7 +41,7 @@ pub enum ReleaseError {
 }
 
 impl ReleaseImages {
-    /// Reads an ImageStream. Tags that name no image, but for example another tag, are left out.
+    /// Parses an ImageStream. Tags that do not name an image, such as references to other tags, are skipped.
     pub fn read(document: &Value) -> Result<Self, ReleaseError> {
         let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
         let kind = text("/kind").unwrap_or("nothing with a kind");
@@ -59,7 +59,7 @@ impl ReleaseImages {
         })
     }
 
-    /// Whether this is a release's, rather than any other ImageStream.
+    /// Whether this is a release's ImageStream.
     pub fn is_release(&self) -> bool {
         self.find(TELLTALE).is_some()
     }
@@ -68,7 +68,7 @@ impl ReleaseImages {
         self.tags.iter().find(|tag| tag.name == name)
     }
 
-    /// The image of a name that every release has.
+    /// Returns the image of a tag that every release has.
     pub fn image(&self, name: &str) -> Result<&str, ReleaseError> {
         let found = self.find(name).map(|tag| tag.image.as_str());
         found.ok_or_else(|| ReleaseError::Missing { tag: name.to_owned() })
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn other_documents_are_told_apart() {
+    fn other_documents_are_distinguished() {
         for (document, expected) in [
             (json!([]), "found nothing with a kind"),
             (

@@ -1,5 +1,5 @@
-//! May a mirror or signature object be written? What cannot be used even alone is rejected; what fails only together with
-//! another object gets a warning, because it works as long as that other object is not there.
+//! Admission of mirror and signature objects. An object that is invalid on its own is rejected; one that only
+//! conflicts with another object gets a warning, because it works while that object does not exist.
 
 use mco_api::foreign::image_policy::{ImagePolicySpec, SignaturePolicy};
 use mco_api::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, ImageTagMirrorSet};
@@ -9,10 +9,10 @@ use super::reference::Reference;
 use super::{RegistryProblem, policy, scope};
 use crate::config::problem::Problem;
 
-/// Warnings, or everything that is wrong.
+/// Warnings, or all problems.
 type Verdict = Result<Vec<Problem>, Vec<Problem>>;
 
-/// Checks an ImageDigestMirrorSet.
+/// Validates an ImageDigestMirrorSet.
 pub fn admit_digest_mirrors(set: &ImageDigestMirrorSet) -> Verdict {
     mirrors(
         "spec.imageDigestMirrors",
@@ -20,12 +20,12 @@ pub fn admit_digest_mirrors(set: &ImageDigestMirrorSet) -> Verdict {
     )
 }
 
-/// Checks an ImageTagMirrorSet.
+/// Validates an ImageTagMirrorSet.
 pub fn admit_tag_mirrors(set: &ImageTagMirrorSet) -> Verdict {
     mirrors("spec.imageTagMirrors", tag_rules(std::slice::from_ref(set)))
 }
 
-/// Checks an ImageContentSourcePolicy.
+/// Validates an ImageContentSourcePolicy.
 pub fn admit_content_policy(set: &ImageContentSourcePolicy) -> Verdict {
     mirrors(
         "spec.repositoryDigestMirrors",
@@ -33,7 +33,7 @@ pub fn admit_content_policy(set: &ImageContentSourcePolicy) -> Verdict {
     )
 }
 
-/// Checks a ClusterImagePolicy or an ImagePolicy.
+/// Validates a ClusterImagePolicy or an ImagePolicy.
 pub fn admit_policy(spec: &ImagePolicySpec) -> Verdict {
     if let Some(message) = fault(&spec.policy) {
         return Err(vec![Problem::new("spec.policy", message)]);
@@ -73,7 +73,7 @@ fn mirrors(path: &str, rules: Vec<Rule>) -> Verdict {
     };
     let problem = |problem: RegistryProblem| {
         let text = problem.to_string();
-        // The object is named by the answer as a whole.
+        // The admission response already names the object.
         let message = text
             .split_once(": ")
             .map_or(text.as_str(), |(_, message)| message);
@@ -98,7 +98,7 @@ fn warnings(path: &str, rule: &Rule) -> Vec<Problem> {
         );
         return vec![problem.about(rule.source.clone())];
     }
-    // An image of the source, named by tag.
+    // A sample image of the source, referenced by tag.
     let rest = if rule.source.contains('/') { ":a" } else { "/a/a:a" };
     let mirrors = rule.mirrors.iter().enumerate();
     let unusable = mirrors.filter(|(_, mirror)| Reference::qualified(&format!("{mirror}{rest}")).is_none());

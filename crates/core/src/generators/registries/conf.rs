@@ -1,4 +1,4 @@
-//! `registries.conf`: its contents as a value, read from TOML and written as other implementations write it.
+//! `registries.conf` as a value, parsed from TOML and serialized as other implementations do.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(super) struct Endpoint {
 }
 
 impl Registry {
-    /// What the entry is about.
+    /// Returns the scope of the entry: its prefix or location.
     pub fn scope(&self) -> &str {
         if self.prefix.is_empty() {
             &self.endpoint.location
@@ -67,7 +67,7 @@ impl RegistriesConf {
         })
     }
 
-    /// The entry of a scope, made at the end of the list if there is none.
+    /// Returns the entry of a scope, appended to the list if there is none.
     pub fn entry(&mut self, scope: &str) -> &mut Registry {
         let position = self.registries.iter().position(|entry| entry.scope() == scope);
         let index = position.unwrap_or_else(|| {
@@ -83,7 +83,7 @@ impl RegistriesConf {
         &mut self.registries[index]
     }
 
-    /// The narrowest entry that contains a scope and passes a test.
+    /// Returns the narrowest entry that contains a scope and satisfies `test`.
     pub fn closest<'c>(&'c self, scope: &str, test: impl Fn(&Registry) -> bool) -> Option<&'c Registry> {
         self.registries
             .iter()
@@ -167,7 +167,7 @@ fn endpoint(table: &dyn TableLike) -> Endpoint {
     }
 }
 
-/// The tables of a list, in either of TOML's two notations.
+/// Returns the tables of an array, in either of TOML's two notations.
 fn tables(item: Option<&Item>) -> Vec<&dyn TableLike> {
     match item {
         Some(Item::ArrayOfTables(tables)) => tables.iter().map(|table| table as &dyn TableLike).collect(),

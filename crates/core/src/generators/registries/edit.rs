@@ -1,4 +1,4 @@
-//! The user's wishes put into a registries.conf.
+//! Applies the user's settings to a registries.conf.
 
 use thiserror::Error;
 
@@ -9,8 +9,8 @@ use super::scope;
 const DIGEST_ONLY: &str = "digest-only";
 const TAG_ONLY: &str = "tag-only";
 
-/// The mirrors of a whole domain that would have to be repeated for a part of it. What follows a wildcard is not the same
-/// for every host, so there is nothing that could be repeated.
+/// Mirrors of a wildcard domain that would have to be repeated for a scope within it. The text after a wildcard
+/// differs per host, so they cannot be repeated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the mirrors of {source_scope:?} cannot be repeated for {inner:?}")]
 pub(super) struct WildcardMirrors {
@@ -18,7 +18,7 @@ pub(super) struct WildcardMirrors {
     pub inner: String,
 }
 
-/// Adds mirrors, then blocked and insecure scopes, in this order: later steps act on entries of the earlier ones.
+/// Adds mirrors, then blocked and insecure scopes, in this order: later steps modify entries of the earlier ones.
 pub(super) fn edit(
     conf: &mut RegistriesConf,
     insecure: &[String],
@@ -52,7 +52,7 @@ pub(super) fn edit(
         .try_for_each(|source| inherit_mirrors(conf, source))
 }
 
-/// Returns the mirrored sources, in order.
+/// Adds mirrors and returns the mirrored sources, in order.
 fn add_mirrors(conf: &mut RegistriesConf, rules: &[Rule], pull_from_mirror: &str) -> Vec<String> {
     let mut sources = Vec::new();
     for ordered in mirrors::ordered(rules) {
@@ -70,8 +70,8 @@ fn add_mirrors(conf: &mut RegistriesConf, rules: &[Rule], pull_from_mirror: &str
     sources
 }
 
-/// Repeats the mirrors of a source for every entry inside it that has none: the narrowest entry alone decides where an
-/// image comes from. The first of several sources around an entry wins.
+/// Repeats the mirrors of a source for every entry within it that has none: the narrowest entry alone decides where
+/// an image is pulled from. Of several enclosing sources the first wins.
 fn inherit_mirrors(conf: &mut RegistriesConf, source: &str) -> Result<(), WildcardMirrors> {
     let mirrors = conf.entry(source).mirrors.clone();
     let heirs = conf.registries.iter_mut().filter(|entry| {
@@ -91,7 +91,7 @@ fn inherit_mirrors(conf: &mut RegistriesConf, source: &str) -> Result<(), Wildca
 }
 
 impl Endpoint {
-    /// The same mirror for a part of what it mirrors.
+    /// Returns the same mirror for a sub-scope of its source.
     fn below(&self, rest: &str) -> Self {
         Self {
             location: format!("{}{rest}", self.location),

@@ -1,5 +1,5 @@
-//! A registries.conf as the container tools look into it: which entry decides about an image, and where the image is
-//! pulled from by that entry.
+//! Lookup in a registries.conf with the rules of the container tools: which entry applies to an image, and where the
+//! image is pulled from.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,23 +11,23 @@ use super::scope;
 const DIGEST_ONLY: &str = "digest-only";
 const TAG_ONLY: &str = "tag-only";
 
-/// The entries of a registries.conf after the tools have read it.
+/// The entries of a registries.conf, normalised as the tools do.
 #[derive(Debug)]
 pub(super) struct Lookup {
     entries: Vec<Registry>,
 }
 
-/// A place that an image is pulled from.
+/// A location that an image is pulled from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PullSource {
-    /// The repository there.
+    /// The repository at that location.
     pub name: String,
-    /// Whether it is the place that an entry for a whole domain leaves open, which is the image's own.
+    /// Whether it is the location that an entry for a wildcard domain leaves open: the image's own.
     pub is_own_place: bool,
 }
 
 impl Lookup {
-    /// Reads the entries, or says why the tools would reject the file.
+    /// Parses the entries; returns an error if the tools would reject the file.
     pub fn of(conf: &RegistriesConf) -> Result<Self, String> {
         let mut entries = Vec::new();
         let mut flags: BTreeMap<String, (bool, bool)> = BTreeMap::new();
@@ -51,19 +51,20 @@ impl Lookup {
         Ok(Self { entries })
     }
 
-    /// The entry with the longest prefix that matches.
+    /// Returns the entry with the longest matching prefix.
     pub fn find(&self, image: &str) -> Option<&Registry> {
         let matching = self
             .entries
             .iter()
             .filter(|entry| matched(image, &entry.prefix).is_some());
-        // Of two that are equally long the alphabetically first one counts.
+        // Of equally long prefixes the alphabetically first wins.
         matching.min_by_key(|entry| (Reverse(entry.prefix.len()), &entry.prefix))
     }
 }
 
 impl Registry {
-    /// Where an image is pulled from by this entry, in order; an error if a place cannot be written as a reference.
+    /// Returns the locations an image is pulled from by this entry, in order; an error if a location is not a valid
+    /// reference.
     pub fn pull_sources(&self, image: Reference<'_>) -> Result<Vec<PullSource>, String> {
         let mirrors = self
             .mirrors
@@ -130,7 +131,7 @@ fn place(given: &str) -> Result<String, String> {
     Ok(trimmed.to_owned())
 }
 
-/// How much of an image's text a prefix stands for, if it matches.
+/// Returns the length of the image's text that a prefix matches, if it matches.
 fn matched(image: &str, prefix: &str) -> Option<usize> {
     let end = if scope::is_wildcard(prefix) {
         let domain = &prefix[1..];

@@ -1,4 +1,4 @@
-//! The user's mirror objects, checked and put into one order per source.
+//! The user's mirror objects, validated and merged into one order per source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use super::edit::WildcardMirrors;
 use super::scope;
 use super::{RegistryProblem, RegistrySources};
 
-/// One list of mirrors out of one object.
+/// One list of mirrors of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// The object, as in `ImageDigestMirrorSet "mirrors"`.
+    /// The object, such as `ImageDigestMirrorSet "mirrors"`.
     pub object: String,
     pub source: String,
     pub mirrors: Vec<String>,
     pub never_contact_source: bool,
 }
 
-/// All rules of a cluster, by what they apply to.
+/// All mirror rules of a cluster, by reference type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Rules {
     /// From ImageDigestMirrorSets and ImageContentSourcePolicies.
@@ -29,7 +29,7 @@ pub(super) struct Rules {
     pub tag: Vec<Rule>,
 }
 
-/// The mirrors of one source, in the order they are to be tried.
+/// The mirrors of one source, in the order in which they are tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ordered {
     pub source: String,
@@ -45,7 +45,7 @@ impl Rules {
         }
     }
 
-    /// Names the object that a source with unusable mirrors comes from.
+    /// Adds the name of the object that an unusable source comes from.
     pub fn explain(&self, problem: WildcardMirrors) -> RegistryProblem {
         let mut rules = self.digest.iter().chain(&self.tag);
         let rule = rules.find(|rule| rule.source == problem.source_scope);
@@ -56,7 +56,7 @@ impl Rules {
         }
     }
 
-    /// Everything that is wrong with the rules, one by one and taken together.
+    /// Returns all problems of the rules, individually and in combination.
     pub fn check(&self) -> Vec<RegistryProblem> {
         let mut problems = Vec::new();
         let mut policies: BTreeMap<&str, &Rule> = BTreeMap::new();
@@ -143,11 +143,11 @@ fn describe(kind: &str, name: Option<&str>) -> String {
     format!("{kind} {:?}", name.unwrap_or_default())
 }
 
-/// One order per source that respects every list, sources alphabetically.
+/// Returns one order per source that satisfies every list, with sources sorted alphabetically.
 pub(super) fn ordered(rules: &[Rule]) -> Vec<Ordered> {
     let mut by_source: BTreeMap<&str, Vec<&Rule>> = BTreeMap::new();
     for rule in rules {
-        // Mirroring a source to itself alone says nothing.
+        // A source mirrored only to itself has no effect.
         if rule.mirrors.iter().any(|mirror| *mirror != rule.source) {
             by_source.entry(&rule.source).or_default().push(rule);
         }
@@ -167,7 +167,7 @@ pub(super) fn ordered(rules: &[Rule]) -> Vec<Ordered> {
             }
         }
         let mut mirrors = graph.sorted();
-        // A source that comes last is contacted last anyway.
+        // The source itself is always contacted last.
         if mirrors.last().is_some_and(|last| *last == source) {
             mirrors.pop();
         }
@@ -180,7 +180,7 @@ pub(super) fn ordered(rules: &[Rule]) -> Vec<Ordered> {
     ordered.collect()
 }
 
-/// A graph of "comes before".
+/// A precedence graph.
 #[derive(Debug, Default)]
 struct Precedence<'s> {
     followers: BTreeMap<&'s str, BTreeSet<&'s str>>,
@@ -199,8 +199,8 @@ impl<'s> Precedence<'s> {
         }
     }
 
-    /// All nodes, each after those it waits for. Nodes that become ready together come alphabetically, and a cycle
-    /// is broken at its alphabetically first node.
+    /// Returns all nodes in topological order. Nodes that become ready together are sorted alphabetically, and a
+    /// cycle is broken at its alphabetically first node.
     fn sorted(mut self) -> Vec<&'s str> {
         let mut sorted = Vec::with_capacity(self.followers.len());
         let mut ready: Vec<&str> = self
@@ -242,7 +242,7 @@ impl<'s> Precedence<'s> {
 mod tests {
     use super::*;
 
-    /// A name, the lists, and the one order they give.
+    /// Name, lists, and the merged order.
     type Case<'a> = (&'a str, &'a [&'a [&'a str]], &'a [&'a str]);
 
     fn rule(source: &str, mirrors: &[&str]) -> Rule {

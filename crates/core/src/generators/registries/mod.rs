@@ -1,7 +1,7 @@
-//! Where machines pull images from and which they accept: `registries.conf`, `policy.json`, signature look-up and the
-//! search list, from the cluster's Image, mirror and signature objects.
+//! Generates the registry configuration of nodes: `registries.conf`, `policy.json`, signature lookup and the search
+//! list, from the cluster's Image, mirror and signature objects.
 //!
-//! The same for every pool but for the base texts. Nothing here contacts a registry.
+//! The same for every pool except for the base files. No registry is contacted.
 
 mod admit;
 mod conf;
@@ -23,7 +23,7 @@ use mco_api::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, 
 use mco_api::vocabulary::names;
 use thiserror::Error;
 
-use crate::generators::feature_gates::FeatureGates;
+use crate::config::feature_gates::FeatureGates;
 use crate::generators::generated::{Blueprint, Generated, GeneratedFile};
 use conf::RegistriesConf;
 use mirrors::Rules;
@@ -41,10 +41,10 @@ pub const POLICY_JSON: &str = "/etc/containers/policy.json";
 const SIGSTORE_REGISTRIES: &str = "/etc/containers/registries.d/sigstore-registries.yaml";
 const NAMESPACE_POLICIES: &str = "/etc/crio/policies";
 const SEARCH_REGISTRIES: &str = "/etc/containers/registries.conf.d/01-image-searchRegistries.conf";
-/// Without it, image policies have no effect.
+/// The feature gate without which image policies have no effect.
 const SIGSTORE_GATE: &str = "SigstoreImageVerification";
 
-/// The objects that decide about registries.
+/// The objects that determine the registry configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct RegistrySources<'a> {
     pub image: Option<&'a Image>,
@@ -54,18 +54,18 @@ pub struct RegistrySources<'a> {
     pub cluster_policies: &'a [ClusterImagePolicy],
     pub policies: &'a [ImagePolicy],
     pub feature_gates: &'a FeatureGates,
-    /// The image of the release the cluster runs; empty if there is none to protect.
+    /// The image of the cluster's release; empty if there is none to protect.
     pub release_image: &'a str,
 }
 
-/// The templates' files that the wishes are put into.
+/// The template's files that the settings are applied to.
 #[derive(Debug, Clone, Copy)]
 pub struct BaseFiles<'a> {
     pub registries_conf: &'a str,
     pub policy_json: &'a str,
 }
 
-/// The files that go onto machines, and what the user should hear about.
+/// The generated files, and warnings for the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryFiles {
     pub files: Vec<GeneratedFile>,
@@ -122,7 +122,7 @@ pub enum RegistryProblem {
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct RegistryError(pub Vec<RegistryProblem>);
 
-/// The files that the objects ask for, each only when something asks for it.
+/// Returns the files that the objects require; a file without any setting is omitted.
 pub fn files(sources: &RegistrySources<'_>, base: BaseFiles<'_>) -> Result<RegistryFiles, RegistryError> {
     let rules = Rules::gather(sources);
     let mut problems = rules.check();
@@ -186,7 +186,7 @@ pub fn files(sources: &RegistrySources<'_>, base: BaseFiles<'_>) -> Result<Regis
     }
 }
 
-/// The MachineConfig with those files for one pool.
+/// Generates the MachineConfig with those files for one pool.
 pub fn generate(
     pool: &str,
     files: Vec<GeneratedFile>,
@@ -232,7 +232,7 @@ fn warnings(lists: &payload::Lists) -> Vec<String> {
     )]
 }
 
-/// Everything that the files are made of.
+/// All inputs of the files.
 struct Assembly<'a> {
     base: BaseFiles<'a>,
     insecure: &'a [String],

@@ -1,4 +1,4 @@
-//! The release's own images must stay reachable, whatever the user blocks.
+//! Keeps the release's own images pullable, regardless of the registries that the user blocks.
 
 use super::conf::RegistriesConf;
 use super::edit;
@@ -7,21 +7,21 @@ use super::mirrors::Rule;
 use super::reference::Reference;
 use super::scope;
 
-/// The lists as they may be applied.
+/// The registry lists that can be applied safely.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lists {
-    /// For registries.conf.
+    /// Blocked entries for registries.conf.
     pub blocked: Vec<String>,
-    /// For policy.json.
+    /// Blocked entries for policy.json.
     pub policy_blocked: Vec<String>,
     pub allowed: Vec<String>,
-    /// Blocked entries that were left out, because the release could not be pulled any more.
+    /// Blocked entries that were dropped, because the release could not be pulled otherwise.
     pub refused: Vec<String>,
-    /// Why nothing is blocked at all: it cannot be found out how the release is pulled.
+    /// Why nothing is blocked at all: the pull sources of the release cannot be determined.
     pub unknown: Option<String>,
 }
 
-/// Takes out of the blocked list what the release needs.
+/// Removes the entries from the blocked list that the release needs.
 pub(super) fn protect(
     payload: Option<Reference<'_>>,
     insecure: &[String],
@@ -61,15 +61,15 @@ pub(super) fn protect(
         }
         behind_mirror.push(payload.name.to_owned());
     }
-    // An image that a mirror delivers still counts as one of its own repository. When nothing else is blocked by
-    // policy, everything is accepted anyway, and a list of one allowed repository would refuse all others.
+    // An image pulled from a mirror still counts as one of its own repository. When policy blocks nothing else,
+    // everything is accepted anyway, and a list of one allowed repository would reject all others.
     if !lists.policy_blocked.is_empty() || !allowed.is_empty() {
         lists.allowed.splice(0..0, behind_mirror);
     }
     lists
 }
 
-/// Where the release would be pulled from under these lists.
+/// Returns the locations that the release would be pulled from under these lists.
 fn pull_sources(
     payload: Reference<'_>,
     insecure: &[String],

@@ -15,10 +15,10 @@ use crate::generators::generated::json_text;
 /// Requirements on images, by scope.
 pub(super) type Requirements = BTreeMap<String, Vec<Value>>;
 
-/// The `atomic` transport does not know scopes this deep.
+/// Maximum depth of a scope that the `atomic` transport supports.
 const DEEPEST_ATOMIC_SCOPE: usize = 3;
 
-/// What goes into a policy.
+/// The settings that are applied to a policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wishes<'a> {
     pub blocked: &'a [String],
@@ -27,7 +27,7 @@ pub(super) struct Wishes<'a> {
     pub signatures: &'a Requirements,
 }
 
-/// The template's policy with the wishes in it.
+/// Returns the template's policy with the settings applied.
 pub(super) fn with_wishes(template: &str, wishes: Wishes<'_>) -> Result<String, RegistryProblem> {
     let mut policy = read(template)?;
     let mut scopes = Requirements::new();
@@ -48,7 +48,7 @@ pub(super) fn with_wishes(template: &str, wishes: Wishes<'_>) -> Result<String, 
     Ok(write(policy))
 }
 
-/// A cluster's policy with one namespace's requirements added.
+/// Returns the cluster's policy with one namespace's requirements added.
 pub(super) fn with_namespace(cluster: &str, requirements: &Requirements) -> Result<String, RegistryProblem> {
     let mut policy = read(cluster)?;
     let docker = policy
@@ -137,14 +137,14 @@ const FIELDS: [&str; 27] = [
     "signedPrefix",
 ];
 
-/// What an object of a policy is in Go: a map, whose keys are sorted, or a structure, whose fields have an order.
+/// The Go type of a JSON object in a policy: a map, whose keys are sorted, or a struct, whose fields have an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Map,
     Structure,
 }
 
-/// A policy, or a part of one, that writes its keys in Go's order.
+/// A policy, or a part of one, that serializes its keys in Go's order.
 struct InGoOrder<'v> {
     value: &'v Value,
     shape: Shape,
@@ -154,7 +154,7 @@ impl Serialize for InGoOrder<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let part = |value, shape| InGoOrder { value, shape };
         match self.value {
-            // Only requirements stand in lists, and they are structures down to their leaves.
+            // Only requirements occur in lists, and they are structs down to their leaves.
             Value::Array(items) => {
                 serializer.collect_seq(items.iter().map(|item| part(item, Shape::Structure)))
             }
@@ -187,7 +187,7 @@ fn reject() -> Value {
     json!({"type": "reject"})
 }
 
-/// The requirement that a signature policy stands for.
+/// Returns the requirement for a signature policy.
 pub(super) fn requirement(object: &str, policy: &SignaturePolicy) -> Result<Value, RegistryProblem> {
     let wrong = |message: &str| RegistryProblem::SignaturePolicy {
         object: object.to_owned(),
@@ -299,7 +299,7 @@ fn identity(identity: Option<&SignedIdentity>) -> Result<Value, String> {
     }
 }
 
-/// Data that a policy cannot do without.
+/// Returns mandatory data of a policy, base64-encoded; an error if it is empty.
 fn given(name: &str, data: &ByteString) -> Result<Value, String> {
     if data.0.is_empty() {
         return Err(format!("{name} is missing"));

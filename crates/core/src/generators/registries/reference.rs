@@ -2,16 +2,16 @@
 
 use super::scope;
 
-/// The longest name of a repository, its host included.
+/// Maximum length of a repository name, including its host.
 const LONGEST_NAME: usize = 255;
 const LONGEST_TAG: usize = 128;
 const DEFAULT_HOST: &str = "docker.io";
-/// An old name of the default host, which the tools replace.
+/// A legacy name of the default host, which the tools replace.
 const LEGACY_HOST: &str = "index.docker.io";
 /// Digest algorithms that the tools accept, with the length of their values.
 const ALGORITHMS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
-/// A reference that is written in the grammar.
+/// A syntactically valid reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reference<'t> {
     text: &'t str,
@@ -20,7 +20,7 @@ pub(super) struct Reference<'t> {
 }
 
 impl<'t> Reference<'t> {
-    /// Reads a reference whose name may be short, such as `busybox`.
+    /// Parses a reference whose name may be short, such as `busybox`.
     pub fn parse(text: &'t str) -> Option<Self> {
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
@@ -35,7 +35,7 @@ impl<'t> Reference<'t> {
         is_valid.then_some(Self { text, name, digest })
     }
 
-    /// Reads a reference that is fully qualified: the tools would not complete or change it.
+    /// Parses a fully qualified reference, which the tools would neither complete nor change.
     pub fn qualified(text: &'t str) -> Option<Self> {
         let (host, rest) = text.split_once('/')?;
         let is_host = host.contains(['.', ':']) || host == "localhost";
@@ -52,7 +52,7 @@ impl<'t> Reference<'t> {
     }
 }
 
-/// Whether the tools can complete a text to a reference.
+/// Whether the tools can complete the text to a full reference.
 pub(super) fn is_completable(text: &str) -> bool {
     let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if text.len() == 64 && text.bytes().all(lower_hex) {

@@ -1,4 +1,4 @@
-//! Scopes: a registry, a repository, or `*.domain`, and which of them lies within which.
+//! Scopes: a registry, a repository, or `*.domain`, and their containment.
 
 /// Whether everything in `inner` is also in `outer`.
 ///
@@ -22,8 +22,8 @@ pub(super) fn is_wildcard(scope: &str) -> bool {
     scope.starts_with("*.")
 }
 
-/// What of `inner` comes after `outer`: the part that is appended to a mirror of `outer`. A wildcard stands for a
-/// whole host, so what comes after it is the path.
+/// Returns the part of `inner` after `outer`, which is appended to a mirror of `outer`. A wildcard matches a whole
+/// host, so the part after it is the path.
 pub(super) fn remainder<'s>(inner: &'s str, outer: &str) -> &'s str {
     if is_wildcard(outer) {
         return inner.find('/').map_or("", |slash| &inner[slash..]);
@@ -31,7 +31,7 @@ pub(super) fn remainder<'s>(inner: &'s str, outer: &str) -> &'s str {
     inner.strip_prefix(outer).unwrap_or_default()
 }
 
-/// Whether an entry of a list of registries can be used at all.
+/// Whether an entry of a list of registries is valid.
 pub(super) fn is_valid_entry(entry: &str) -> bool {
     if !entry.contains('*') {
         return !entry.is_empty();
@@ -41,7 +41,7 @@ pub(super) fn is_valid_entry(entry: &str) -> bool {
         .is_some_and(|domain| !domain.contains(['/', '@', ':', '*']))
 }
 
-/// `host[:port][/path]`.
+/// Whether the text has the form `host[:port][/path]`.
 pub(super) fn is_valid_mirror(mirror: &str) -> bool {
     let (host, path) = match mirror.find('/') {
         Some(slash) => mirror.split_at(slash),
@@ -57,7 +57,7 @@ pub(super) fn is_valid_mirror(mirror: &str) -> bool {
         && (path.is_empty() || path[1..].split('/').all(is_path_component))
 }
 
-/// `host[:port][/path]` or `*.domain`.
+/// Whether the text has the form `host[:port][/path]` or `*.domain`.
 pub(super) fn is_valid_source(source: &str) -> bool {
     match source.strip_prefix("*.") {
         Some(domain) => is_host(domain),
@@ -72,7 +72,7 @@ fn is_host(host: &str) -> bool {
     })
 }
 
-/// Lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
+/// Whether the text consists of lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
 pub(super) fn is_path_component(component: &str) -> bool {
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let separators: Vec<&str> = component.split(alphanumeric).collect();

@@ -1,4 +1,4 @@
-//! Image policies: whose signatures count for which scopes, and where those signatures are looked for.
+//! Image policies: which signatures are required for which scopes, and where signatures are looked up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::reference::Reference;
 use super::{RegistryProblem, scope};
 use crate::config::goyaml;
 
-/// Parts of the image that stands for all images of a scope.
+/// Parts of the sample image that represents all images of a scope.
 const SAMPLE_HOST: &str = "matched";
 const SAMPLE_PATH: &str = "/a";
 const SAMPLE_TAG: &str = ":aaa";
 const SAMPLE_DIGEST: &str = "@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
-/// A namespaced policy some of whose scopes a cluster-wide policy already decides.
+/// A namespaced policy with scopes that a cluster-wide policy already covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyConflict {
     pub namespace: String,
@@ -27,7 +27,7 @@ pub struct PolicyConflict {
 }
 
 impl PolicyConflict {
-    /// The message of the policy's `Pending` condition.
+    /// Returns the message of the policy's `Pending` condition.
     pub fn message(&self) -> String {
         let scopes: Vec<String> = self.scopes.iter().map(|scope| format!("{scope:?}")).collect();
         format!(
@@ -102,7 +102,7 @@ impl Signatures {
         self.cluster.is_empty() && self.namespaces.is_empty()
     }
 
-    /// Signatures can only be asked for where images are allowed at all.
+    /// Checks that signatures are only required for scopes whose images are allowed.
     pub fn check(&self, allowed: &[String], blocked: &[String]) -> Vec<RegistryProblem> {
         let cluster = self.cluster.keys().map(|scope| ("clusterimagePolicy", scope));
         let namespaced = self.namespaces.values().flat_map(BTreeMap::keys);
@@ -120,8 +120,8 @@ impl Signatures {
         problems
     }
 
-    /// The file that says where signatures are attached: at every place an image of a scope may come from. Without a
-    /// registries.conf of the cluster's own, that is the scope itself.
+    /// Returns the file with the locations of attached signatures: every location an image of a scope may be pulled
+    /// from. Without a registries.conf of the cluster, that is the scope itself.
     pub fn registries_d(&self, conf: Option<&RegistriesConf>) -> Result<String, RegistryProblem> {
         let namespaced = self.namespaces.values().flat_map(BTreeMap::keys);
         let scopes: BTreeSet<&String> = self.cluster.keys().chain(namespaced).collect();
@@ -143,7 +143,8 @@ impl Signatures {
     }
 }
 
-/// Where images of a scope may come from: through the entry that decides about it, and through entries inside it.
+/// Returns the locations of the images of a scope: through the entry that applies to it, and through entries within
+/// it.
 fn places_of(policy_scope: &str, conf: &RegistriesConf) -> Result<BTreeSet<String>, String> {
     let lookup = Lookup::of(conf)?;
     let inner = conf.registries.iter().map(Registry::scope);
@@ -157,8 +158,8 @@ fn places_of(policy_scope: &str, conf: &RegistriesConf) -> Result<BTreeSet<Strin
     Ok(places)
 }
 
-/// Where images of a scope come from by one entry. The tools only answer for whole images, so one image of the scope
-/// is made up, and what was made up is taken away again.
+/// Returns the locations of the images of a scope by one entry. The tools only resolve whole images, so a sample
+/// image of the scope is resolved, and its sample parts are removed from the result.
 fn places_by(entry: &Registry, scope: &str) -> Result<BTreeSet<String>, String> {
     let mut sample = match scope.strip_prefix('*') {
         Some(domain) if scope::is_wildcard(scope) => format!("{SAMPLE_HOST}{domain}"),

@@ -1,13 +1,13 @@
-//! Where a runtime looks for an image, by the machine's own `registries.conf`.
+//! The pull sources of an image by the node's own `registries.conf`.
 
 use super::conf::RegistriesConf;
 use super::reference::Reference;
 use super::scope;
 
-/// A mirror that has tags only is of no use for an image by digest.
+/// Mirrors of this type are skipped for an image referenced by digest.
 const TAG_ONLY: &str = "tag-only";
 
-/// The repositories that are tried for an image by digest, in order: the mirrors, then the place it is named after.
+/// Returns the repositories that are tried for an image by digest, in order: the mirrors, then its own repository.
 pub fn pull_sources(registries_conf: &str, image: &str) -> Result<Vec<String>, String> {
     let conf = RegistriesConf::read(registries_conf)?;
     let Some(Reference { name: repository, .. }) = Reference::qualified(image) else {

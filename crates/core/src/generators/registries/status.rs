@@ -1,4 +1,4 @@
-//! What an ImagePolicy's status says about its conflict with cluster-wide policies.
+//! Status conditions of an ImagePolicy about its conflict with cluster-wide policies.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mco_api::vocabulary::conditions::{image_policy as condition, status as truth};
@@ -6,7 +6,8 @@ use mco_api::vocabulary::reasons::image_policy as reason;
 
 use super::PolicyConflict;
 
-/// The conditions after a look at all policies. A conflict that is over leaves no trace; conditions of others stay.
+/// Returns the conditions after evaluating all policies. A resolved conflict is removed; conditions of other writers
+/// are retained.
 pub fn policy_conditions(
     before: &[Condition],
     conflict: Option<&PolicyConflict>,
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_told_once_and_goes_without_a_trace() {
+    fn a_conflict_is_reported_once_and_removed_when_resolved() {
         let conflict = |scope: &str| PolicyConflict {
             namespace: "shop".to_owned(),
             name: "signed".to_owned(),

@@ -1,4 +1,4 @@
-//! The data that templates see: a ControllerConfig's spec under its Go names, and a few values beside it.
+//! The template data: a ControllerConfig's spec under its Go names, and a few more values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use serde_json::Value as Json;
 use super::TemplateInputs;
 use super::shapes::{CONTROLLER_CONFIG, Field, Kind};
 
-/// Where machines find the API server's address.
+/// The file with the API server's address on nodes.
 const API_SERVER_URL_FILE: &str = "/etc/kubernetes/apiserver-url.env";
 
-/// Fields whose members are promoted to the object that embeds them.
+/// Fields whose members are promoted to the embedding object.
 const EMBEDDED: &str = "ObjectMeta";
 
 type Members = BTreeMap<Arc<str>, Value>;
 
-/// The root value of every template.
+/// Returns the root value of every template.
 pub(super) fn root(inputs: &TemplateInputs<'_>) -> Value {
     let spec = serde_json::to_value(inputs.spec).unwrap_or_default();
     let mut members = members(CONTROLLER_CONFIG, &spec);
@@ -44,7 +44,7 @@ fn structure(fields: &[Field], json: &Json) -> Value {
         }
     }
     if members.is_empty() {
-        // A structure is true in a condition even when it has no fields; an empty map is not.
+        // A struct is true in a condition even when it has no fields; an empty map is not.
         members.insert("".into(), Value::Nil);
     }
     Value::Map(Arc::new(members))
@@ -97,13 +97,13 @@ fn convert(kind: Kind, json: Option<&Json>) -> Value {
         }
         (Kind::Scalar, Some(json)) => scalar(json),
         (Kind::Scalar, None) => Value::Nil,
-        // Both are false in a condition, but the fields of nothing are an error in Go and nothing here. Those of a flag
-        // are an error in both.
+        // Both are false in a condition, but accessing a field of nil is an error in Go and not here. Accessing one
+        // of a boolean is an error in both.
         (Kind::Pointer(_), None) => Value::Bool(false),
     }
 }
 
-/// A field that this version of us does not know: its members get the names that Go authors would give them.
+/// Converts a field outside the schema: its members get conventional Go names.
 fn unknown(json: &Json) -> Value {
     match json {
         Json::Array(items) => Value::List(items.iter().map(unknown).collect()),
@@ -125,7 +125,7 @@ fn scalar(json: &Json) -> Value {
     }
 }
 
-/// `apiServerURL` is `APIServerURL` in Go, `machineNetworks` is `MachineNetworks`.
+/// Returns the Go name of a JSON field: `apiServerURL` is `APIServerURL`, `machineNetworks` is `MachineNetworks`.
 fn go_name(json: &str) -> String {
     const INITIALISMS: [&str; 14] = [
         "api", "aws", "bgp", "ca", "cpu", "dns", "gcp", "http", "https", "id", "ip", "mtu", "os", "url",

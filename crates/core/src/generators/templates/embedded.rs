@@ -1,4 +1,4 @@
-//! Our own base templates, compiled in. A test keeps this list and the directory `templates` equal.
+//! The built-in base templates, compiled in. A test compares this list with the directory `templates`.
 
 macro_rules! embed {
     ($($path:literal)*) => {

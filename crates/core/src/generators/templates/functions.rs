@@ -1,4 +1,4 @@
-//! The functions that templates can call beside those of the language.
+//! The template functions in addition to those of the language.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::platform::{LoadBalancer, Platform};
 
 type Outcome = Result<Value, TemplateError>;
 
-/// All functions, bound to one cluster's platform.
+/// Returns all functions, bound to one cluster's platform.
 pub(super) fn all(platform: &Platform) -> FuncMap {
     let mut functions = FuncMap::new();
     let mut add = |name: &str, function: fn(&[Value]) -> Outcome| {
@@ -88,7 +88,7 @@ fn list(items: &[String]) -> Value {
     Value::List(items.iter().map(|item| text(item)).collect())
 }
 
-/// `indent 4 "text"`: every line of the text, moved to the right.
+/// `indent 4 "text"`: indents every line of the text.
 fn indent(args: &[Value]) -> Outcome {
     let [width, content] = take::<2>("indent", args)?;
     let width = width.as_int().and_then(|width| usize::try_from(width).ok());
@@ -99,7 +99,7 @@ fn indent(args: &[Value]) -> Outcome {
     )))
 }
 
-/// `join list ", "`.
+/// `join list ", "`: joins a list with a separator.
 fn join(args: &[Value]) -> Outcome {
     let [items, separator] = take::<2>("join", args)?;
     match items {
@@ -112,7 +112,7 @@ fn join(args: &[Value]) -> Outcome {
     }
 }
 
-/// `skip "key"`: leaves `{{.key}}` in the output for whoever substitutes later.
+/// `skip "key"`: leaves `{{.key}}` in the output for a later substitution.
 fn skip(args: &[Value]) -> Outcome {
     let [key] = take::<1>("skip", args)?;
     let key = key.to_string();

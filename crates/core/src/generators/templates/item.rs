@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::config::goyaml;
 use crate::config::manifest;
 
-/// Where texts stand in a file template; `*` is every item of a list.
+/// Paths of string fields in a file template; `*` matches every item of a list.
 const FILE_TEXTS: &[&[&str]] = &[
     &["path"],
     &["contents", "inline"],
@@ -21,7 +21,7 @@ const FILE_TEXTS: &[&[&str]] = &[
     &["group", "name"],
 ];
 
-/// Where texts stand in a unit template.
+/// Paths of string fields in a unit template.
 const UNIT_TEXTS: &[&[&str]] = &[
     &["name"],
     &["contents"],
@@ -29,7 +29,7 @@ const UNIT_TEXTS: &[&[&str]] = &[
     &["dropins", "*", "contents"],
 ];
 
-/// What a template describes.
+/// The type of entry that a template describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -41,11 +41,11 @@ pub(super) enum Kind {
 pub(super) struct Piece {
     pub config: Config,
     pub item: Item,
-    /// The contents of a file, before they were encoded.
+    /// The plain contents of a file, before encoding.
     pub inline: Option<String>,
 }
 
-/// Reads the YAML of a rendered template.
+/// Parses the YAML of a rendered template.
 pub(super) fn read(kind: Kind, text: &str) -> Result<Piece, String> {
     let mut value = manifest::value(text)?;
     let texts = match kind {
@@ -61,7 +61,7 @@ pub(super) fn read(kind: Kind, text: &str) -> Result<Piece, String> {
     }
 }
 
-/// Turns a boolean or number at this place into the text it stands for; see [`goyaml::text_of`].
+/// Converts a boolean or number at this path to a string; see [`goyaml::text_of`].
 fn make_text(value: &mut Value, place: &[&str]) {
     match (place, value) {
         ([], value) => {
@@ -108,7 +108,7 @@ fn file(given: &Value) -> Result<Piece, String> {
     })
 }
 
-/// Contents given as plain text become a data URL; contents given by a source stay as they are.
+/// Encodes plain-text contents as a data URL; contents with a source are kept.
 fn resource(given: Option<&Value>) -> Result<(Option<Value>, Option<String>), String> {
     let Some(given) = given.filter(|given| !given.is_null()) else {
         return Ok((None, None));

@@ -1,7 +1,7 @@
-//! The base configuration of every role, rendered from a tree of Go templates with the facts of a ControllerConfig.
+//! The base configuration of every role, rendered from a tree of Go templates with the values of a ControllerConfig.
 //!
-//! The tree comes in as a value and MachineConfigs go out, each part with the template it came from. Layout, layer
-//! precedence and language are those of the trees that clusters already have, so a cluster's own tree works unchanged.
+//! The tree is passed in as a value, and each part of the resulting MachineConfigs records the template it came from.
+//! Layout, layer precedence and language are the reference's, so a cluster's own tree works unchanged.
 
 mod data;
 mod embedded;
@@ -32,7 +32,7 @@ use tree::Section;
 
 pub use tree::TemplateTree;
 
-/// What templates are rendered with.
+/// The inputs of template rendering.
 #[derive(Debug, Clone)]
 pub struct TemplateInputs<'a> {
     pub spec: &'a ControllerConfigSpec,
@@ -53,7 +53,7 @@ pub struct TemplateConfig {
 }
 
 impl TemplateConfig {
-    /// Reads back what a template controller has written; none if the MachineConfig is of another origin.
+    /// Restores the value from a MachineConfig that a template controller wrote; `None` if it has another origin.
     pub fn of_cluster(config: &MachineConfig) -> Option<Self> {
         if !Self::is_of_cluster(config) {
             return None;
@@ -76,14 +76,14 @@ impl TemplateConfig {
         })
     }
 
-    /// Whether a template controller has written a MachineConfig: it belongs to the ControllerConfig.
+    /// Whether a template controller wrote the MachineConfig: its owner is the ControllerConfig.
     pub fn is_of_cluster(config: &MachineConfig) -> bool {
         let owners = config.metadata.owner_references.iter().flatten();
         let mut controllers = owners.filter(|owner| owner.controller == Some(true));
         controllers.any(|owner| owner.kind == "ControllerConfig")
     }
 
-    /// The contents of one of its files.
+    /// Returns the contents of one of its files.
     pub fn file(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
@@ -105,7 +105,7 @@ pub enum TemplateError {
     NoRole { role: String },
 }
 
-/// The MachineConfigs of all roles, sorted by name.
+/// Renders the MachineConfigs of all roles, sorted by name.
 pub fn render(
     tree: &TemplateTree,
     inputs: &TemplateInputs<'_>,
@@ -130,8 +130,8 @@ pub fn render(
     Ok(configs)
 }
 
-/// The contents of a file of a role, from whichever of its MachineConfigs has it. Custom pools have the files of
-/// the worker role.
+/// Returns the contents of a file of a role, from the MachineConfig that has it. Custom pools use the files of the
+/// worker role.
 pub fn base_file<'c>(configs: &'c [TemplateConfig], pool: &str, path: &str) -> Option<&'c str> {
     let role = if names::pool::is_custom(pool) {
         names::pool::WORKER
@@ -144,7 +144,8 @@ pub fn base_file<'c>(configs: &'c [TemplateConfig], pool: &str, path: &str) -> O
         .find_map(|config| config.file(path))
 }
 
-/// JSON without insignificant whitespace. The error says nothing about the contents, which are credentials.
+/// Removes insignificant whitespace from JSON; `None` if it is invalid. No error detail, because the contents are
+/// credentials.
 pub fn compact_json(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
@@ -172,7 +173,7 @@ struct Renderer<'a> {
     data: Value,
 }
 
-/// A rendered template and the path it came from.
+/// A rendered template and its path.
 struct Rendered<'a> {
     path: &'a str,
     text: String,
@@ -241,7 +242,7 @@ impl<'a> Renderer<'a> {
         })
     }
 
-    /// The templates of a section that are in force, by their base names.
+    /// Returns the effective templates of a section, by base name.
     fn section(
         &self,
         role: &str,
@@ -254,7 +255,7 @@ impl<'a> Renderer<'a> {
                 for (path, bytes) in self.tree.section(directory, layer, section) {
                     let base = path.rsplit('/').next().unwrap_or(path).to_owned();
                     if bytes.is_empty() {
-                        // An empty file takes back what a more general layer brought.
+                        // An empty file removes what a more general layer added.
                         rendered.remove(&base);
                         continue;
                     }
@@ -286,7 +287,7 @@ fn broken(role: &str, path: &str, message: String) -> TemplateError {
     }
 }
 
-/// Pieces merged into one config.
+/// Items merged into one config.
 #[derive(Default)]
 struct Folded {
     config: Config,
@@ -307,7 +308,7 @@ impl Folded {
     }
 }
 
-/// Notes which template had a hand in each item.
+/// Records which templates contributed to each item.
 struct Origins<'a> {
     origin: &'a mut ConfigOrigin,
     path: &'a str,

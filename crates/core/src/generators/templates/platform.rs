@@ -1,5 +1,5 @@
-//! What the cluster runs on, as far as templates care: which layers of a tree apply, and the answers of the
-//! functions that templates ask about the platform.
+//! The cluster's platform: which layers of a template tree apply, and the template functions that depend on the
+//! platform.
 
 use mco_api::controller_config::ControllerConfigSpec;
 use mco_api::foreign::infrastructure::{CloudLoadBalancerAddresses, OnPremisesStatus, PlatformStatus};
@@ -8,7 +8,7 @@ use mco_api::vocabulary::topology;
 use super::TemplateError;
 use crate::generators::credential_provider;
 
-/// Platforms that a tree may have a layer for. All others get the layer of `None`.
+/// Platforms that a tree may have a layer for. All others use the layer of `None`.
 const WITH_LAYER: [&str; 13] = [
     "AWS",
     "Azure",
@@ -38,14 +38,14 @@ const EXTERNAL_CLOUD_PROVIDER: [&str; 10] = [
     "VSphere",
 ];
 
-/// A view of a ControllerConfig that answers questions about the platform.
+/// The platform settings of a ControllerConfig.
 #[derive(Debug, Clone)]
 pub(super) struct Platform {
     status: PlatformStatus,
     topology: String,
 }
 
-/// Which of a cloud's load balancers is meant.
+/// The load balancers of a cloud.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LoadBalancer {
     InternalApi,
@@ -71,7 +71,7 @@ impl Platform {
         })
     }
 
-    /// As the cluster names it.
+    /// Returns the platform type in the cluster's spelling.
     pub fn type_name(&self) -> &str {
         &self.status.type_
     }
@@ -80,7 +80,7 @@ impl Platform {
         self.topology == topology::HIGHLY_AVAILABLE_ARBITER
     }
 
-    /// The directories of a tree that apply, from the most general to the most specific.
+    /// Returns the directories of a tree that apply, from the most general to the most specific.
     pub fn layers(&self) -> Vec<String> {
         let mut layers = vec!["_base".to_owned()];
         if self.is_on_premises() {
@@ -103,7 +103,8 @@ impl Platform {
         ON_PREMISES.contains(&self.type_name())
     }
 
-    /// Whether nodes resolve the names of the cloud's load balancers themselves, because the cluster hosts its own DNS.
+    /// Whether nodes resolve the names of the cloud's load balancers themselves, because the cluster hosts its own
+    /// DNS.
     fn has_own_dns(&self) -> bool {
         self.cluster_hosted().is_some()
     }
@@ -122,7 +123,7 @@ impl Platform {
             .filter(|_| config.dns_type == "ClusterHosted")
     }
 
-    /// The kubelet's `--cloud-provider`.
+    /// Returns the value of the kubelet's `--cloud-provider`.
     pub fn cloud_provider(&self) -> &'static str {
         let manager = self
             .status
@@ -138,7 +139,7 @@ impl Platform {
         }
     }
 
-    /// The kubelet's flags for pulling from the cloud's own registry.
+    /// Returns the kubelet's flags for pulling from the cloud's own registry.
     pub fn credential_provider_flags(&self) -> String {
         credential_provider::of_platform(self.type_name())
             .map(credential_provider::flags)
@@ -164,7 +165,8 @@ impl Platform {
         self.addresses("Ingress IP", |status| &status.ingress_ips)
     }
 
-    /// The first of some addresses. Only vSphere may have none: a cluster on machines of the user's own has no addresses.
+    /// Returns the first address. Only vSphere may have none: with user-provisioned infrastructure there are no
+    /// addresses.
     pub fn first_address<'a>(&self, addresses: &'a [String]) -> Result<Option<&'a str>, String> {
         match addresses.first() {
             Some(first) => Ok(Some(first)),
@@ -173,7 +175,7 @@ impl Platform {
         }
     }
 
-    /// The list counts; the single address that old writers set beside it does not.
+    /// Returns the addresses of the list; the single address that older writers set in addition is ignored.
     fn addresses(
         &self,
         wanted: &str,
@@ -186,7 +188,7 @@ impl Platform {
         }
     }
 
-    /// Whether the cluster balances its own load. A platform without such a choice counts as one that does.
+    /// Whether the cluster manages its own load balancer. True on a platform without this setting.
     pub fn manages_load_balancer(&self) -> bool {
         let Ok(status) = self.on_premises("load balancer") else {
             return true;

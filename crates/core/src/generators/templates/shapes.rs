@@ -1,23 +1,24 @@
-//! What templates can address: the Go names of the fields of a ControllerConfig and of what is embedded in it.
+//! The fields that templates can address: the Go names of a ControllerConfig's fields and of the types embedded in
+//! it.
 //!
-//! Template authors write `.Infra.Status.PlatformStatus.BareMetal.IngressIPs`, not JSON names. A field that the cluster
-//! left out must still be there with its zero value, so the names have to be known in advance.
+//! Template authors write `.Infra.Status.PlatformStatus.BareMetal.IngressIPs`, not JSON names. A field that the
+//! cluster omits must still be present with its zero value, so the names are listed here.
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Text,
     /// Base64 in JSON, the decoded text in a template.
     Bytes,
     Texts,
-    /// Keys are data, not field names.
+    /// A map, whose keys are data, not field names.
     Map,
-    /// Always there, with zero values if need be.
+    /// Always present, with zero values if unset.
     Struct(&'static [Field]),
-    /// Absent unless given.
+    /// Absent unless set.
     Pointer(&'static [Field]),
     Structs(&'static [Field]),
-    /// A number or flag that is absent unless given.
+    /// A number or boolean that is absent unless set.
     Scalar,
 }
 

@@ -1,18 +1,18 @@
-//! What a ControllerConfig's status says about the base configuration that was made from it.
+//! The status of a ControllerConfig about the base configuration rendered from it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::controller_config::{ControllerCertificate, ControllerConfigCondition, ControllerConfigStatus};
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
 
-/// How making the base configuration goes.
+/// The outcome of rendering the base configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
     Completed,
     Failed(&'a str),
 }
 
-/// The status while an attempt is under way, if it says more than the one before: of this generation and by this version
-/// nothing was made yet. Repetitions are not told, so nothing is written when nothing has changed.
+/// Returns the status while rendering is in progress; `None` if it adds nothing, so that unchanged input causes no
+/// write: only the first attempt of a generation and version is reported.
 pub fn begin(
     before: &ControllerConfigStatus,
     generation: i64,
@@ -59,7 +59,7 @@ pub fn begin(
     (after != *before).then_some(after)
 }
 
-/// The status after an attempt. The same but for times when nothing else changed.
+/// Returns the status after an attempt. Only times differ when nothing else changed.
 pub fn report(
     before: &ControllerConfigStatus,
     outcome: Outcome<'_>,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_and_its_end_are_told_and_repetition_changes_nothing() {
+    fn a_failure_and_its_end_are_reported_and_repetition_changes_nothing() {
         let first = report(
             &ControllerConfigStatus::default(),
             Outcome::Failed("no platform"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn work_on_something_new_is_told_once_and_ends_as_completed_or_failing() {
+    fn a_new_generation_is_reported_once_and_ends_as_completed_or_failing() {
         let nothing = ControllerConfigStatus::default();
         let begun = begin(&nothing, 1, "abc", &at(1)).unwrap();
         assert_eq!(
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(
             shown(&done)[0],
             "TemplateControllerRunning=False @3",
-            "its end is told"
+            "its end is reported"
         );
         assert_eq!(begin(&done, 1, "abc", &at(4)), None, "nothing has changed");
         let failed = report(&done, Outcome::Failed("no secret"), 1, "abc", Vec::new(), &at(5));

@@ -10,7 +10,7 @@ pub struct TemplateTree {
     files: BTreeMap<String, Cow<'static, [u8]>>,
 }
 
-/// What the files of a directory describe.
+/// The type of entries that the files of a directory describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
     Files,
@@ -29,7 +29,7 @@ impl Section {
 }
 
 impl TemplateTree {
-    /// Our own base templates.
+    /// Returns the built-in base templates.
     pub fn embedded() -> Self {
         super::embedded::FILES
             .iter()
@@ -50,7 +50,7 @@ impl TemplateTree {
         self.files.keys().map(String::as_str)
     }
 
-    /// The names of a role's MachineConfigs, in order.
+    /// Returns the names of a role's MachineConfigs, in order.
     pub(super) fn names(&self, role: &str) -> BTreeSet<&str> {
         let prefix = format!("{role}/");
         let below = self.files.keys().filter_map(|path| path.strip_prefix(&prefix));
@@ -59,7 +59,7 @@ impl TemplateTree {
             .collect()
     }
 
-    /// The files of one section of one layer, in order.
+    /// Returns the files of one section of one layer, in order.
     pub(super) fn section<'t>(
         &'t self,
         directory: &str,

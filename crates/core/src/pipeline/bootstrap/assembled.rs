@@ -13,7 +13,7 @@ use crate::config::render::{Identity, Rendered};
 use crate::pipeline::offline;
 use crate::pipeline::{self, PoolInputs, RenderFailure, RenderedPool};
 
-/// What became of one pool.
+/// The render outcome of one pool.
 #[derive(Debug)]
 pub struct PoolOutcome {
     pub pool: MachineConfigPool,
@@ -30,16 +30,16 @@ impl PoolOutcome {
     }
 }
 
-/// Where the machines of a running cluster are, which a render must be reachable from.
+/// The current state of a running cluster, from which a rendered config must be reachable.
 #[derive(Debug, Clone, Copy)]
 pub struct Current<'a> {
-    /// The config that each pool's machines go to now.
+    /// The target of each pool.
     pub configs: &'a BTreeMap<String, ParsedConfig>,
     pub overrides: Overrides,
 }
 
 impl Cluster {
-    /// Renders every pool. One that cannot be rendered does not stop the others.
+    /// Renders every pool. A failure of one does not stop the others.
     pub fn render(&self, identity: Identity<'_>) -> Vec<PoolOutcome> {
         let configs = BTreeMap::new();
         let nowhere = Current {
@@ -49,7 +49,7 @@ impl Cluster {
         self.render_from(identity, nowhere)
     }
 
-    /// Renders every pool of a cluster whose machines have configs already.
+    /// Renders every pool of a cluster whose nodes already have configs.
     pub fn render_from(&self, identity: Identity<'_>, current: Current<'_>) -> Vec<PoolOutcome> {
         let configs = self.inventory.configs.iter();
         let sources: Vec<Arc<SourceConfig>> = configs
@@ -84,7 +84,7 @@ impl Cluster {
         outcomes.collect()
     }
 
-    /// All pools by name; without any, the built-in ones that have MachineConfigs.
+    /// Returns all pools by name; without any, the built-in ones that have MachineConfigs.
     fn pools(&self) -> Vec<MachineConfigPool> {
         let mut pools = self.inventory.pools.clone();
         if pools.is_empty() {
@@ -105,8 +105,8 @@ impl Cluster {
         })
     }
 
-    /// The pool as it stands after its config was rendered. With a base, its sources are all MachineConfigs there
-    /// are, as other implementations list them; without one, those it is made of.
+    /// Returns the pool with the rendered config as its target. With a base, its sources are all existing
+    /// MachineConfigs, as other implementations list them; without one, those it was rendered from.
     pub fn with_target(&self, pool: &MachineConfigPool, rendered: &Rendered) -> MachineConfigPool {
         if self.controller_config.is_none() {
             return offline::with_target(pool, rendered);

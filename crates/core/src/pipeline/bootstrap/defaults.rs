@@ -1,10 +1,10 @@
-//! The ControllerConfig of a cluster that did not bring one. The module above documents these values.
+//! The default ControllerConfig of manifests without one. The parent module documents these values.
 
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use serde_json::json;
 
-/// What is assumed about a cluster that says nothing about itself.
+/// Returns the ControllerConfig of a cluster without any configuration.
 pub fn controller_config() -> ControllerConfig {
     let spec = json!({
         "clusterDNSIP": "10.96.0.10",

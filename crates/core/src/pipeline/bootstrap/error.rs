@@ -1,4 +1,4 @@
-//! What can be wrong with a directory of manifests. Every text names the object it is about.
+//! Errors in a directory of manifests. Every message names its object.
 
 use thiserror::Error;
 
@@ -18,7 +18,7 @@ pub enum BootstrapError {
     #[error(transparent)]
     Generation(#[from] GenerationFailure),
     #[error(
-        "the change would change the base configuration, and the templates given do not produce the cluster's present one\n  \
+        "the change affects the base configuration, and these templates do not produce the cluster's current one\n  \
          hint: pass the cluster's own template tree with --templates"
     )]
     OtherTemplates,

@@ -1,7 +1,7 @@
 //! The full render of a directory of manifests: base templates, registries, container runtime and kubelet
 //! configuration, and from all of them and the user's own MachineConfigs one rendered config per pool.
 //!
-//! # What is assumed when the manifests do not say it
+//! # Defaults for what the manifests omit
 //!
 //! - Without a ControllerConfig: platform `None`, a highly available control plane, the cluster DNS service at
 //!   `10.96.0.10`, the domain `cluster.local`, the API server at `https://api-int.cluster.local:6443`, no proxy, no
@@ -12,14 +12,14 @@
 //! - Without any pool: `master` and `worker`.
 //! - With a release's list of images (an ImageStream): an OSImageStream that offers nothing yet offers the release's
 //!   streams.
-//! - A directory with nothing but MachineConfigs and pools, and no templates given, is rendered from those alone: the
-//!   base configuration is added only when something refers to it (a ControllerConfig, given templates, or an object
-//!   that the base is changed by).
+//! - A directory with only MachineConfigs and pools, without templates, is rendered from those alone: the base
+//!   configuration is added only when something refers to it (a ControllerConfig, templates, or an object that
+//!   modifies the base).
 //!
-//! Objects that an API server has accepted before (they have a `metadata.uid`) are a cluster's: they are rendered as its
-//! controllers do, [`Stage::Cluster`]. Others are an installation's.
+//! Objects that an API server has accepted before (they have a `metadata.uid`) are a cluster's: they are rendered as
+//! its controllers do, [`Stage::Cluster`]. Others are an installation's.
 //!
-//! Nothing here reads or writes files; the command line does.
+//! No file access here; the command line reads and writes files.
 
 mod assembled;
 mod defaults;
@@ -34,9 +34,9 @@ use std::sync::Arc;
 use mco_api::foreign::api_server::APIServer;
 use mco_api::{ControllerConfig, MachineConfig};
 
+use crate::config::feature_gates::FeatureGates;
 use crate::config::manifest::Manifest;
 use crate::config::rendered_configs;
-use crate::generators::feature_gates::FeatureGates;
 use crate::generators::generated::{Origins, generator_of};
 use crate::generators::os_streams::{self, Streams};
 use crate::generators::templates::{TemplateConfig, TemplateTree};
@@ -52,39 +52,38 @@ pub use error::BootstrapError;
 pub use objects::is_rendered_from;
 pub use pull_secret::{PullSecretError, pull_secret};
 
-/// What a render depends on beside the manifests.
+/// The inputs of a render in addition to the manifests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings<'a> {
-    /// The base templates; none stands for our own, used when something refers to the base at all.
+    /// The base templates; `None` uses the built-in ones, if anything refers to the base.
     pub templates: Option<&'a TemplateTree>,
     /// The registry credentials, as compact JSON.
     pub pull_secret: Option<&'a str>,
     /// The source revision of the generating controller.
     pub controller_version: &'a str,
-    /// The release whose feature gates count; none takes the ControllerConfig's, or the only one there is.
+    /// The release whose feature gates apply; `None` uses the ControllerConfig's, or the only one.
     pub payload_version: Option<&'a str>,
-    /// Whether the manifests are an installation's or those of a running cluster; none decides by the manifests.
+    /// Whether the manifests are an installation's or those of a running cluster; with `None` the manifests decide.
     pub stage: Option<Stage>,
 }
 
-/// A directory of manifests, completed with everything that is generated from it.
+/// A directory of manifests with everything that is generated from it.
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
-    /// All MachineConfigs: first the user's in the order of their files, then the generated ones in the order of
-    /// their generation.
+    /// All MachineConfigs: first the user's in file order, then the generated ones in generation order.
     pub inventory: Inventory,
-    /// What the generated ones were made from.
+    /// The origins of the generated ones.
     pub origins: Origins,
-    /// The ControllerConfig in force; none if the base is no part of the result.
+    /// The effective ControllerConfig; `None` if the base is not part of the result.
     pub controller_config: Option<ControllerConfig>,
     pub api_server: Option<APIServer>,
     pub warnings: Vec<String>,
-    /// What became of the objects that configs are generated from.
+    /// The reports about the objects that configs are generated from.
     pub generation: GenerationResult,
     streams: Streams,
 }
 
-/// Reads manifests as a cluster and generates what its objects ask for. Everything that is wrong is reported.
+/// Parses manifests as a cluster and runs the generators. All errors are reported.
 pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Cluster, Vec<BootstrapError>> {
     let stage = settings.stage.unwrap_or_else(|| stage_of(&manifests));
     let (mut objects, mut inventory) = objects::gather(manifests)?;
@@ -135,7 +134,7 @@ pub fn assemble(manifests: Vec<Manifest>, settings: &Settings<'_>) -> Result<Clu
     Ok(cluster)
 }
 
-/// Reads the objects of a running cluster, in which everything has been generated already.
+/// Parses the objects of a running cluster, in which all configs are already generated.
 pub fn adopt(manifests: Vec<Manifest>) -> Result<Cluster, Vec<BootstrapError>> {
     let (objects, inventory) = objects::gather(manifests)?;
     Ok(adopted(&objects.cluster, inventory))
@@ -153,8 +152,8 @@ fn adopted(objects: &ClusterObjects, inventory: Inventory) -> Cluster {
     }
 }
 
-/// A running cluster after a change. MachineConfigs whose generation the change does not affect are those that the
-/// cluster has: so neither its registry credentials nor, in most cases, its templates are needed.
+/// Returns a running cluster after a change. MachineConfigs that the change does not affect are taken from the
+/// cluster, so neither its registry credentials nor, in most cases, its templates are needed.
 pub fn changed(
     before: Vec<Manifest>,
     after: Vec<Manifest>,
@@ -209,8 +208,8 @@ fn by_name(generation: &GenerationResult) -> BTreeMap<String, Arc<MachineConfig>
         .collect()
 }
 
-/// The base after a change of what it is rendered from. Only templates that produce the cluster's present base can say
-/// what the next one will be.
+/// Returns the base after a change of its inputs. Only templates that reproduce the cluster's current base can
+/// predict the next one.
 fn changed_base(
     old: &ClusterObjects,
     new: &ClusterObjects,
@@ -227,7 +226,7 @@ fn changed_base(
     rendered_base(new, pull_secret, settings)
 }
 
-/// The base as the cluster has it, or rendered if it has none or templates are given.
+/// Returns the base as the cluster has it, or renders it if it has none or templates are passed.
 fn base(
     objects: &ClusterObjects,
     existing: &BTreeMap<String, Arc<MachineConfig>>,
@@ -292,7 +291,7 @@ fn complete(objects: &mut ClusterObjects, inventory: &mut Inventory, stage: Stag
     }
 }
 
-/// Splits off what generators have written before.
+/// Splits off the configs that generators wrote before.
 fn take_generated(configs: &mut Vec<MachineConfig>) -> BTreeMap<String, Arc<MachineConfig>> {
     configs.retain(|config| rendered_configs::pool_of(&config.metadata).is_none());
     let is_generated = |config: &MachineConfig| {
@@ -307,7 +306,7 @@ fn take_generated(configs: &mut Vec<MachineConfig>) -> BTreeMap<String, Arc<Mach
     named.collect()
 }
 
-/// At installation everything must be usable; only an object for no pool is no more than a warning.
+/// Rejects invalid objects at installation; only an object that selects no pool is merely a warning.
 fn check_installation(
     generation: &mut GenerationResult,
     objects: &ClusterObjects,
@@ -333,7 +332,7 @@ fn check_installation(
 }
 
 impl Cluster {
-    /// Adds what was generated behind the users' MachineConfigs, in place of those of the same names.
+    /// Adds the generated MachineConfigs after the users', replacing those of the same names.
     fn add_generation(&mut self, mut generation: GenerationResult, inventory: &mut Inventory) {
         let generated = std::mem::take(&mut generation.configs);
         let names: Vec<&str> = generated.iter().map(GeneratedConfig::name).collect();

@@ -12,7 +12,7 @@ use crate::generators::os_streams::release::ReleaseImages;
 use crate::pipeline::ClusterObjects;
 use crate::pipeline::offline::{self, Inventory, InventoryError};
 
-/// The objects of a directory, and what the release consists of, if the directory says so.
+/// The objects of a directory, and the release's list of images, if the directory has one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     pub cluster: ClusterObjects,
@@ -20,7 +20,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// The OSImageStream with the streams it offers. One that offers none yet, as installers write it, gets those of the
+    /// Returns the OSImageStream with its streams. One without streams, as installers write it, gets those of the
     /// release.
     pub fn published_streams(&self, version: &str) -> Result<Option<OSImageStream>, PublishError> {
         let existing = self.cluster.os_image_stream.as_ref();
@@ -39,7 +39,7 @@ impl Objects {
         })
     }
 
-    /// Takes the manifest if its kind belongs here.
+    /// Adds the manifest if its kind belongs here.
     fn add(&mut self, manifest: &Manifest) -> Result<bool, ManifestError> {
         let (group, _) = manifest.api_version.split_once('/').unwrap_or_default();
         if group != "image.openshift.io" || manifest.kind != "ImageStream" {
@@ -62,11 +62,11 @@ pub fn is_rendered_from(manifest: &Manifest) -> bool {
         manifest.kind.as_str(),
         "MachineConfig" | "MachineConfigPool" | "ControllerConfig"
     );
-    // One that cannot be decoded is reported by the render.
+    // A manifest that cannot be decoded is reported by the render.
     (is_own && has_part) || Objects::default().add(manifest).unwrap_or(true)
 }
 
-/// Sorts manifests. Everything that is wrong is reported, not just the first.
+/// Sorts manifests. All errors are reported, not only the first.
 pub(super) fn gather(manifests: Vec<Manifest>) -> Result<(Objects, Inventory), Vec<BootstrapError>> {
     let mut objects = Objects::default();
     let mut errors = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn gather(manifests: Vec<Manifest>) -> Result<(Objects, Inventory), V
     let mut seen = BTreeMap::new();
     for manifest in manifests {
         match objects.add(&manifest) {
-            // A release is the same wherever it is described.
+            // Descriptions of the same release are equal, so duplicates are allowed.
             Ok(true) if manifest.kind == "ImageStream" => {}
             Ok(true) => {
                 let namespace = manifest.value.pointer("/metadata/namespace").cloned();
@@ -110,8 +110,9 @@ pub(super) fn gather(manifests: Vec<Manifest>) -> Result<(Objects, Inventory), V
     }
 }
 
-/// An installation's directory has the product's own pools beside the user's. Of two pools with one name, a pool as
-/// the product brings it yields; otherwise the last one counts. The last ControllerConfig counts as well.
+/// Removes duplicate pools. An installation's directory has the built-in pools in addition to the user's: of two
+/// pools with one name, an unmodified built-in one is dropped; otherwise the last one wins. The last ControllerConfig
+/// wins as well.
 fn without_repeated_pools(manifests: Vec<Manifest>) -> Vec<Manifest> {
     let mut chosen: BTreeMap<(String, String), usize> = BTreeMap::new();
     for (index, manifest) in manifests.iter().enumerate() {

@@ -9,7 +9,7 @@ use mco_api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use super::error::BootstrapError;
 use crate::generators::generated::{ConfigOrigin, Generated};
 
-/// Returns the MachineConfigs by which pools get images that MachineOSConfigs name as built already.
+/// Returns the MachineConfigs that set the images which MachineOSConfigs name as already built.
 pub(super) fn generate(
     objects: &[MachineOSConfig],
     pools: &[MachineConfigPool],
@@ -36,7 +36,7 @@ pub(super) fn generate(
 fn problem(image: &str, pool: &str, pools: &[MachineConfigPool]) -> Option<String> {
     if !is_digest_reference(image) {
         return Some(format!(
-            "pre-built image {image:?} must be given by digest, as in name@sha256:<64 hex digits>"
+            "pre-built image {image:?} must be referenced by digest, as in name@sha256:<64 hex digits>"
         ));
     }
     let exists = pools
@@ -52,7 +52,7 @@ fn is_digest_reference(image: &str) -> bool {
     })
 }
 
-/// Counts as the user's own, or its image would be ignored.
+/// Generates a config that counts as user-provided; otherwise its image would be ignored.
 fn pre_built_image(pool: &str, image: &str, object: &str) -> Generated {
     let spec = MachineConfigSpec {
         os_image_url: image.to_owned(),

@@ -1,4 +1,4 @@
-//! The registry credentials, out of the Secret they come in.
+//! Extracts the registry credentials from their Secret.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,7 +11,7 @@ use crate::generators::templates::compact_json;
 const TYPE: &str = "kubernetes.io/dockerconfigjson";
 const KEY: &str = ".dockerconfigjson";
 
-/// None of the texts repeats the contents, which are credentials.
+/// Errors whose messages never contain the contents, which are credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PullSecretError {
     #[error(transparent)]
@@ -28,7 +28,7 @@ pub enum PullSecretError {
     Contents { file: String, name: String },
 }
 
-/// The credentials of a Secret manifest, as compact JSON. Plain credentials in JSON are accepted as well.
+/// Returns the credentials of a Secret manifest, as compact JSON. Plain credentials in JSON are accepted as well.
 pub fn pull_secret(file: &str, bytes: &[u8]) -> Result<String, PullSecretError> {
     if let Ok(Value::Object(plain)) = serde_json::from_slice::<Value>(bytes)
         && plain.contains_key("auths")

@@ -1,5 +1,5 @@
-//! Which PodDisruptionBudgets keep a node's pods in place, foretold by the rules of the eviction API, so that people
-//! learn at once what a drain waits for.
+//! Predicts which PodDisruptionBudgets block the eviction of a node's pods, with the rules of the eviction API, so
+//! that the blocker of a drain is reported immediately.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::pods::{full_name, phase};
 use crate::config::selector::Selector;
 
-/// A pod that does not go now, and why.
+/// A pod that cannot be evicted now, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocker {
@@ -25,15 +25,15 @@ pub struct Blocker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Obstacle {
-    /// The budget is used up.
+    /// The budget allows no further disruption.
     Budget { name: String, allowed: i32 },
-    /// The budget's controller has not caught up with a change of it.
+    /// The budget's status is outdated: its controller has not observed the latest generation.
     BudgetNotCounted { name: String },
-    /// The eviction API refuses pods with more than one budget, whatever they allow.
+    /// The eviction API rejects pods with more than one budget, regardless of what they allow.
     SeveralBudgets { names: Vec<String> },
-    /// The eviction is refused for a reason that is no budget's, in the API server's words.
+    /// The eviction was rejected for another reason than a budget, with the API server's message.
     Refused { answer: String },
-    /// It was asked to go, and does not: its node's kubelet is silent, or somebody's finalizer holds it.
+    /// The pod is terminating but does not end: its node's kubelet does not respond, or a finalizer holds it.
     Leaving {
         since: Timestamp,
         finalizers: Vec<String>,
@@ -47,7 +47,7 @@ impl fmt::Display for Blocker {
 }
 
 impl Blocker {
-    /// The pod and what keeps it, without the node.
+    /// Returns the pod and its blocker, without the node.
     pub fn what(&self) -> String {
         format!("pod {} ({})", self.pod, self.obstacle)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Obstacle {
             Self::SeveralBudgets { names } => {
                 write!(f, "it has more than one budget: {}", names.join(", "))
             }
-            Self::Refused { answer } => write!(f, "its eviction is refused: {answer}"),
+            Self::Refused { answer } => write!(f, "its eviction was rejected: {answer}"),
             Self::Leaving { since, finalizers } => {
                 write!(
                     f,
@@ -77,15 +77,15 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The budgets of a cluster, their selectors read once.
+/// The PodDisruptionBudgets of a cluster, with parsed selectors.
 #[derive(Debug, Clone, Default)]
 pub struct Budgets<'a> {
     by_namespace: HashMap<&'a str, Vec<(&'a PodDisruptionBudget, Selector)>>,
 }
 
 impl<'a> Budgets<'a> {
-    /// A budget without a selector, or with one that cannot be read, protects no pod; an empty selector protects all
-    /// pods of its namespace.
+    /// Indexes the budgets. A budget without a selector, or with an invalid one, protects no pod; an empty selector
+    /// protects all pods of its namespace.
     pub fn new(budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>) -> Self {
         let mut by_namespace: HashMap<&str, Vec<_>> = HashMap::new();
         for budget in budgets {
@@ -101,8 +101,8 @@ impl<'a> Budgets<'a> {
         Self { by_namespace }
     }
 
-    /// The pods that cannot be evicted from this node now. One disruption that a budget still allows is used by the
-    /// first pod that needs it.
+    /// Returns the pods that cannot be evicted from this node now. A disruption that a budget still allows is used by
+    /// the first pod that needs it.
     pub fn blockers<'p>(&self, node: &str, pods: impl IntoIterator<Item = &'p Pod>) -> Vec<Blocker> {
         let mut used: HashMap<*const PodDisruptionBudget, i32> = HashMap::new();
         let mut blockers = Vec::new();
@@ -163,7 +163,7 @@ fn obstacle(pod: &Pod, budget: &PodDisruptionBudget, used: &mut i32) -> Option<O
     Some(Obstacle::Budget { name, allowed })
 }
 
-/// Pods that do not run yet or any more, or that are leaving, do not count for any budget.
+/// Whether the pod counts for no budget: it is not running yet, has ended, or is terminating.
 fn needs_no_budget(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || matches!(phase(pod), "Succeeded" | "Failed" | "Pending")
 }

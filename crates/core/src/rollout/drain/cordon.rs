@@ -1,40 +1,38 @@
-//! Whose cordon it is. The controller leaves a record when it cordons a node, and lifts only what is its own. The record
-//! also carries the start of the drain, so that no clock starts again when the controller does. Another implementation
-//! leaves no record; there the API server's managed fields name the client that cordoned the node.
-
-use std::collections::BTreeMap;
+//! Cordon ownership. The controller writes a record when it cordons a node, and only uncordons its own cordons. The
+//! record also holds the start of the drain, so that timeouts survive a restart of the controller. Another
+//! implementation writes no record; there the API server's managed fields name the client that cordoned the node.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;
-use mco_api::vocabulary::annotations::node as annotation;
 use serde::{Deserialize, Serialize};
 
-use super::request::Verb;
+use super::request::DrainVerb;
+use crate::rollout::NodeAnnotations;
 
-/// Who keeps new work away from a node.
+/// The owner of a node's cordon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Cordon {
-    /// Nobody; the node takes work.
+    /// The node is not cordoned.
     None,
     /// The controller, for an update.
     Ours,
-    /// A person or another program. Never to be lifted by us.
+    /// An administrator or another program. Never uncordoned by us.
     Foreign,
 }
 
-/// What the controller remembers about a drain.
+/// The controller's record of a drain, stored in an annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainRecord {
-    /// The request this is about.
+    /// The drain request of this record.
     pub request: String,
-    /// When the work on it began.
+    /// The start of the drain.
     pub since: Timestamp,
-    /// Whether the node was cordoned for it, or was found so.
+    /// Whether the controller cordoned the node for the drain, or it was cordoned before.
     pub cordon: CordonOrigin,
-    /// What keeps the drain from finishing, once something does.
+    /// What blocks the drain, if anything does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting_for: Option<String>,
 }
@@ -44,37 +42,28 @@ pub struct DrainRecord {
 pub enum CordonOrigin {
     /// The controller cordoned the node.
     Made,
-    /// The node was cordoned already, or somebody has lifted our cordon since.
+    /// The node was already cordoned, or our cordon was removed by another client.
     Found,
 }
 
 impl DrainRecord {
     pub fn of_node(node: &Node) -> Option<Self> {
-        Self::of_annotations(node.metadata.annotations.as_ref()?)
+        NodeAnnotations::of_node(node).drain_record()
     }
 
-    fn of_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        serde_json::from_str(annotations.get(annotation::DRAIN_RECORD)?).ok()
+    /// Parses the annotation's value; `None` if another version wrote something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
     }
 
-    /// What the drain waits for that a node with these annotations asks for; `None` when it is finished or nothing is in
-    /// its way.
-    pub fn obstacle(annotations: &BTreeMap<String, String>) -> Option<String> {
-        let asked = annotations.get(annotation::DESIRED_DRAIN)?;
-        let pending = annotations.get(annotation::LAST_APPLIED_DRAIN) != Some(asked);
-        Self::of_annotations(annotations)
-            .filter(|record| pending && record.request == *asked)?
-            .waiting_for
-    }
-
-    /// The annotation's value.
+    /// Serializes the record as the annotation's value.
     pub fn to_annotation(&self) -> String {
         serde_json::json!(self).to_string()
     }
 }
 
-/// The field managers that cordon a node only to drain it for an update: the Go implementation's controller, its daemon
-/// (which did so in older releases), and our controller.
+/// The field managers that cordon a node only to drain it for an update: the Go implementation's controller, its
+/// daemon (in older releases), and our controller.
 pub const UPDATE_MANAGERS: [&str; 3] = [
     "machine-config-controller",
     "machine-config-daemon",
@@ -84,15 +73,15 @@ pub const UPDATE_MANAGERS: [&str; 3] = [
 /// The field manager of our drain controller's writes.
 pub const DRAIN_MANAGER: &str = "machine-config-controller-drain";
 
-/// Returns whose cordon a node has.
+/// Returns the owner of a node's cordon.
 ///
-/// The API server notes which client set `spec.unschedulable` last. A client other than the update's makes the cordon
-/// foreign even with a record of ours, which is then left over from an earlier cordon. The update's own client is
-/// believed unless our record says that the node was cordoned before. This is what finishes a drain that another
-/// implementation began: it cordons only for a drain request and keeps no record.
+/// The API server's managed fields name the client that set `spec.unschedulable` last. A client other than the
+/// update's makes the cordon foreign even with a record of ours, which is then left over from an earlier cordon. For
+/// the update's own client the cordon is ours, unless our record shows that the node was cordoned before. This is
+/// what finishes a drain that another implementation began: it cordons only for a drain request and keeps no record.
 ///
-/// Without managed fields, a finished drain that no request has undone is taken for the work of another implementation;
-/// every other cordon without a record is foreign.
+/// Without managed fields, a finished drain that no request has undone is attributed to another implementation; every
+/// other cordon without a record is foreign.
 pub fn of_node(node: &Node) -> Cordon {
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
     if !unschedulable.unwrap_or(false) {
@@ -103,10 +92,9 @@ pub fn of_node(node: &Node) -> Cordon {
         (Some(CordonOrigin::Found), _) | (_, CordonClient::Other) => Cordon::Foreign,
         (Some(CordonOrigin::Made), _) | (None, CordonClient::Update) => Cordon::Ours,
         (None, CordonClient::Unknown) => {
-            let annotations = node.metadata.annotations.as_ref();
-            let last = annotations.and_then(|all| all.get(annotation::LAST_APPLIED_DRAIN));
-            match last.and_then(|request| Verb::of(request)) {
-                Some(Verb::Drain) => Cordon::Ours,
+            let last = NodeAnnotations::of_node(node).last_applied_drain;
+            match last.and_then(DrainVerb::of) {
+                Some(DrainVerb::Drain) => Cordon::Ours,
                 _ => Cordon::Foreign,
             }
         }

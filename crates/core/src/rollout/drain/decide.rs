@@ -1,4 +1,4 @@
-//! The controller's side of the annotation protocol: what one Node asks for now.
+//! The controller's side of the drain annotation protocol: the next action that a Node requests.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
@@ -6,57 +6,58 @@ use mco_api::vocabulary::annotations::node as annotation;
 use serde_json::{Value, json};
 
 use super::cordon::{self, Cordon, CordonOrigin, DrainRecord};
-use super::request::{RequestError, Verb};
+use super::request::{DrainVerb, RequestError};
+use crate::rollout::NodeAnnotations;
 
-/// What to do for a node. Each variant that writes is one write, see [`Decision::patch`].
+/// The next action for a node. Each variant that writes is one write, see [`Decision::patch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// All that was asked for is done.
+    /// All requests are completed.
     Nothing,
-    /// Keep new work away and remember since when and by whom. Evicting comes with the next look at the node.
+    /// Cordon the node and record the start and origin. Eviction follows in the next reconcile.
     Cordon(DrainRecord),
-    /// Move its pods away.
+    /// Evict its pods.
     Evict(DrainRecord),
-    /// Somebody let work in again after the drain. That is their right when an update has failed; remember that
-    /// whatever cordon comes next is not ours.
+    /// Another client uncordoned the node after the drain, which is legitimate when an update has failed. Record that
+    /// any later cordon is not ours.
     Disown(DrainRecord),
-    /// Report the node as given back; lift the cordon if it is ours.
+    /// Report the uncordon request as completed; remove the cordon if it is ours.
     Uncordon { request: String, lift: Lift },
 }
 
-/// What happens to the cordon of a node that is given back.
+/// The change to the cordon of a node whose uncordon was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lift {
     Cordon,
-    /// There is none, or it is not ours to lift.
+    /// There is none, or it is not ours to remove.
     Nothing,
 }
 
-/// How a drain ends once all pods are gone.
+/// The outcome of a drain once all pods are evicted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completion {
-    /// Tell the daemon. The write must fail if the node has changed since it was read.
+    /// Report completion to the daemon. The write must fail if the node has changed since it was read.
     Report { request: String },
-    /// New work was let in again meanwhile, or another request came; look at the node again.
+    /// The node was uncordoned meanwhile, or has another request; reconcile it again.
     Overtaken,
 }
 
-/// What this node asks for now.
+/// Returns the next action that this node requests.
 pub fn decide(node: &Node, now: Timestamp) -> Result<Decision, RequestError> {
     let Some(request) = pending(node) else {
         return Ok(left_over(node));
     };
-    let verb = Verb::of(request).ok_or_else(|| RequestError {
+    let verb = DrainVerb::of(request).ok_or_else(|| RequestError {
         node: node.metadata.name.clone().unwrap_or_default(),
         request: request.to_owned(),
     })?;
     Ok(match verb {
-        Verb::Drain => drain(node, request, now),
-        Verb::Uncordon => give_back(node, request),
+        DrainVerb::Drain => drain(node, request, now),
+        DrainVerb::Uncordon => give_back(node, request),
     })
 }
 
-/// Whether the drain that `record` is about can be reported as done, by a fresh look at the node.
+/// Returns whether the drain of `record` can be reported as completed, judging by the node's latest state.
 pub fn complete(node: &Node, record: &DrainRecord) -> Completion {
     let same_request = pending(node) == Some(record.request.as_str());
     if same_request && cordon::of_node(node) != Cordon::None {
@@ -69,12 +70,12 @@ pub fn complete(node: &Node, record: &DrainRecord) -> Completion {
 }
 
 impl Decision {
-    /// The merge patch of the Node; `None` for what writes nothing.
+    /// Returns the merge patch of the Node; `None` for actions without a write.
     pub fn patch(&self) -> Option<Value> {
         match self {
             Self::Nothing | Self::Evict(_) => None,
-            // What was done before no longer holds. Were it left, a daemon that calls the drain off would find its
-            // request to uncordon answered before anybody has read it.
+            // Resets the last applied request. Otherwise a daemon that cancels the drain would find its uncordon
+            // request already answered before the controller has read it.
             Self::Cordon(record) => Some(json!({
                 "metadata": {"annotations": {
                     annotation::DRAIN_RECORD: record.to_annotation(),
@@ -99,7 +100,7 @@ impl Decision {
 }
 
 impl Completion {
-    /// The merge patch of the Node; `None` when nothing may be reported.
+    /// Returns the merge patch of the Node; `None` if nothing may be reported.
     pub fn patch(&self) -> Option<Value> {
         match self {
             Self::Overtaken => None,
@@ -115,7 +116,7 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
     let cordon = cordon::of_node(node);
     let of_this_request = record.as_ref().filter(|record| record.request == request);
     let origin = match cordon {
-        // Whoever let work in again meanwhile is overruled: an update is under way.
+        // An uncordon by another client meanwhile is overruled: an update is in progress.
         Cordon::None | Cordon::Ours => CordonOrigin::Made,
         Cordon::Foreign => CordonOrigin::Found,
     };
@@ -130,10 +131,10 @@ fn drain(node: &Node, request: &str, now: Timestamp) -> Decision {
     }
 }
 
-/// A drain that has begun and not ended. Its clock goes on when the node is sent elsewhere meanwhile: whatever is in the
-/// way of the one drain is in the way of the other, and somebody has to hear of it an hour after it began.
+/// Returns the record of a drain that has started and not completed. Its timeout continues when the node gets another
+/// target meanwhile: a blocker of the one drain also blocks the other, and must be reported an hour after the start.
 fn unfinished(node: &Node, record: Option<DrainRecord>) -> Option<DrainRecord> {
-    record.filter(|record| annotation_of(node, annotation::LAST_APPLIED_DRAIN) != record.request)
+    record.filter(|record| last_applied(node) != record.request)
 }
 
 fn give_back(node: &Node, request: &str) -> Decision {
@@ -146,15 +147,15 @@ fn give_back(node: &Node, request: &str) -> Decision {
     }
 }
 
-/// What a record still asks for when no request does. A drain that was called off half-way ends with a request to
-/// uncordon that may read exactly like the last one that was done, so it must not be taken for done.
+/// Returns the action for a record without a pending request. A cancelled drain ends with an uncordon request that
+/// may equal the last completed one, so it must not count as completed.
 fn left_over(node: &Node) -> Decision {
     let Some(record) = DrainRecord::of_node(node) else {
         return Decision::Nothing;
     };
-    let done = annotation_of(node, annotation::LAST_APPLIED_DRAIN);
-    match Verb::of(done) {
-        Some(Verb::Uncordon) => give_back(node, done),
+    let done = last_applied(node);
+    match DrainVerb::of(done) {
+        Some(DrainVerb::Uncordon) => give_back(node, done),
         _ if record.cordon == CordonOrigin::Made && cordon::of_node(node) == Cordon::None => {
             Decision::Disown(DrainRecord {
                 cordon: CordonOrigin::Found,
@@ -165,15 +166,12 @@ fn left_over(node: &Node) -> Decision {
     }
 }
 
-/// The daemon's request, unless it has been done.
 fn pending(node: &Node) -> Option<&str> {
-    let desired = annotation_of(node, annotation::DESIRED_DRAIN);
-    (!desired.is_empty() && desired != annotation_of(node, annotation::LAST_APPLIED_DRAIN)).then_some(desired)
+    NodeAnnotations::of_node(node).pending_drain_request()
 }
 
-fn annotation_of<'a>(node: &'a Node, key: &str) -> &'a str {
-    let annotations = node.metadata.annotations.as_ref();
-    annotations
-        .and_then(|all| all.get(key))
-        .map_or("", String::as_str)
+fn last_applied(node: &Node) -> &str {
+    NodeAnnotations::of_node(node)
+        .last_applied_drain
+        .unwrap_or_default()
 }

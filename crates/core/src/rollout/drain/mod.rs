@@ -1,8 +1,7 @@
-//! Draining nodes for their daemons: what a request asks for, whose cordon it is, which pods go, what is in their way,
-//! and when to try again.
+//! Draining of nodes on behalf of their daemons: requests, cordon ownership, pods to evict, blockers and retries.
 //!
-//! Nothing here evicts or waits. The controller's start must not start any clock again, so every duration is counted
-//! from what is written on the Node.
+//! No eviction and no waiting here. A restart of the controller must not reset a timeout, so every duration is
+//! counted from a time recorded on the Node.
 
 pub mod budgets;
 pub mod cordon;
@@ -17,5 +16,5 @@ pub use cordon::{Cordon, CordonOrigin, DrainRecord};
 pub use decide::{Completion, Decision, Lift, complete, decide};
 pub use pods::{Eviction, Fate, Policy};
 pub use reason::{reason_patch, with_obstacle};
-pub use request::{RequestError, Verb};
+pub use request::{DrainVerb, RequestError};
 pub use timing::{Pace, pace};

@@ -1,4 +1,4 @@
-//! Which pods of a node have to go, by the rules `kubectl drain` has.
+//! Selection of the pods to evict from a node, with the rules of `kubectl drain`.
 
 use std::fmt;
 
@@ -8,21 +8,20 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::budgets::Obstacle;
 
-/// What the kubelet marks pods with that it made from files on the node; nobody else can remove those.
+/// The annotation of mirror pods, which the kubelet creates from files on the node; only the kubelet can remove them.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// A kubelet needs some seconds to tidy up after the grace period.
+/// Additional time after the grace period, in which a kubelet cleans up.
 const OVERSTAYS_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
-/// What the user of a drain has agreed to. The default is what updates have always used: only what would come back at
-/// once stays.
+/// The drain options. The defaults are the reference's: only pods that would be recreated immediately stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Pods that nobody would start again, and those whose DaemonSet is gone, may be lost.
+    /// Unmanaged pods, and those whose DaemonSet is deleted, may be deleted for good.
     pub force: bool,
-    /// DaemonSet pods stay, because their controller ignores cordons and would start them again.
+    /// DaemonSet pods stay, because their controller ignores cordons and would recreate them.
     pub ignore_daemon_sets: bool,
-    /// Data in `emptyDir` volumes may be lost.
+    /// Data in `emptyDir` volumes may be deleted.
     pub delete_empty_dir_data: bool,
 }
 
@@ -36,37 +35,37 @@ impl Default for Policy {
     }
 }
 
-/// What happens to one pod.
+/// The action for one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes.
+    /// Evict it.
     Evict,
-    /// It goes, and somebody may miss it.
+    /// Evict it, with a warning.
     EvictAlthough(Concern),
-    /// It is on its way; wait for it.
+    /// It is terminating; wait for it.
     Leaving,
     Stay(Excuse),
-    /// It may not go under this policy, so the drain cannot succeed.
+    /// The policy does not allow its eviction, so the drain cannot succeed.
     Refuse(Concern),
 }
 
-/// Why a pod is not moved.
+/// Why a pod is not evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Excuse {
     DaemonSet,
     Mirror,
 }
 
-/// What may be lost.
+/// What an eviction may lose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concern {
     /// It belongs to a DaemonSet and the policy does not ignore those.
     DaemonSet,
-    /// Its DaemonSet does not exist any more.
+    /// Its DaemonSet no longer exists.
     OrphanOfDaemonSet,
     /// Data in `emptyDir` volumes.
     LocalStorage,
-    /// Nobody will start it again.
+    /// It has no controller that would recreate it.
     Unmanaged,
 }
 
@@ -74,14 +73,14 @@ impl fmt::Display for Concern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DaemonSet => "it is managed by a DaemonSet",
-            Self::OrphanOfDaemonSet => "its DaemonSet does not exist any more",
+            Self::OrphanOfDaemonSet => "its DaemonSet no longer exists",
             Self::LocalStorage => "it keeps data in local storage (emptyDir)",
-            Self::Unmanaged => "no controller will start it again",
+            Self::Unmanaged => "no controller will recreate it",
         })
     }
 }
 
-/// The pods of a node, sorted by what happens to them. Names are `namespace/name`.
+/// The pods of a node, grouped by action. Names are `namespace/name`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Eviction<'a> {
     pub evict: Vec<&'a Pod>,
@@ -91,7 +90,7 @@ pub struct Eviction<'a> {
 }
 
 impl<'a> Eviction<'a> {
-    /// `daemon_set_exists` is asked with namespace and name.
+    /// Groups the pods by action. `daemon_set_exists` is called with namespace and name.
     pub fn of_pods(
         pods: impl IntoIterator<Item = &'a Pod>,
         policy: Policy,
@@ -113,13 +112,13 @@ impl<'a> Eviction<'a> {
         eviction
     }
 
-    /// Every pod that had to go is gone.
+    /// Whether every pod to evict is gone.
     pub fn is_finished(&self) -> bool {
         self.evict.is_empty() && self.leaving.is_empty() && self.refused.is_empty()
     }
 }
 
-/// What happens to this pod.
+/// Returns the action for this pod.
 pub fn fate(pod: &Pod, policy: Policy, daemon_set_exists: impl Fn(&str, &str) -> bool) -> Fate {
     let annotations = pod.metadata.annotations.as_ref();
     if annotations.is_some_and(|all| all.contains_key(MIRROR)) {
@@ -155,9 +154,9 @@ pub fn fate(pod: &Pod, policy: Policy, daemon_set_exists: impl Fn(&str, &str) ->
     concern.map_or(Fate::Evict, Fate::EvictAlthough)
 }
 
-/// What keeps a pod that should have gone by now; none while it may still take its time.
+/// Returns what blocks the termination of a pod after its grace period; `None` before that.
 pub fn overstays(pod: &Pod, now: Timestamp) -> Option<Obstacle> {
-    // The time of deletion is when the grace period ends, not when somebody asked.
+    // The deletion timestamp is the end of the grace period, not the time of the request.
     let end = pod.metadata.deletion_timestamp.as_ref()?.0;
     let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or_default();
     (now.duration_since(end) > OVERSTAYS_AFTER).then(|| Obstacle::Leaving {
@@ -166,13 +165,13 @@ pub fn overstays(pod: &Pod, now: Timestamp) -> Option<Obstacle> {
     })
 }
 
-/// `namespace/name`, as people write it.
+/// Returns `namespace/name`.
 pub fn full_name(pod: &Pod) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
 }
 
-/// Its containers have ended and will not be started again.
+/// Whether its containers have terminated and will not be restarted.
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }

@@ -1,10 +1,10 @@
-//! What a node's daemon asks for: `drain-<config>` or `uncordon-<config>`.
+//! A daemon's drain request: `drain-<config>` or `uncordon-<config>`.
 
 use mco_api::vocabulary::annotations::node::drain;
 use thiserror::Error;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum DrainVerb {
     Drain,
     Uncordon,
 }
@@ -18,8 +18,8 @@ pub struct RequestError {
     pub request: String,
 }
 
-impl Verb {
-    /// The verb is the text before the first dash.
+impl DrainVerb {
+    /// Parses the verb, which is the text before the first dash.
     pub fn of(request: &str) -> Option<Self> {
         match request.split('-').next() {
             Some(drain::DRAIN) => Some(Self::Drain),

@@ -1,5 +1,5 @@
-//! When a drain that did not succeed is tried again, and when somebody should be told. Counted from the start that is
-//! recorded on the Node, so that a restarted controller goes on where it was.
+//! Retry intervals of a drain, and when it is reported as blocked. Counted from the start recorded on the Node, so
+//! that they survive a restart of the controller.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,35 +7,48 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use mco_api::vocabulary::events;
 
+use super::request::DrainVerb;
+use crate::config::go_duration;
 use crate::rollout::Event;
 
-/// One attempt ends after this long; what is still there is left for the next.
+/// Timeout of one attempt; remaining pods are left for the next.
 pub const ATTEMPT: Duration = Duration::from_secs(90);
-/// A budget is asked again after this long; budgets recover when a pod elsewhere becomes ready.
+/// Interval between evictions that a budget rejects; budgets recover when a pod on another node becomes ready.
 pub const EVICTION_RETRY: Duration = Duration::from_secs(5);
-/// Between attempts, while a drain may still be merely slow.
+/// Interval between attempts while a drain may only be slow.
 pub const RETRY: Duration = Duration::from_mins(1);
-/// Between attempts, once it is clear that something blocks.
+/// Interval between attempts once the drain counts as blocked.
 pub const SLOW_RETRY: Duration = Duration::from_mins(5);
-/// From here on something blocks.
+/// A drain that fails for longer than this is reported as blocked.
 pub const SLOW_AFTER: Duration = Duration::from_mins(10);
-/// From here on the daemon reports a failure, and so do we.
-pub const OVERDUE_AFTER: Duration = Duration::from_hours(1);
+/// The drain timeout: a drain that takes longer is reported as failed by controller and daemon. Both go on trying.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_hours(1);
+/// The uncordon timeout, after which the daemon reports a failure.
+pub const UNCORDON_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How a drain goes that was tried and is not finished.
+/// Returns when a request that began at `start` has timed out.
+pub fn deadline(verb: DrainVerb, start: Timestamp) -> Timestamp {
+    let timeout = match verb {
+        DrainVerb::Drain => DRAIN_TIMEOUT,
+        DrainVerb::Uncordon => UNCORDON_TIMEOUT,
+    };
+    start.checked_add(timeout).unwrap_or(Timestamp::MAX)
+}
+
+/// The state of a drain that was attempted and is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
     Fresh,
-    /// Something blocks.
+    /// The drain is blocked.
     Slow,
-    /// Somebody has to look at it.
+    /// The drain needs an administrator.
     Overdue,
 }
 
-/// How a drain goes that began at `since`. A start in the future, by another clock, is fresh.
+/// Returns the state of a drain that started at `since`. A start in the future, from another clock, counts as now.
 pub fn pace(since: Timestamp, now: Timestamp) -> Pace {
     let running = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    if running > OVERDUE_AFTER {
+    if running > DRAIN_TIMEOUT {
         Pace::Overdue
     } else if running > SLOW_AFTER {
         Pace::Slow
@@ -52,22 +65,29 @@ impl Pace {
         }
     }
 
-    /// The value of the metric that tells which nodes cannot be drained.
+    /// Whether the metric of nodes that cannot be drained is set.
     pub fn is_alarming(self) -> bool {
         self == Self::Overdue
     }
 
-    /// What to tell about the node, if anything: how long it takes and what is in the way.
+    /// Returns the event about the node, if one is due: the duration of the drain and what blocks it.
     pub fn event(self, node: &str, obstacles: &[impl Display]) -> Option<Event> {
         let (reason, message) = match self {
             Self::Fresh => return None,
             Self::Slow => (
                 events::drain::DRAIN_THRESHOLD_EXCEEDED,
-                format!("node {node}: drain has been failing for more than 10m0s. Will retry every 5m0s."),
+                format!(
+                    "node {node}: drain has been failing for more than {}. Will retry every {}.",
+                    go_duration::of(SLOW_AFTER),
+                    go_duration::of(SLOW_RETRY)
+                ),
             ),
             Self::Overdue => (
                 events::drain::DRAIN_FAILED,
-                format!("node {node}: drain exceeded timeout: 1h0m0s. Will continue to retry."),
+                format!(
+                    "node {node}: drain exceeded timeout: {}. Will continue to retry.",
+                    go_duration::of(DRAIN_TIMEOUT)
+                ),
             ),
         };
         let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Which sets a node keeps.
+//! Selection of the PinnedImageSets of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use mco_api::{MachineConfigPool, PinnedImageSet};
 
 use crate::config::pools::{Membership, NodePools, WORKER, is_built_in};
 
-/// One PinnedImageSet, as far as a node is concerned.
+/// One PinnedImageSet, reduced to what a node needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageSet {
     pub name: String,
@@ -19,7 +19,7 @@ impl From<&PinnedImageSet> for ImageSet {
         let generation = set.metadata.generation.unwrap_or(1);
         Self {
             name: set.metadata.name.clone().unwrap_or_default(),
-            // The status counts in 32 bits; a set that was changed more often than that is still some generation.
+            // The status has 32-bit generations; larger ones are capped.
             generation: i32::try_from(generation).unwrap_or(i32::MAX),
             images: set
                 .spec
@@ -31,10 +31,10 @@ impl From<&PinnedImageSet> for ImageSet {
     }
 }
 
-/// The sets of all pools that a node is in, by name. None if it cannot be said which pool that is: what the node keeps
-/// is left alone then.
+/// Returns the sets of all pools that a node is in, by name. `None` if its pool is ambiguous: the node's pinned
+/// images are then left unchanged.
 ///
-/// A set that a pool names and that does not exist is on its way out, and the pool will say so soon.
+/// A set that a pool names but that does not exist is being deleted, and the pool will be updated soon.
 pub fn wanted<'p>(
     labels: &BTreeMap<String, String>,
     pools: impl IntoIterator<Item = &'p MachineConfigPool> + Clone,
@@ -60,7 +60,7 @@ pub fn wanted<'p>(
     )
 }
 
-/// The pool that a node's configuration comes from, and for a node of a custom pool the workers' as well.
+/// Returns the pool that a node's config comes from and, for a node of a custom pool, also the worker pool.
 fn pools_of<'p>(
     labels: &BTreeMap<String, String>,
     pools: impl IntoIterator<Item = &'p MachineConfigPool> + Clone,
@@ -128,7 +128,7 @@ mod tests {
                 vec!["master", "worker"],
                 Some(vec!["m"]),
             ),
-            ("nobody's node", vec![], Some(vec![])),
+            ("a node without a pool", vec![], Some(vec![])),
             ("a contested node is left alone", vec!["infra", "storage"], None),
         ] {
             let labels: BTreeMap<String, String> = roles

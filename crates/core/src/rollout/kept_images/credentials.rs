@@ -1,4 +1,4 @@
-//! Which of the machine's credentials go with an image.
+//! Selection of the pull credentials for an image.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use thiserror::Error;
 
 use crate::generators::registries::pull_sources;
 
-/// User and password for one registry. Never shown.
+/// User and password for one registry. Never logged or shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(String);
 
 impl Credential {
-    /// `user:password` in base64, the form in which they travel.
+    /// Returns `user:password` in base64, the format of the Authorization header.
     pub fn encoded(&self) -> &str {
         &self.0
     }
@@ -29,8 +29,8 @@ impl fmt::Debug for Credential {
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CredentialsError {
-    /// Without a quotation: it would be of the secret.
-    #[error("the machine's pull secret is not valid JSON (line {line}, column {column})")]
+    /// Without the invalid text, which is part of the secret.
+    #[error("the node's pull secret is not valid JSON (line {line}, column {column})")]
     PullSecret { line: usize, column: usize },
     #[error("{0}")]
     Registries(String),
@@ -60,8 +60,8 @@ impl Entry {
     }
 }
 
-/// The credentials for an image: those of the first mirror that has any, else those of the image's own registry. None
-/// lets the runtime decide by its own configuration.
+/// Returns the credentials for an image: those of the first mirror that has any, else those of the image's own
+/// registry. With `None` the runtime uses its own configuration.
 pub fn credential(
     pull_secret: &[u8],
     registries_conf: &str,
@@ -91,7 +91,7 @@ pub fn credential(
     Ok(found)
 }
 
-/// The registry or repository an entry is for. Older tools wrote whole addresses.
+/// Returns the registry or repository of an entry. Older tools wrote URLs.
 fn place(key: &str) -> &str {
     let key = key
         .strip_prefix("https://")
@@ -179,18 +179,18 @@ location = "unknown.example/other"
                 Some("me:secret"),
             ),
             ("an entry without credentials", "empty.example/app", None),
-            ("nobody's", "else.example/app", None),
+            ("without credentials", "else.example/app", None),
         ] {
             assert_eq!(found(image).as_deref(), expected, "{name}");
         }
     }
 
     #[test]
-    fn a_broken_pull_secret_is_told_and_not_quoted() {
+    fn an_invalid_pull_secret_is_reported_and_not_quoted() {
         let error = credential(b"{\"auths\": hunter2", "", &format!("a.example/b@{DIGEST}")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the machine's pull secret is not valid JSON (line 1, column 11)"
+            "the node's pull secret is not valid JSON (line 1, column 11)"
         );
         let credential = Credential("c2VjcmV0".to_owned());
         assert!(!format!("{credential:?}").contains("c2VjcmV0"));

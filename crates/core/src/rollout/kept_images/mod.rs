@@ -1,7 +1,7 @@
-//! The images a node keeps for its PinnedImageSets: which they are, whether they fit, with what credentials they are
-//! pulled, how the runtime is told, and what the node's `MachineConfigNode` says about it.
+//! The pinned images of a node: which images its PinnedImageSets require, whether they fit on its disk, their pull
+//! credentials, the runtime's configuration, and the status in the node's `MachineConfigNode`.
 //!
-//! Which sets belong to which pool is the controllers' decision; pulling is the daemon's.
+//! The controllers assign sets to pools; the daemon pulls the images.
 
 mod choice;
 mod credentials;
@@ -17,12 +17,12 @@ pub use credentials::{Credential, CredentialsError, credential};
 pub use report::{Keeping, SetReport, SetState, conditions, forgotten, set_statuses};
 pub use storage::{RESERVE, Room, StorageError, check_storage};
 
-/// The part of CRI-O's configuration that is ours: images named there are never collected as garbage.
+/// The drop-in of CRI-O's configuration that we own: images listed there are never garbage-collected.
 pub const CRIO_DROP_IN: &str = "/etc/crio/crio.conf.d/50-pinned-images";
-/// The credentials of the kubelet, which images of workloads are pulled with.
+/// The kubelet's credentials, with which workload images are pulled.
 pub const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
 
-/// What CRI-O reads; none if there is nothing to keep.
+/// Returns CRI-O's drop-in; `None` if no image is pinned.
 pub fn crio_drop_in(images: &BTreeSet<String>) -> Option<String> {
     if images.is_empty() {
         return None;
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_runtime_is_told_in_one_order_and_not_at_all_about_nothing() {
+    fn the_runtime_drop_in_is_sorted_and_absent_without_images() {
         let images = ["b.example/x@sha256:2", "a.example/x@sha256:1"].map(str::to_owned);
         assert_eq!(
             crio_drop_in(&images.into()).as_deref(),

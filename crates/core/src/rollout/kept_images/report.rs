@@ -1,4 +1,4 @@
-//! What a node says about the images it keeps.
+//! The status of a node's pinned images.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mco_api::machine_config_node::PinnedImageSetStatus;
@@ -7,21 +7,21 @@ use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::reasons;
 use mco_api::vocabulary::reasons::machine_config_node as reason;
 
-/// Longer explanations are cut: the object is read by everybody, and its definition has a limit too.
+/// Maximum length of an error message; the CRD has a limit too.
 const LONGEST_ERROR: usize = 2000;
 
-/// How far a node is, with all its sets.
+/// The overall state of a node's sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keeping {
-    /// Everything is there and will stay.
+    /// All images are pulled and pinned.
     Done { message: String },
-    /// Images are on their way, or about to be.
+    /// Images are being pulled, or will be.
     Prefetching { message: String },
-    /// Something failed; the node keeps trying.
+    /// A step failed; the node retries.
     Failed { message: String },
 }
 
-/// How far a node is with one set.
+/// The state of one set on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetReport {
     pub name: String,
@@ -32,14 +32,14 @@ pub struct SetReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetState {
     Kept,
-    /// Not all of it is there yet, and nothing is known to be wrong.
+    /// Not all images are pulled yet, and no error is reported.
     Awaited,
     Failed {
         error: String,
     },
 }
 
-/// The status of each set that the node keeps or shall keep. Sets that are not reported are forgotten.
+/// Returns the status of each set that the node has or needs. Sets that are not reported are removed.
 pub fn set_statuses(before: &[PinnedImageSetStatus], reports: &[SetReport]) -> Vec<PinnedImageSetStatus> {
     let status = |report: &SetReport| {
         let known = before
@@ -67,8 +67,8 @@ pub fn set_statuses(before: &[PinnedImageSetStatus], reports: &[SetReport]) -> V
     reports.iter().map(status).collect()
 }
 
-/// What has to be written before `after` can be: generations never decrease, so a set that was deleted and made again
-/// under its old name must be forgotten first.
+/// Returns the status that must be written before `after`: generations must not decrease, so a set that was deleted
+/// and recreated under the same name must be removed first.
 pub fn forgotten(
     before: &[PinnedImageSetStatus],
     after: &[PinnedImageSetStatus],
@@ -86,7 +86,7 @@ fn is_of_another(status: &PinnedImageSetStatus, report: &SetReport) -> bool {
     status.desired_generation > Some(report.generation)
 }
 
-/// The two conditions about images, among whatever others there are. Times change with a condition's status only.
+/// Returns all conditions with the two about images updated. Transition times change only with a condition's status.
 pub fn conditions(before: &[Condition], keeping: &Keeping, now: &Time) -> Vec<Condition> {
     let (progressing, degraded) = match keeping {
         Keeping::Done { message } => (
@@ -101,7 +101,7 @@ pub fn conditions(before: &[Condition], keeping: &Keeping, now: &Time) -> Vec<Co
             (
                 status::TRUE,
                 reason::IMAGE_PREFETCH,
-                "Waiting to try again after a failure".to_owned(),
+                "Waiting to retry after a failure".to_owned(),
             ),
             (status::TRUE, reason::PREFETCH_FAILED, shortened(message)),
         ),

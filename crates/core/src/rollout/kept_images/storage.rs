@@ -1,18 +1,18 @@
-//! Do the missing images fit onto the machine?
+//! Check that the missing images fit on the node's disk.
 
 use thiserror::Error;
 
-/// Never taken by images in advance: workloads, their logs and the next system need room too.
+/// Free space that prefetched images never use: workloads, their logs and the next OS image need it.
 pub const RESERVE: u64 = 16 << 30;
-/// What a runtime needs for each compressed byte: the unpacked layers, beside what is being downloaded.
+/// Disk space per compressed byte: the unpacked layers, in addition to the download.
 const UNPACKED: u64 = 2;
 
-/// What is known of a machine's storage. What is unknown is no obstacle.
+/// The node's storage. An unset value is not checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
-    /// What the kubelet says that workloads may use.
+    /// The ephemeral storage that the kubelet reports as allocatable.
     pub allocatable: Option<u64>,
-    /// What is free now where images are stored.
+    /// The free space of the image file system.
     pub free: Option<u64>,
 }
 
@@ -23,8 +23,8 @@ pub struct StorageError {
     available: u64,
 }
 
-/// Checks that images of this compressed size leave the reserve of the node's storage alone, and that they fit onto the
-/// disk as it is now.
+/// Checks that images of this compressed size leave the reserve of the node's storage free, and that they fit on the
+/// disk now.
 pub fn check_storage(room: Room, reserve: u64, compressed: u64) -> Result<(), StorageError> {
     let needed = compressed.saturating_mul(UNPACKED);
     let unreserved = room
@@ -42,7 +42,7 @@ pub fn check_storage(room: Room, reserve: u64, compressed: u64) -> Result<(), St
     }
 }
 
-/// In the units people know from the definition of machines.
+/// Formats a size in the units of Kubernetes quantities.
 fn size(bytes: u64) -> String {
     for (unit, bits) in [("Gi", 30), ("Mi", 20), ("Ki", 10)] {
         if bytes >> bits > 0 {

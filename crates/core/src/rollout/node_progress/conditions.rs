@@ -1,5 +1,6 @@
-//! How a step changes the list of conditions.
+//! Updates a MachineConfigNode's conditions for a phase of an update.
 
+use crate::rollout::messages::PastUpdateStep;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mco_api::machine_config_node::{ConfigVersionStatus, NOT_YET_SET};
 use mco_api::vocabulary::conditions::machine_config_node as type_;
@@ -8,7 +9,7 @@ use mco_api::vocabulary::reasons::machine_config_node as reason;
 
 use super::phase::{Part, Phase};
 
-/// Every condition of an update, in the order the steps set them.
+/// Every condition of an update, in the order the phases set them.
 const ORDER: [&str; 12] = [
     type_::UPDATED,
     type_::UPDATE_PREPARED,
@@ -24,13 +25,10 @@ const ORDER: [&str; 12] = [
     type_::UNCORDONED,
 ];
 
-/// How a condition of an update that is over begins.
-pub(super) const OVER: &str = "Action during update to ";
-
-/// The conditions after a step; `None` when nothing but times would change.
+/// Returns the conditions after a phase; `None` if only times would change.
 ///
-/// All conditions of an update are always there, in one order; those that are about something else are kept as they
-/// are, behind them. `target` is the configuration that the node goes to, or comes from when it has arrived.
+/// All conditions of an update are always present, in one order; unrelated conditions are kept after them. `target`
+/// is the config that the node is updated to, or was updated to when it is done.
 pub fn report(
     conditions: &[Condition],
     phase: &Phase,
@@ -52,7 +50,11 @@ pub fn report(
             .filter(|condition| condition.type_ != type_::UPDATED);
         for condition in others.filter(|condition| condition.status != status::FALSE) {
             status::FALSE.clone_into(&mut condition.status);
-            condition.message = format!("{OVER}{target}: {}", condition.message);
+            condition.message = PastUpdateStep {
+                config: target.to_owned(),
+                message: std::mem::take(&mut condition.message),
+            }
+            .to_string();
             condition.last_transition_time = now.clone();
         }
     }
@@ -66,8 +68,8 @@ pub fn report(
     (after != conditions).then_some(after)
 }
 
-/// The conditions after a step of a node that is degraded, and stays so with this error until it is done: neither a
-/// retry nor another target repairs a node. `None` when nothing but times would change.
+/// Returns the conditions after a phase of a degraded node, which stays degraded with this error until it is done:
+/// neither a retry nor another target clears the error. `None` if only times would change.
 pub fn report_while_degraded(
     conditions: &[Condition],
     phase: &Phase,
@@ -82,7 +84,7 @@ pub fn report_while_degraded(
         .find(|condition| condition.type_ == type_::NODE_DEGRADED);
     for condition in &mut after {
         if condition.type_ == type_::NODE_DEGRADED {
-            // As it was before the step, so that it is true since when the node degraded.
+            // Keep its state from before the phase, so that its time is when the node became degraded.
             *condition = known
                 .cloned()
                 .unwrap_or_else(|| not_yet(type_::NODE_DEGRADED, now));
@@ -95,8 +97,8 @@ pub fn report_while_degraded(
     (after != conditions).then_some(after)
 }
 
-/// The conditions after several steps; `None` when in the end nothing but times would change, as when all of them were
-/// reported before.
+/// Returns the conditions after several phases; `None` if in the end only times would change, such as when all of
+/// them were reported before.
 pub fn report_all(
     conditions: &[Condition],
     phases: &[Phase],
@@ -118,8 +120,8 @@ fn says_the_same(before: &[Condition], after: &[Condition]) -> bool {
     before.len() == after.len() && before.iter().zip(after).all(same)
 }
 
-/// The conditions of an object that misses the steps of one writer: `reported` are those steps, and what another writer
-/// has reported beside them stays.
+/// Merges the phases of one writer into an object that lacks them: `reported` are those phases, and conditions that
+/// other writers reported are retained.
 pub fn complete(conditions: &[Condition], reported: Vec<Condition>) -> Vec<Condition> {
     let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     let mut after: Vec<Condition> = reported
@@ -139,8 +141,8 @@ pub fn complete(conditions: &[Condition], reported: Vec<Condition>) -> Vec<Condi
     after
 }
 
-/// The configuration as the status shows it: where the node goes is shown once the update is known to be possible, and
-/// where it is, always.
+/// Returns the config versions for the status: the desired one is set once the update is validated, the current one
+/// always.
 pub fn config_version(current: &str, desired: &str, conditions: &[Condition]) -> ConfigVersionStatus {
     let holds = |type_: &str| {
         conditions
@@ -158,8 +160,8 @@ pub fn config_version(current: &str, desired: &str, conditions: &[Condition]) ->
     }
 }
 
-/// The generation that a status describes. Other implementations write one more than the object's, and the number must
-/// never decrease.
+/// Returns the generation that a status describes. Other implementations write the object's plus one, and the number
+/// must never decrease.
 pub fn observed_generation(before: Option<i64>, generation: Option<i64>) -> Option<i64> {
     before.max(generation)
 }

@@ -1,7 +1,7 @@
-//! A node's way to its configuration as `MachineConfigNode` shows it: which step sets which conditions, and how far a
-//! node is when it has them.
+//! The progress of a node's update as reported in `MachineConfigNode`: which phase sets which conditions, and the
+//! phase that a list of conditions represents.
 //!
-//! Pure functions between steps and lists of conditions; who reports a step, and when it happens, is not known here.
+//! Pure functions between phases and conditions; independent of which component reports a phase, and when.
 
 mod conditions;
 mod phase;

@@ -1,15 +1,15 @@
-//! The steps of an update, in their order, and what each says.
+//! The phases of an update, in order, and the condition messages of each.
 
 use mco_api::vocabulary::conditions::machine_config_node as type_;
 use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::reasons::machine_config_node as reason;
 
-/// A step of a node's way, in the order they happen. Not every update takes every step.
+/// A phase of a node's update, in order of occurrence. Not every update has every phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// An update was asked for.
+    /// An update was requested.
     NeedsUpdate,
-    /// The update is possible, and this is what it takes.
+    /// The update is possible, and these are its actions.
     Prepared {
         post_actions: Vec<String>,
         drain_required: bool,
@@ -20,45 +20,45 @@ pub enum Phase {
     },
     Cordoned,
     Draining,
-    /// The drain does not get on.
+    /// The drain is blocked.
     DrainBlocked {
         waits_for: String,
     },
     Drained,
     DrainNotRequired,
-    /// Files and operating system are being put in place.
+    /// Files and operating system are being written.
     Applying(Applied),
-    /// They are in place.
+    /// They are written.
     Applied(Applied),
-    /// What was applied counts after the next boot.
+    /// The changes take effect after a reboot.
     RebootPending,
-    /// What had to be reloaded or restarted was; the list may be empty.
+    /// All required reloads and restarts are done; the list may be empty.
     PostActionsDone {
         actions: Vec<String>,
     },
-    /// Nothing failed.
+    /// No step failed.
     Succeeded,
-    /// Something failed; the daemon keeps trying.
+    /// A step failed; the daemon retries.
     Failed {
         error: String,
     },
-    /// The machine has booted again.
+    /// The node has rebooted.
     Rebooted,
-    /// The daemon works again.
+    /// The daemon is running again.
     Resumed,
     Uncordoned,
-    /// The configuration is proven.
+    /// The config is verified.
     Updated,
 }
 
-/// What an update changes beside files.
+/// What an update changes in addition to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
     Files,
     FilesAndOs,
 }
 
-/// What one step says: a condition and perhaps a part of it.
+/// The message of a phase: a condition and optionally one of its sub-conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Statement {
     pub parent: Part,
@@ -74,7 +74,7 @@ pub(super) struct Part {
 }
 
 impl Phase {
-    /// Whether the step begins or ends an update, after which the steps of the one before are history.
+    /// Whether the phase starts or ends an update, so that conditions of the previous one are outdated.
     pub(super) fn starts_afresh(&self) -> bool {
         matches!(self, Self::NeedsUpdate | Self::Updated)
     }
@@ -133,12 +133,12 @@ impl Phase {
             Self::Resumed => alone(
                 type_::RESUMED,
                 status::TRUE,
-                format!("The daemon of node {node} has resumed its work"),
+                format!("The daemon of node {node} has resumed"),
             ),
             Self::Uncordoned => with_child(
                 type_::UPDATE_COMPLETE,
                 status::TRUE,
-                format!("Node {node} takes work again; the update is complete"),
+                format!("Node {node} is schedulable again; the update is complete"),
                 type_::UNCORDONED,
                 status::TRUE,
                 format!("Node {node} is uncordoned"),
@@ -149,20 +149,12 @@ impl Phase {
 
     fn evacuation(&self, node: &str) -> Statement {
         let (child, child_status, message) = match self {
-            Self::Cordoned => (
-                type_::CORDONED,
-                status::TRUE,
-                format!("New work is kept away from node {node}"),
-            ),
-            Self::Draining => (
-                type_::DRAINED,
-                status::UNKNOWN,
-                format!("Running work is being moved away from node {node}"),
-            ),
+            Self::Cordoned => (type_::CORDONED, status::TRUE, format!("Cordoned node {node}")),
+            Self::Draining => (type_::DRAINED, status::UNKNOWN, format!("Draining node {node}")),
             Self::DrainBlocked { waits_for } => (
                 type_::DRAINED,
                 status::UNKNOWN,
-                format!("Running work is being moved away from node {node}; the drain waits for {waits_for}"),
+                format!("Draining node {node}; the drain waits for {waits_for}"),
             ),
             Self::Drained => (type_::DRAINED, status::TRUE, format!("Node {node} is drained")),
             _ => (
@@ -174,7 +166,7 @@ impl Phase {
         with_child(
             type_::UPDATE_EXECUTED,
             status::UNKNOWN,
-            format!("Node {node} is being made ready for the update"),
+            format!("Node {node} is being prepared for the update"),
             child,
             child_status,
             message,
@@ -189,13 +181,13 @@ fn applying(status: &'static str, applied: Applied) -> Statement {
     };
     let (parent, child) = if status == status::TRUE {
         (
-            "The update is in place on disk".to_owned(),
-            format!("The new {what} are in place"),
+            "The update is written to disk".to_owned(),
+            format!("The new {what} are written"),
         )
     } else {
         (
-            "The update is being put in place on disk".to_owned(),
-            format!("The new {what} are being put in place"),
+            "The update is being written to disk".to_owned(),
+            format!("The new {what} are being written"),
         )
     };
     with_child(
@@ -213,7 +205,7 @@ fn post_actions_done(node: &str, actions: &[String]) -> Statement {
         [] => (reason::NONE, "Changes do not require a reboot".to_owned()),
         actions => (
             type_::UPDATE_POST_ACTION_COMPLETE,
-            format!("Node {node} has done: {}", actions.join(", ")),
+            format!("Node {node} has completed: {}", actions.join(", ")),
         ),
     };
     let mut statement = alone(type_::UPDATE_POST_ACTION_COMPLETE, status::TRUE, message);

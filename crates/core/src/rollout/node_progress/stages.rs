@@ -1,4 +1,4 @@
-//! A node's way as five stages that people know: cordon, drain, apply, reboot, done.
+//! A node's update in the five stages that administrators see: cordon, drain, apply, reboot, done.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -6,7 +6,7 @@ use mco_api::vocabulary::conditions::machine_config_node as type_;
 use mco_api::vocabulary::conditions::status;
 use serde::Serialize;
 
-use super::conditions::OVER;
+use crate::rollout::messages::PastUpdateStep;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -48,7 +48,7 @@ pub enum StageState {
     Pending,
     Running,
     Done,
-    /// This update does without it.
+    /// This update does not need it.
     Skipped,
     Failed,
 }
@@ -58,14 +58,14 @@ pub enum StageState {
 pub struct StageReport {
     pub stage: Stage,
     pub state: StageState,
-    /// Since when it is in this state, as far as the conditions tell: what a finished update did has only its end.
+    /// The time of the last transition, as far as the conditions record it: for a finished update only its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// The stages of the update that a node is in, or of the last one if it has arrived.
+/// Returns the stages of a node's current update, or of the last one if it is done.
 pub fn stages(conditions: &[Condition]) -> [StageReport; 5] {
     let find = |wanted: &str| conditions.iter().find(|condition| condition.type_ == wanted);
     let arrived = find(type_::UPDATED).filter(|updated| updated.status == status::TRUE);
@@ -88,11 +88,11 @@ pub fn stages(conditions: &[Condition]) -> [StageReport; 5] {
     reports
 }
 
-/// When a node arrives, everything that happened on the way is closed at that moment; what is older belongs to an
-/// earlier update.
+/// Returns a stage of a finished update. On completion all its conditions are closed at the same time; older
+/// conditions belong to an earlier update.
 fn of_finished(stage: Stage, condition: Option<&Condition>, arrived: &Condition) -> StageReport {
     let took_part = condition.filter(|condition| {
-        let closed = condition.message.starts_with(OVER) || stage == Stage::Done;
+        let closed = PastUpdateStep::parse(&condition.message).is_some() || stage == Stage::Done;
         closed && condition.last_transition_time.0 >= arrived.last_transition_time.0
     });
     StageReport {
@@ -120,7 +120,7 @@ fn of_running(stage: Stage, condition: Option<&Condition>) -> StageReport {
     }
 }
 
-/// What lies behind a later stage is over: done if it began, left out if it did not.
+/// Completes the stages before the current one: done if they started, skipped if not.
 fn settle(reports: &mut [StageReport; 5], no_reboot: bool) {
     let last = reports
         .iter()
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_without_drain_and_boot_leaves_these_out_whatever_the_one_before_did() {
+    fn an_update_without_drain_and_reboot_skips_these_stages_regardless_of_the_previous_one() {
         let mut phases = vec![
             Phase::NeedsUpdate,
             Phase::Cordoned,

@@ -1,4 +1,4 @@
-//! How many machines of a pool are where.
+//! The machine counts of a pool's status.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,22 @@ use mco_api::machine_config_pool::{MachineConfigPoolStatus, PoolSynchronizerStat
 
 use crate::rollout::{NodeView, PoolView, Target};
 
-/// Machines of a pool. A machine can be in several of these.
+/// Machine counts of a pool. A node can count in several of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub total: usize,
-    /// Run the target, proven.
+    /// Nodes with the target, verified.
     pub updated: usize,
-    /// Run the target, proven, and take work. Not "all that take work".
+    /// Nodes with the target, verified, that are also ready and schedulable. Not all ready nodes.
     pub ready: usize,
-    /// Do not take work, or are being changed. Not "all that are not ready".
+    /// Nodes that are not ready, unschedulable or being updated. Not all nodes without `ready`.
     pub unavailable: usize,
-    /// Report a failure.
+    /// Nodes that report a failure.
     pub degraded: usize,
 }
 
 impl Counts {
-    /// Without a target that could have been reached, no machine is updated.
+    /// Counts the nodes. Without a reachable target no node is updated.
     pub fn of(pool: &PoolView<'_>, target: Option<&Target>) -> Self {
         let updated = |node: &&NodeView<'_>| target.is_some_and(|target| node.is_updated_to(target));
         let members = || pool.members.iter();
@@ -49,7 +49,7 @@ impl Counts {
     }
 }
 
-/// How many machines keep the images they shall keep. A machine that has reported no set has none to keep.
+/// Counts the nodes with all pinned images. A node that has reported no set has none.
 pub(super) fn pinned_image_sets(
     pool: &PoolView<'_>,
     counts: &Counts,

@@ -1,7 +1,7 @@
-//! The conditions that tell what is broken: NodeDegraded, ImageBuildDegraded when it is outdated, their sum, and whether
-//! an image build was stopped.
+//! The conditions about failures: NodeDegraded, ImageBuildDegraded when it is outdated, the aggregated Degraded, and
+//! whether an image build was interrupted.
 //!
-//! RenderDegraded and the others belong to whoever does that work; here they are only read.
+//! RenderDegraded and others have their own writers; here they are only read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::MachineConfigNode;
@@ -13,7 +13,7 @@ use super::{Inputs, RenderOutcome, since};
 use crate::rollout::target::BuildState;
 use crate::rollout::{NodeView, PoolView};
 
-/// Whether images are not rolled out because something else of the pool is broken.
+/// Whether image rollouts are blocked by another failure of the pool.
 pub(super) fn blocks_images(conditions: &[MachineConfigPoolCondition]) -> bool {
     [
         condition::RENDER_DEGRADED,
@@ -83,11 +83,12 @@ pub(super) fn write(
     );
 }
 
-/// So many nodes are quoted. Hundreds that fail mostly fail alike, and what all of them say fits into no object.
+/// Maximum number of nodes in a message. Hundreds of failing nodes mostly fail alike, and an object cannot hold all
+/// of it.
 const QUOTED: usize = 10;
 
-/// What degraded nodes say: first in their MachineConfigNodes, then in their annotations where that is something else, or
-/// at least that they are degraded.
+/// Returns the failure messages of degraded nodes: from their MachineConfigNodes, then from their annotations if
+/// different, or at least the fact that they are degraded.
 fn complaints(degraded: &[&NodeView<'_>], inputs: &Inputs<'_>) -> String {
     let shown = |node: &NodeView<'_>| {
         let object = inputs.machine_config_nodes.get(node.name)?;
@@ -122,8 +123,8 @@ fn failure(node: &MachineConfigNode) -> Option<&str> {
     Some(&degraded.message)
 }
 
-/// An image for the present target that nobody builds any more will not come by itself. A pool that never had such a
-/// build says nothing about it.
+/// Reports an image for the current target that is no longer being built, which needs intervention. A pool that never
+/// had such a build has no condition for it.
 pub(super) fn interrupted_build(
     conditions: &[MachineConfigPoolCondition],
     pool: &PoolView<'_>,
@@ -139,7 +140,7 @@ pub(super) fn interrupted_build(
     condition::holds(conditions, type_).then(|| condition::is_false(type_, "", "", now.clone()))
 }
 
-/// Why a build failure that the status still shows is history.
+/// Returns why a build failure in the status is outdated.
 fn outdated_build_failure(
     conditions: &[MachineConfigPoolCondition],
     pool: &PoolView<'_>,

@@ -1,7 +1,6 @@
-//! What a pool's status says: how many machines are where, and what that means.
+//! Computes a pool's status: machine counts and conditions.
 //!
-//! Counts and conditions follow the pool's members as they are now; nothing here remembers anything but what the status
-//! itself says.
+//! Counts and conditions follow from the pool's current members; the only state is the previous status itself.
 
 mod counts;
 mod degraded;
@@ -23,26 +22,26 @@ use crate::rollout::{Event, PoolPlan, PoolView, Standing, Target};
 
 pub use counts::Counts;
 
-/// The bundle whose certificates a pool's status shows: those by which its machines trust the cluster.
+/// The CA bundle whose certificates a pool's status lists: the one with which its nodes trust the API server.
 const SHOWN_BUNDLE: &str = "KubeAPIServerServingCAData";
 
-/// What a status is made from, beside the pool and its members.
+/// The inputs of a status, in addition to the pool and its members.
 #[derive(Debug, Clone, Default)]
 pub struct Inputs<'a> {
-    /// What the rollout does next, to say what keeps it.
+    /// The current plan, to report what blocks the rollout.
     pub plan: Option<&'a PoolPlan>,
     /// By node.
     pub machine_config_nodes: HashMap<&'a str, &'a MachineConfigNode>,
     pub certificates: &'a [ControllerCertificate],
-    /// The stream whose image the target has, unless a MachineConfig chose the image itself.
+    /// The stream of the target's image, unless a MachineConfig sets the image.
     pub os_image_stream: Option<&'a str>,
-    /// How the latest render of the pool went; without it the status keeps what it says.
+    /// The outcome of the latest render of the pool; without it the status keeps its condition.
     pub render: Option<RenderOutcome<'a>>,
-    /// Whether it could be decided which images the machines keep; without it the status keeps what it says.
+    /// Whether the pinned images were determined; without it the status keeps its condition.
     pub pinned_images: Option<Result<(), &'a str>>,
 }
 
-/// How a render of a pool went.
+/// The outcome of a render of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenderOutcome<'a> {
     Rendered,
@@ -54,12 +53,12 @@ pub enum RenderOutcome<'a> {
 pub struct Report {
     pub status: MachineConfigPoolStatus,
     pub events: Vec<Event>,
-    /// Whether the status has to be written.
+    /// Whether the status must be written.
     pub changed: bool,
 }
 
-/// The status of a pool. Before the first render, for a pool that selects every node and for one whose target is not its
-/// own it says nothing but whether rendering fails and images are pinned.
+/// Returns the status of a pool. Before the first render, for a pool that selects every node and for one whose target
+/// is not its own, it only reports failures of rendering and pinned images.
 pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     let mut before = pool.pool.status.clone().unwrap_or_default();
     if let Some(outcome) = inputs.render {
@@ -74,7 +73,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
         if inputs.render.is_some() {
             degraded::write(&mut before.conditions, pool, inputs, now);
         }
-        // Without a render of its own this may last, and its machines are there.
+        // Without an own render this state may persist, and its nodes must still be counted.
         if is_foreign && matches!(inputs.render, Some(RenderOutcome::Failed(_))) {
             Counts::of(pool, None).write(&mut before);
             before.observed_generation = pool.pool.metadata.generation.unwrap_or_default();
@@ -138,7 +137,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
     }
 }
 
-/// The target as the conditions name it; the image appears as soon as there is one.
+/// Returns the target as the conditions name it; with the image as soon as there is one.
 fn described_target(pool: &PoolView<'_>, target: Option<Target>) -> Target {
     target.unwrap_or_else(|| Target {
         config: pool.pool.target_name().to_owned(),

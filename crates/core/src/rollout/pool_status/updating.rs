@@ -1,4 +1,4 @@
-//! The conditions that tell how far a rollout has come: Updated and Updating.
+//! The conditions about the progress of a rollout: Updated and Updating.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mco_api::machine_config_pool::{MachineConfigPoolCondition, MachineConfigPoolStatus};
@@ -12,9 +12,9 @@ use crate::rollout::{Event, PoolView, Target};
 pub(super) struct Progress<'a> {
     pub all_updated: bool,
     pub target: &'a Target,
-    /// Something of the pool was broken when this look at it began.
+    /// Whether the pool was degraded before this reconcile.
     pub degraded_before: bool,
-    /// Why nothing moves, if nothing does.
+    /// Why the rollout makes no progress, if it does not.
     pub stalled: Option<String>,
 }
 
@@ -35,7 +35,8 @@ pub(super) fn conditions(
     ]
 }
 
-/// What to tell when a pool begins to go to another config: once for each, because the condition then names it.
+/// Returns the event about a pool that starts to update to another config: once per config, because the condition
+/// then names it.
 pub(super) fn news(
     pool: &PoolView<'_>,
     target: &Target,
@@ -48,7 +49,7 @@ pub(super) fn news(
             .filter(|condition| condition.status == status::TRUE)
             .map(|condition| condition.message.clone())
     };
-    // A machine of the pool that is merely not well makes it no newer target.
+    // An unhealthy node of the pool is not a new target.
     let is_elsewhere = before.configuration.name() != target.config;
     let was_told = updating(before).is_some_and(|message| {
         // In a layered pool the condition names the build instead.
@@ -76,7 +77,7 @@ fn plain(pool: &PoolView<'_>, progress: &Progress<'_>) -> (bool, String) {
     }
 }
 
-/// In a layered pool the image's state says more than the nodes'. `None` where it does not.
+/// Returns the state of a layered pool's image where it is more specific than the nodes'; otherwise `None`.
 fn layered(pool: &PoolView<'_>, progress: &Progress<'_>) -> Option<(bool, String)> {
     let config = pool.layering.config?;
     let paused = pool.is_paused();

@@ -1,4 +1,4 @@
-//! What a Node says of itself that matters for images.
+//! The properties of a Node that affect image pulls.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use mco_api::vocabulary::conditions::status;
 use mco_api::vocabulary::labels::node as label;
 use mco_core::generators::quantity::Quantity;
 
-/// Images of the control plane must not wait behind those of workloads for the network.
+/// Sequential on the control plane: its own images must not compete with those of workloads for the network.
 const AT_ONCE_ON_CONTROL_PLANE: usize = 1;
 const AT_ONCE: usize = 5;
 
@@ -16,7 +16,7 @@ pub(in crate::agent) struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     pub ready: bool,
     pub disk_pressure: bool,
-    /// Bytes that workloads may use; none on machines without a kubelet.
+    /// Allocatable storage in bytes; `None` on machines without a kubelet.
     pub allocatable: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl NodeFacts {
         }
     }
 
-    /// How many images may be pulled at the same time.
+    /// Returns how many images may be pulled concurrently.
     pub fn at_once(&self) -> usize {
         let control_plane = [label::ROLE_MASTER, label::ROLE_CONTROL_PLANE];
         if control_plane.iter().any(|role| self.labels.contains_key(*role)) {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_tells_what_it_is_and_how_it_is() {
+    fn the_properties_of_a_node_are_read_from_its_labels_and_status() {
         let node = json!({
             "metadata": {"name": "n", "labels": {"node-role.kubernetes.io/master": ""}},
             "status": {

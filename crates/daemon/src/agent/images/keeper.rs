@@ -1,4 +1,5 @@
-//! The loop around [`crate::images`]: what shall be kept, is it there, what is missing, what became of it.
+//! The reconcile loop for pinned images around [`crate::images`]: compares desired with present images, pulls what is
+//! missing, and reports the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::voice::Voice;
 use crate::agent::decide::retry_delay;
 use crate::images::{self, ImagesError, Survey, Terms};
 
-/// A `MachineConfigNode` that does not exist yet is made by a controller; nobody tells us when.
+/// Retry interval while the controllers have not created the `MachineConfigNode` yet. This loop does not watch it.
 const LOOK_FOR_LISTENER: Duration = Duration::from_mins(1);
 
 pub(in crate::agent) struct Keeper {
@@ -28,14 +29,14 @@ pub(in crate::agent) struct Keeper {
     voice: Voice,
     facts: watch::Receiver<Option<NodeFacts>>,
     sources: Sources,
-    /// What is kept, and was told.
+    /// The image sets that are pulled, pinned and reported.
     settled: Option<Vec<ImageSet>>,
-    /// What was tried last without success; the same again has to wait for its time.
+    /// The last task that failed. The same task is retried only after its backoff.
     tried: Option<Task>,
     failures: u32,
 }
 
-/// What to keep, and on what kind of node.
+/// The desired image sets and the properties of the node they are for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Task {
     wanted: Vec<ImageSet>,
@@ -45,22 +46,22 @@ struct Task {
 /// Why an attempt ended without a result.
 #[derive(Debug, Error)]
 enum AttemptError {
-    #[error("no thread could be started: {0}")]
+    #[error("could not start a thread: {0}")]
     Thread(#[from] std::io::Error),
-    #[error("the work was cut off")]
+    #[error("the work was interrupted")]
     Cut(#[from] oneshot::error::RecvError),
 }
 
-/// What follows an attempt.
+/// What to do after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     Settled,
-    /// Something else is wanted meanwhile.
+    /// The desired state has changed in the meantime.
     Superseded,
-    /// The Node will tell when it makes sense to go on.
+    /// Wait for a change of the Node's conditions.
     AwaitNode,
     Retry,
-    /// Everything is kept, and nobody could be told.
+    /// All images are pulled and pinned, but the report could not be written.
     TellLater,
 }
 
@@ -82,7 +83,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps images until told to stop. A pull under way is left to the runtime then.
+    /// Reconciles pinned images until cancelled. A pull in progress is then left to the runtime.
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             biased;
@@ -111,7 +112,7 @@ impl Keeper {
             }
             while let Some(task) = self.task() {
                 let after = self.attempt(&task).await.unwrap_or_else(|error| {
-                    tracing::warn!(node = self.voice.node(), %error, "images could not be looked after");
+                    tracing::warn!(node = self.voice.node(), %error, "could not reconcile pinned images");
                     After::Retry
                 });
                 retry_at = self.note(after, task);
@@ -119,7 +120,7 @@ impl Keeper {
         }
     }
 
-    /// What is wanted, and neither kept nor tried before under the same circumstances.
+    /// Returns the desired state, unless it is already reached or has failed before under the same conditions.
     fn task(&self) -> Option<Task> {
         let facts = self.facts.borrow().clone()?;
         let wanted = self.sources.wanted(&facts)?;
@@ -128,7 +129,7 @@ impl Keeper {
         (!settled && self.tried.as_ref() != Some(&task)).then_some(task)
     }
 
-    /// When to try again, if nothing happens before.
+    /// Records the result of an attempt and returns when to retry it if nothing changes.
     fn note(&mut self, after: After, task: Task) -> Option<Instant> {
         if after == After::Settled {
             self.failures = 0;
@@ -160,7 +161,7 @@ impl Keeper {
                 return Ok(After::AwaitNode);
             }
             if facts.disk_pressure {
-                let text = "the node has DiskPressure; images are pulled when it is over";
+                let text = "the node has DiskPressure; images are pulled once it has passed";
                 self.voice.failed(wanted, &present, |_| text.to_owned()).await;
                 return Ok(After::Retry);
             }
@@ -171,7 +172,7 @@ impl Keeper {
             };
             failures = match fetched {
                 Ok(fetched) => fetched.failures,
-                // Nothing was begun, and sets that are complete are none the worse for it.
+                // Nothing was pulled, and sets that are complete stay reported as complete.
                 Err(error) => missing
                     .into_iter()
                     .map(|image| (image, error.to_string()))
@@ -188,7 +189,7 @@ impl Keeper {
             return fail(&self.voice, wanted, &error).await;
         }
         if !wanted.iter().all(|set| set.images.is_subset(&present)) {
-            let why = |image: &str| failures.get(image).map_or("it is not there yet", String::as_str);
+            let why = |image: &str| failures.get(image).map_or("not pulled yet", String::as_str);
             let told = self.voice.failed(wanted, &present, |image| why(image).to_owned());
             told.await;
             return Ok(After::Retry);
@@ -200,7 +201,7 @@ impl Keeper {
         })
     }
 
-    /// Pulls; none if something else was wanted before everything was there.
+    /// Pulls images; returns `None` if the desired state changes before all are pulled.
     async fn fetch(
         &mut self,
         wanted: &[ImageSet],
@@ -211,7 +212,7 @@ impl Keeper {
             allocatable: facts.allocatable,
             at_once: facts.at_once(),
         };
-        // Whoever drops this future, and with it the guard, wants nothing more to be pulled.
+        // Dropping this future drops the guard, which cancels all pulls that have not begun.
         let given_up = GivenUp::default();
         let flag = Arc::clone(&given_up.0);
         let fetching = on_own_thread(&self.machine, move |machine| {
@@ -238,7 +239,7 @@ impl Keeper {
     }
 }
 
-/// Says that nothing more is to be begun, at the latest when it goes away.
+/// Cancellation flag for pulls, set at the latest when it is dropped.
 #[derive(Default)]
 struct GivenUp(Arc<AtomicBool>);
 
@@ -248,7 +249,7 @@ impl Drop for GivenUp {
     }
 }
 
-/// Runs work that may take long. The daemon's own blocking work has one thread, and updates need it.
+/// Runs blocking work on a thread of its own. The agent's other blocking work has a single thread, which updates need.
 fn on_own_thread<T, W>(
     machine: &Arc<Machine>,
     work: W,
@@ -260,7 +261,7 @@ where
     let machine = Arc::clone(machine);
     let (sender, receiver) = oneshot::channel();
     let started = thread::Builder::new().name("images".to_owned()).spawn(move || {
-        // Nobody waits any more only if the daemon is going away.
+        // The receiver is gone only when the daemon is shutting down.
         let _ = sender.send(work(&machine));
     });
     async move {

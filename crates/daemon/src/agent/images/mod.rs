@@ -1,8 +1,8 @@
-//! Keeps the images of the node's PinnedImageSets on the machine, beside everything else the daemon does.
+//! Pulls and pins the images of the node's PinnedImageSets, independently of config updates.
 //!
-//! It watches the sets, and the pools only as long as there is any set: a cluster that pins nothing costs one silent
-//! watch. What goes wrong here never degrades the node's config, and a pull never holds up an update; both are told in
-//! the node's `MachineConfigNode`.
+//! It watches the sets, and the pools only while there is a set: a cluster that pins nothing costs one idle watch. A
+//! failure here never degrades the node's config, and a pull never delays an update; both are reported in the node's
+//! `MachineConfigNode`.
 
 mod facts;
 mod keeper;

@@ -1,4 +1,4 @@
-//! Telling in the node's `MachineConfigNode` which images it keeps.
+//! Writes the status of pinned images to the node's `MachineConfigNode`.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,20 +10,21 @@ use serde_json::{Value, json};
 
 use crate::agent::FIELD_MANAGER;
 
-/// Others write to the same object, and an update writes often; more collisions in a row mean something else.
+/// Conflicts to retry: other clients write to the same object, and an update writes often. More in a row have another
+/// cause.
 const ATTEMPTS: u32 = 10;
 
-/// What became of an attempt to say something.
+/// The result of writing a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Yes,
-    /// The controllers have not made the object yet.
+    /// The controllers have not created the `MachineConfigNode` yet.
     NobodyListens,
-    /// It failed, which stops nothing but the saying.
+    /// The write failed, which blocks nothing else.
     No,
 }
 
-/// Writes how far the node is, if that is news. `sets` are all that the node keeps or shall keep.
+/// Writes the status of pinned images if it has changed. `sets` are all sets that are pinned or desired.
 pub(super) async fn tell(
     all: &Api<MachineConfigNode>,
     node: &str,
@@ -33,7 +34,7 @@ pub(super) async fn tell(
     try_to_tell(all, node, keeping, sets)
         .await
         .unwrap_or_else(|error| {
-            tracing::warn!(node, %error, "what became of images could not be told");
+            tracing::warn!(node, %error, "could not write the status of pinned images");
             Told::No
         })
 }
@@ -61,7 +62,7 @@ async fn try_to_tell(
             .patch_status(node, &FIELD_MANAGER.patch_params(), &patch)
             .await
         {
-            // It may have been the first of two writes.
+            // The status may need two writes; this may have been the first.
             Ok(written) => Some(written),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {
                 all.get_opt(node).await?
@@ -72,14 +73,14 @@ async fn try_to_tell(
     Ok(Told::Yes)
 }
 
-/// What to write next; none if everything is said.
+/// Returns the next status to write; `None` if it is up to date.
 fn next_status(before: &MachineConfigNodeStatus, keeping: &Keeping, sets: &[SetReport]) -> Option<Value> {
     let statuses = kept_images::set_statuses(&before.pinned_image_sets, sets);
     if let Some(remaining) = kept_images::forgotten(&before.pinned_image_sets, &statuses) {
         return Some(json!({"pinnedImageSets": remaining}));
     }
     let conditions = kept_images::conditions(&before.conditions, keeping, &Time(Timestamp::now()));
-    // A node that never kept an image has nothing to say about it.
+    // A node that has never pinned an image reports no condition about it.
     let never_spoke = conditions.len() > before.conditions.len();
     let silent = sets.is_empty() && before.pinned_image_sets.is_empty() && never_spoke;
     let same = statuses == before.pinned_image_sets && conditions == before.conditions;
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(
             again,
             json!({"pinnedImageSets": []}),
-            "forgotten before it is told anew"
+            "removed before it is reported again"
         );
         let gone = next_status(&known, &done, &[]).unwrap();
         assert_eq!(gone["pinnedImageSets"], json!([]));

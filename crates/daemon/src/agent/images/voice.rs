@@ -1,4 +1,4 @@
-//! What the keeper of images has to say, in words.
+//! Status messages about pinned images.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use mco_core::rollout::kept_images::{ImageSet, Keeping, SetReport, SetState};
 use super::report::{self, Told};
 use crate::images::ImagesError;
 
-/// Speaks for one node, through its `MachineConfigNode`.
+/// Reports the state of pinned images in one node's `MachineConfigNode`.
 pub(super) struct Voice {
     all: Api<MachineConfigNode>,
     node: String,
@@ -29,9 +29,9 @@ impl Voice {
 
     pub async fn kept(&self, wanted: &[ImageSet]) -> Told {
         let message = match wanted.len() {
-            0 => "No images are to be kept".to_owned(),
-            1 => "All images of the set are on the node and stay there".to_owned(),
-            count => format!("All images of {count} sets are on the node and stay there"),
+            0 => "No images to pin".to_owned(),
+            1 => "All images of the set are pulled and pinned".to_owned(),
+            count => format!("All images of {count} sets are pulled and pinned"),
         };
         let reports = reports(wanted, |_| SetState::Kept);
         self.tell(&Keeping::Done { message }, &reports).await
@@ -39,21 +39,21 @@ impl Voice {
 
     pub async fn prefetching(&self, wanted: &[ImageSet], present: &BTreeSet<String>, missing: usize) -> Told {
         let all = missing + present.len();
-        let message = format!("{missing} of {all} images are being pulled in advance");
+        let message = format!("Pre-pulling {missing} of {all} images");
         let reports = reports(wanted, |set| awaited(set, present));
         self.tell(&Keeping::Prefetching { message }, &reports).await
     }
 
     pub async fn awaiting_node(&self, wanted: &[ImageSet], present: &BTreeSet<String>) -> Told {
-        let message = "Images are pulled as soon as the node is Ready".to_owned();
+        let message = "Waiting for the node to be Ready before pulling images".to_owned();
         let reports = reports(wanted, |set| awaited(set, present));
         self.tell(&Keeping::Prefetching { message }, &reports).await
     }
 
-    /// Something that has to do with no image in particular.
+    /// Reports a failure that concerns no image in particular.
     pub async fn failed_altogether(&self, wanted: &[ImageSet], error: &ImagesError) -> Told {
         let text = error.to_string();
-        tracing::warn!(node = self.node, error = text, "images are not kept");
+        tracing::warn!(node = self.node, error = text, "could not pin images");
         let failed = |_: &ImageSet| SetState::Failed { error: text.clone() };
         let keeping = Keeping::Failed {
             message: text.clone(),
@@ -61,7 +61,7 @@ impl Voice {
         self.tell(&keeping, &reports(wanted, failed)).await
     }
 
-    /// Sets of which something is missing fail; `why` is told of the first image of each.
+    /// Reports the sets with missing images as failed; `why` returns the cause for the first missing image of each.
     pub async fn failed(
         &self,
         wanted: &[ImageSet],
@@ -77,7 +77,7 @@ impl Voice {
             })
             .collect();
         let message = failures.join("; ");
-        tracing::warn!(node = self.node, error = message, "images are not kept");
+        tracing::warn!(node = self.node, error = message, "could not pin images");
         self.tell(&Keeping::Failed { message }, &reports).await
     }
 
@@ -103,7 +103,7 @@ fn awaited(set: &ImageSet, present: &BTreeSet<String>) -> SetState {
     }
 }
 
-/// The first image that is not there, why, and how many more.
+/// Returns the first missing image with its cause, and the number of further ones.
 fn failed(set: &ImageSet, present: &BTreeSet<String>, why: impl Fn(&str) -> String) -> SetState {
     let mut missing = set.images.difference(present);
     let Some(first) = missing.next() else {

@@ -2,7 +2,7 @@
 
 use crate::command::{CommandError, Commands, succeed};
 
-/// The device, without the directory of it that a bind mount shows.
+/// Returns the device, without the subdirectory that a bind mount shows.
 pub(super) fn source_of_boot(commands: &dyn Commands) -> Result<String, CommandError> {
     let text = succeed(commands, "findmnt", &["-n", "-o", "SOURCE", "--target", "/boot"])?;
     let line = text.lines().next().unwrap_or_default();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::command::{CommandError, Commands, succeed};
 
-/// The type that all EFI system partitions have.
+/// The partition type GUID of EFI system partitions.
 const SYSTEM_PARTITION: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
 
 #[derive(Debug, Deserialize)]
@@ -14,7 +14,7 @@ struct List {
     blockdevices: Vec<Device>,
 }
 
-/// A disk, or what is on it: partitions, and the arrays and volumes made of them.
+/// A block device with its children: partitions, and the arrays and volumes on them.
 #[derive(Debug, Deserialize)]
 struct Device {
     name: String,
@@ -40,7 +40,7 @@ impl Device {
     }
 }
 
-/// The EFI system partitions of the machine whose `/boot` is on the device `boot`, by name.
+/// Returns the EFI system partitions of the machine whose `/boot` is on the device `boot`.
 pub(super) fn system_partitions(commands: &dyn Commands, boot: &str) -> Result<Vec<String>, CommandError> {
     let arguments = ["--paths", "--json", "-o", "NAME,PARTTYPE,FSTYPE"];
     let text = succeed(commands, "lsblk", &arguments)?;
@@ -51,8 +51,8 @@ pub(super) fn system_partitions(commands: &dyn Commands, boot: &str) -> Result<V
     Ok(beside(&list.blockdevices, boot))
 }
 
-/// Those on every disk that carries a part of the device: one disk for a partition, all members for an array. A machine
-/// that has a single one has it for its `/boot`, wherever that is.
+/// Returns those on every disk that carries a part of the device: one disk for a partition, all members for an array.
+/// If those disks have none, the machine's only EFI system partition is used, if there is exactly one.
 fn beside(disks: &[Device], boot: &str) -> Vec<String> {
     let carriers: Vec<&Device> = disks.iter().filter(|disk| disk.holds(boot)).collect();
     if carriers.is_empty() {

@@ -1,9 +1,9 @@
-//! The boot loader of machines with Secure Boot: before an image is staged, the loader must trust the keys it is signed
-//! with.
+//! Updates the boot loader on machines with Secure Boot: before an image is staged, the loader must trust the keys it
+//! is signed with.
 //!
-//! Three ways, the next one when the one before fails: the machine's own service, `bootupctl` of the image, and the
-//! image's files copied onto the EFI system partitions. All of it is best effort: an image that the loader trusts
-//! already boots without it.
+//! Three methods, each the fallback of the previous one: the machine's own service, `bootupctl` of the image, and
+//! copying the image's files to the EFI system partitions. All of it is best effort: an image that the loader already
+//! trusts boots without it.
 
 mod findmnt;
 mod lsblk;
@@ -19,12 +19,12 @@ use crate::path::RootedPath;
 use crate::power::random_name;
 use crate::root::{Attributes, FsError, Root};
 
-/// Other architectures have no EFI loader, or none that is updated this way.
+/// Other architectures have no EFI boot loader, or none that is updated this way.
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 const SERVICE: &str = "bootloader-update.service";
-/// The first release whose service can do it.
+/// The first release whose service supports it.
 const SERVICE_SINCE: (u32, i64) = (9, 6);
-/// Where an image has the files of its loader.
+/// The path of the boot loader's files in an image.
 const FILES: &str = "/usr/lib/bootupd/updates/EFI";
 
 /// What was done.
@@ -36,7 +36,7 @@ pub(super) enum Updated {
     ByCopy { partitions: usize },
 }
 
-/// Brings the boot loader to what an image needs.
+/// Updates the boot loader to the version an image needs.
 pub(super) fn update(commands: &Arc<dyn Commands>, root: &Root, image: &str) -> Result<Updated, OsError> {
     let release = OsRelease::read(root)?;
     let concerned = release.is_coreos() && ARCHITECTURES.contains(&std::env::consts::ARCH);
@@ -77,7 +77,7 @@ fn copy(commands: &Arc<dyn Commands>, root: &Root, podman: &Podman, image: &str)
     })
 }
 
-/// Two directories that vanish with this value: the files, and the place where partitions are mounted.
+/// Two temporary directories, removed on drop: the files, and the mount point of partitions.
 struct Scratch<'a> {
     commands: &'a Arc<dyn Commands>,
     directory: String,
@@ -113,13 +113,13 @@ impl<'a> Scratch<'a> {
         let mount = self.mount();
         self.run("mount", &["--", partition, &mount])?;
         let copied = self.copy_files(&mount);
-        // What was copied is safe already; a mount that stays goes with the next boot.
+        // The copied files are already synced; a mount that remains ends with the next boot.
         let unmounted = self.run("umount", &["--", &mount]);
         copied.and(unmounted)
     }
 
     fn copy_files(&self, mount: &str) -> Result<(), OsError> {
-        // An update that was cut off leaves these behind, and the partition is small.
+        // An interrupted update leaves these behind, and the partition is small.
         let leftovers = [mount, "-name", ".btmp.*", "-exec", "rm", "-rf", "--", "{}", "+"];
         self.run("find", &leftovers)?;
         let from = format!("{}/EFI", self.files());
@@ -193,7 +193,7 @@ mod tests {
             asked,
             ["mokutil --sb-state", "systemctl start bootloader-update.service"]
         );
-        // A tool that fails may hide a machine with Secure Boot.
+        // If the tool fails, Secure Boot may still be enabled.
         let (done, _) = run(
             EL9,
             answering("").failing("mokutil", 1, "EFI variables are not supported"),
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Answers everything but `podman run`, whose arguments are different each time.
+    /// Replays everything but `podman run`, whose arguments differ each time.
     #[derive(Debug)]
     struct WithoutBootupctl(Arc<Recorded>);
 
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_unmounted_whatever_happens() {
+    fn a_partition_is_unmounted_after_every_failure() {
         let (_directory, root) = machine(EL8);
         let recorded =
             Arc::new(answering("SecureBoot enabled\n").failing("cp", 1, "No space left on device"));

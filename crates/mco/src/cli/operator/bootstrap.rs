@@ -1,4 +1,4 @@
-//! The options of `mco operator bootstrap`. Their names are those that installers know.
+//! Options of `mco operator bootstrap`. The names are those that installers use.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::Args;
 const INSTALLER: &str = "What the installer has";
 const IMAGES: &str = "Images";
 
-/// Write the manifests that a bootstrap machine needs, from those of an installer and without a cluster.
+/// Write the manifests of a bootstrap machine, from those of an installer and without a cluster.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -16,14 +16,14 @@ Examples:
   mco render --manifests bootstrap/bootstrap/manifests --out rendered/
 
 Writes
-  DEST/bootstrap/manifests/   the ControllerConfig, the pools and, with --manifests, every given object that
-                              configurations are rendered from: what mco render takes
+  DEST/bootstrap/manifests/   the ControllerConfig, the pools and, with --manifests, every object that
+                              configurations are rendered from: the input of mco render
   DEST/bootstrap/machineconfigoperator-bootstrap-pod.yaml
                               the static pod that renders them and serves the result to new machines
-  DEST/manifests/             what the cluster needs to come to the same configurations; apply it before mco install
+  DEST/manifests/             what the cluster needs to render the same configurations; apply before mco install
 
-Without --manifests the installer's usual files below /assets/manifests are read and nothing is copied: the installer puts
-its own manifests beside the written ones.")]
+Without --manifests the installer's usual files below /assets/manifests are read and nothing is copied: the installer
+adds its own manifests to the written ones.")]
 pub struct Bootstrap {
     /// The directory to write to.
     #[arg(long, value_name = "DIR")]
@@ -31,13 +31,13 @@ pub struct Bootstrap {
     /// Directory with the installer's manifests.
     #[arg(long, value_name = "DIR", help_heading = INSTALLER)]
     pub manifests: Option<PathBuf>,
-    /// The authority that signs the config server's certificate, as PEM.
+    /// The CA that signs the config server's certificate, as PEM.
     #[arg(long, value_name = "FILE", help_heading = INSTALLER)]
     pub root_ca: Option<PathBuf>,
-    /// The authorities that kubelets check their clients with, as PEM.
+    /// The CAs with which kubelets verify client certificates, as PEM.
     #[arg(long, value_name = "FILE", help_heading = INSTALLER)]
     pub kube_ca: Option<PathBuf>,
-    /// The cloud provider's authorities, as PEM.
+    /// The cloud provider's CAs, as PEM.
     #[arg(long, value_name = "FILE", help_heading = INSTALLER)]
     pub cloud_provider_ca_file: Option<PathBuf>,
     /// Manifest of the Secret with the registry credentials; by default the one among the manifests.
@@ -55,23 +55,23 @@ pub struct Bootstrap {
     /// Manifest of the DNS.
     #[arg(long, value_name = "FILE", help_heading = INSTALLER)]
     pub dns_config_file: Option<PathBuf>,
-    /// Manifest of the ConfigMap with the certificates that the Proxy names.
+    /// Manifest of the ConfigMap with the trust bundle that the Proxy references.
     #[arg(long, value_name = "FILE", help_heading = INSTALLER)]
     pub additional_trust_bundle_config_file: Option<PathBuf>,
     /// Manifest of the ConfigMap with the cloud provider's configuration.
     #[arg(long, value_name = "FILE", help_heading = INSTALLER)]
     pub cloud_config_file: Option<PathBuf>,
-    /// Accepted for the installer's sake; nothing in it is needed.
+    /// Ignored; accepted for compatibility with installers.
     #[arg(long, value_name = "FILE", hide = true)]
     pub config_file: Option<PathBuf>,
 
-    /// The release that is installed; by default the name of --image-references.
+    /// Version of the installed release; by default the name of --image-references.
     #[arg(long, value_name = "VERSION")]
     pub payload_version: Option<String>,
-    /// The release image that is installed.
+    /// The installed release image.
     #[arg(long, value_name = "IMAGE", default_value = "", hide_default_value = true, help_heading = IMAGES)]
     pub release_image: String,
-    /// The release's list of its images, an ImageStream; the images below are for those who have none.
+    /// The image references of the release, an ImageStream; without one, set the images with the options below.
     #[arg(long, value_name = "FILE", help_heading = IMAGES)]
     pub image_references: Option<PathBuf>,
     #[command(flatten)]
@@ -85,16 +85,16 @@ pub struct ImageOptions {
     /// The image with this program.
     #[arg(long, value_name = "IMAGE", required_unless_present = "image_references")]
     pub machine_config_operator_image: Option<String>,
-    /// The operating system.
+    /// The operating system image.
     #[arg(long, value_name = "IMAGE")]
     pub baseos_image: Option<String>,
-    /// The operating system's extensions.
+    /// The operating system's extensions image.
     #[arg(long, value_name = "IMAGE")]
     pub baseos_extensions_image: Option<String>,
-    /// The operating system in the format of old releases.
+    /// The operating system image in the format of old releases.
     #[arg(long, value_name = "IMAGE")]
     pub machine_config_oscontent_image: Option<String>,
-    /// What holds a pod's namespaces.
+    /// The pause image.
     #[arg(long, value_name = "IMAGE")]
     pub infra_image: Option<String>,
     #[arg(long, value_name = "IMAGE", help = "Keepalived")]
@@ -103,11 +103,11 @@ pub struct ImageOptions {
     pub coredns_image: Option<String>,
     #[arg(long, value_name = "IMAGE", help = "HAProxy")]
     pub haproxy_image: Option<String>,
-    #[arg(long, value_name = "IMAGE", help = "The addresses of bare metal")]
+    #[arg(long, value_name = "IMAGE", help = "Bare metal images")]
     pub baremetal_runtimecfg_image: Option<String>,
-    #[arg(long, value_name = "IMAGE", help = "The proxy before metrics")]
+    #[arg(long, value_name = "IMAGE", help = "Metrics proxy image")]
     pub kube_rbac_proxy_image: Option<String>,
-    #[arg(long, value_name = "IMAGE", help = "An image registry")]
+    #[arg(long, value_name = "IMAGE", help = "Image registry image")]
     pub docker_registry_image: Option<String>,
     #[arg(long, value_name = "IMAGE", hide = true)]
     pub oauth_proxy_image: Option<String>,

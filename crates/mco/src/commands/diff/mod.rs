@@ -19,7 +19,7 @@ use crate::output::{self, Outcome};
 
 #[derive(Serialize)]
 struct PoolComparison {
-    /// The pool, or nothing when two single configs are compared.
+    /// The pool; `None` when two single configs are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     #[serde(flatten)]
@@ -69,7 +69,7 @@ pub fn run(arguments: &Diff) -> anyhow::Result<Outcome> {
     Ok(if changed { Outcome::Changes } else { Outcome::Done })
 }
 
-/// The configs on one side, by pool; a single config has the empty name.
+/// Returns the configs on one side, by pool; a single config has the empty name.
 fn entries(path: &Path, base: &Base) -> anyhow::Result<BTreeMap<String, ParsedConfig>> {
     if !path.is_dir() {
         return Ok(BTreeMap::from([(String::new(), single(path)?)]));
@@ -96,7 +96,7 @@ fn single(path: &Path) -> anyhow::Result<ParsedConfig> {
     let mut configs = input::cluster(path, &Base::default())?.inventory.configs;
     let (Some(config), true) = (configs.pop(), configs.is_empty()) else {
         bail!(
-            "{}: has several MachineConfigs; give a file with one, or a directory of manifests",
+            "{}: has several MachineConfigs; use a file with one, or a directory of manifests",
             path.display()
         );
     };

@@ -1,4 +1,4 @@
-//! Differences as a person reads them.
+//! Differences as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ use similar::TextDiff;
 
 use crate::output;
 
-/// Unified diffs of the text files and units that change, by path or name, with whatever looks like a secret removed.
-/// Files that not everybody on a machine may read are not shown at all.
+/// Returns unified diffs of the text files and units that change, by path or name, with possible secrets redacted.
+/// Files that are not world-readable are omitted.
 pub fn unified(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig) -> BTreeMap<String, String> {
     let difference = |before: &str, after: &str| {
         let diff = TextDiff::from_lines(before, after);
@@ -24,7 +24,7 @@ pub fn unified(comparison: &Comparison, old: &ParsedConfig, new: &ParsedConfig) 
         let text = if old.is_public(path) && new.is_public(path) {
             difference(&before, &after)
         } else {
-            "[not shown: not everybody may read this file]".to_owned()
+            "[not shown: this file is not world-readable]".to_owned()
         };
         (path.to_owned(), text)
     });

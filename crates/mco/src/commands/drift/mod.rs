@@ -53,7 +53,7 @@ async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<Report> {
     );
     let pools = explained(pools, "list the pools")?;
     let nodes = explained(nodes, "list the nodes")?;
-    // Who may see nodes may not see these, and the rest is worth having without them.
+    // Optional: a user who may list nodes may lack permission for these.
     let progress = progress.map(|list| list.items).unwrap_or_default();
     let events = events.map(|list| list.items).unwrap_or_default();
     let is_asked_for = |name: Option<&str>| only.is_none() || name == only;
@@ -71,7 +71,7 @@ async fn read(client: &Client, only: Option<&str>) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The rendered configs that degraded nodes have. One that is gone is no reason to tell nothing.
+/// Returns the rendered configs of degraded nodes, skipping those that no longer exist.
 async fn configs_of_degraded<'n>(
     client: &Client,
     nodes: impl Iterator<Item = NodeView<'n>>,
@@ -91,7 +91,7 @@ async fn configs_of_degraded<'n>(
     Ok(found)
 }
 
-/// Says which MachineConfig each file comes from, where that can be found out.
+/// Adds the MachineConfig that each file comes from, where it can be determined.
 async fn with_sources(client: &Client, drifted: Vec<Drift>) -> Vec<Drift> {
     if drifted.is_empty() {
         return drifted;

@@ -1,4 +1,4 @@
-//! Drift as a person reads it.
+//! Drift as text.
 
 use std::fmt::Write as _;
 
@@ -29,8 +29,8 @@ pub fn describe(report: &Report, now: Timestamp) -> String {
     }
     if !report.drifted.is_empty() {
         text.push_str(
-            "\nPut each file back as its MachineConfig says, or put your change into a MachineConfig. To have a node's \
-             config\nwritten again, create /run/machine-config-daemon-force on it.\n",
+            "\nRestore each file to the contents in its MachineConfig, or put your change into a MachineConfig.\nTo \
+             apply a node's config again, create /run/machine-config-daemon-force on it.\n",
         );
     }
     text

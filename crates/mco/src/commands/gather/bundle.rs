@@ -1,4 +1,4 @@
-//! A compressed archive that appears under its name only when it is complete.
+//! A compressed archive that is renamed to its final name only when it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,9 +10,9 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use tar::{Builder, Header};
 
-/// Where the name of a file in it begins.
+/// The top-level directory in the archive.
 const TOP: &str = "mco-gather";
-/// Names of objects are short; a longer one has nothing to tell.
+/// Longest file name; names of objects are shorter.
 const LONGEST_NAME: usize = 200;
 
 pub struct Bundle {
@@ -28,7 +28,7 @@ impl Bundle {
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".unfinished");
         let unfinished = PathBuf::from(unfinished);
-        // Even without secrets it is nobody else's business.
+        // Readable by the owner only, even without secrets.
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -58,7 +58,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Returns the names of the files in it.
+    /// Completes the archive and returns the names of its files.
     pub fn finish(self) -> anyhow::Result<Vec<String>> {
         let failed = || format!("cannot write {}", self.path.display());
         let file = self.archive.into_inner().and_then(GzEncoder::finish);
@@ -68,7 +68,7 @@ impl Bundle {
     }
 }
 
-/// A name that is one harmless part of a path.
+/// Returns the name as one safe path component.
 pub fn safe(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {

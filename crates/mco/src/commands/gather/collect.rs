@@ -1,4 +1,4 @@
-//! What is gathered: kinds of objects, and the logs of our pods.
+//! The kinds of objects and the pod logs that are gathered.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams, LogParams, TypeMeta};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::Gathered;
 use super::bundle::{self, Bundle};
 
-/// The end of a log is where the trouble is.
+/// Only the end of a log is gathered.
 const LOG_LINES: i64 = 5000;
 
-/// One kind of objects.
+/// One kind of objects to gather.
 #[derive(Debug)]
 pub struct Wanted {
     group: &'static str,
@@ -25,7 +25,7 @@ pub struct Wanted {
 
 #[derive(Debug, Clone, Copy)]
 enum Scope {
-    /// The whole cluster.
+    /// All objects of the cluster.
     All,
     Namespace(&'static str),
 }
@@ -88,10 +88,10 @@ pub const WANTED: &[Wanted] = &[
     all("policy", "v1", "PodDisruptionBudget"),
 ];
 
-/// What became of one kind.
+/// The result of gathering one kind.
 pub enum Collection {
     Found(Vec<Value>),
-    /// This cluster does not have the kind, which is nothing to tell.
+    /// The cluster does not have this kind, which is not reported.
     UnknownKind,
     Refused(String),
 }
@@ -122,10 +122,10 @@ impl Wanted {
     }
 }
 
-/// The ends of the logs of every container of ours. A cluster without pods, such as `mco up`, has none.
+/// Adds the last lines of the logs of all our containers. A cluster without pods, such as `mco up`, has none.
 pub async fn logs(client: &Client, bundle: &mut Bundle, gathered: &mut Gathered) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
-    // What is wrong with pods was told when they were listed as objects.
+    // An error was reported when pods were listed as objects.
     let found = pods.list(&ListParams::default()).await.map(|list| list.items);
     for pod in found.unwrap_or_default() {
         let name = pod.metadata.name.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `mco gather`: everything that somebody needs who helps, and none of the secrets.
+//! `mco gather`: the state of a cluster for a support case, without secrets.
 
 mod bundle;
 mod collect;
@@ -25,16 +25,16 @@ use crate::runtime;
 const ABOUT: &str = "\
 A support bundle of mco gather.
 
-version.yaml   who gathered it, from what, when
-status.txt     what mco status says, with every node
+version.yaml   version of mco, cluster and time
+status.txt     the output of mco status --nodes
 objects/       one file per object, by kind
-logs/          the ends of the logs of our pods
+logs/          the last lines of the logs of our pods
 missing.txt    what could not be read, and why
 
 Secrets were removed: the data of Secrets and ConfigMaps, the contents of files and units in MachineConfigs (sizes and
-hashes are left, so that they can be compared), keys, password hashes, pull secrets, tokens and private keys wherever
-they looked like one. Names, paths, addresses, annotations and messages are as they were: read them before you pass
-this on.
+hashes are left, so that they can be compared), keys, password hashes, pull secrets, and everything that could be a
+token or a private key. Names, paths, addresses, annotations and messages are unchanged: review them before you share
+the bundle.
 ";
 
 pub fn run(arguments: &Gather) -> anyhow::Result<Outcome> {
@@ -67,12 +67,12 @@ struct Gathered {
     logs: usize,
     /// The names in the bundle.
     files: Vec<String>,
-    /// What could not be read, and why.
+    /// What could not be read, with the error.
     missing: Vec<String>,
 }
 
 async fn gather(client: &Client, path: &Path, started: Timestamp) -> anyhow::Result<Gathered> {
-    // First, because it says in one sentence what is wrong with a cluster that does not answer.
+    // First, because it reports an unreachable cluster in one sentence.
     let pools = status::read(client).await?;
     let mut bundle = Bundle::create(path, started)?;
     bundle.add("README.txt", ABOUT.as_bytes())?;
@@ -141,7 +141,7 @@ fn describe(gathered: &Gathered) -> String {
     if !gathered.missing.is_empty() {
         let _ = writeln!(
             text,
-            "{} could not be read; missing.txt in it says why",
+            "{} could not be read; see missing.txt in it",
             count(gathered.missing.len(), "thing")
         );
     }

@@ -19,7 +19,7 @@ use crate::connection::explained;
 use crate::output::{self, Outcome};
 use crate::runtime;
 
-/// Everything about one node.
+/// The report about one node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -32,7 +32,7 @@ struct Report {
     timeline: Timeline,
 }
 
-/// Why a node is degraded, and what to do.
+/// The cause of a degraded node, and the remedy.
 #[derive(Debug, Serialize)]
 struct Trouble {
     complaint: String,
@@ -58,7 +58,7 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Rep
     let nodes: Api<Node> = Api::all(client.clone());
     let progress: Api<MachineConfigNode> = Api::all(client.clone());
     let events: Api<Event> = Api::all(client.clone());
-    // What a node waits for depends on its neighbours, so one node alone is not enough.
+    // What a node waits for depends on the other nodes of its pool.
     let (pools, nodes, progress, about_node, about_pools) = tokio::join!(
         pools.list(&everything),
         nodes.list(&everything),
@@ -74,7 +74,7 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Rep
     else {
         bail!("there is no node {name}; see all nodes with: mco status --nodes");
     };
-    // Not every cluster has them, and who may see nodes may not see these.
+    // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.ok().flatten();
     let events: Vec<Event> = about_node.into_iter().chain(about_pools).collect();
     let view = View::new(&pools, &nodes);
@@ -95,7 +95,7 @@ async fn read(client: &Client, name: &str, now: Timestamp) -> anyhow::Result<Rep
     })
 }
 
-/// Events may be out of a person's reach; the rest of the answer is worth having without them.
+/// Returns the events of an object, or none without permission, since the rest of the report is useful without them.
 async fn events_about(events: &Api<Event>, kind: &str, name: Option<&str>) -> Vec<Event> {
     let mut selector = format!("involvedObject.kind={kind}");
     if let Some(name) = name {
@@ -106,7 +106,7 @@ async fn events_about(events: &Api<Event>, kind: &str, name: Option<&str>) -> Ve
     found.map(|list| list.items).unwrap_or_default()
 }
 
-/// A node that no pool wants.
+/// Returns the overview of a node that no pool selects.
 fn outsider(node: &Node) -> NodeOverview {
     let view = NodeView::new(node);
     NodeOverview {

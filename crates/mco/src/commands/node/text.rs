@@ -1,4 +1,4 @@
-//! A node as a person reads it.
+//! One node as text.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub fn describe(report: &Report, now: Timestamp) -> String {
     let node = &report.node;
     let mut text = String::new();
     let state = match node.state.as_str() {
-        "" => "unknown: its daemon has said nothing yet",
+        "" => "unknown: its daemon has not reported yet",
         state => state,
     };
     let pool = report.pool.as_deref().unwrap_or("none");
@@ -61,7 +61,7 @@ fn configs(current: &str, desired: &str) -> String {
 fn timeline(report: &Report) -> String {
     let timeline = &report.timeline;
     if timeline.moments.is_empty() {
-        return "Nothing is known of its last update: events are forgotten after a while.\n".to_owned();
+        return "No events of its last update exist; the cluster deletes events after a while.\n".to_owned();
     }
     let mut table = Table::new(["TIME", "STEP", "TOOK", "WHAT"]);
     for one in &timeline.moments {
@@ -79,7 +79,7 @@ fn timeline(report: &Report) -> String {
     text
 }
 
-/// A table has one line per row, whatever a message holds.
+/// Joins the lines of a message, so that a table has one line per row.
 fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -16,7 +16,7 @@ use crate::commands::VERSION;
 use crate::input;
 use crate::output::{self, Outcome};
 
-/// Where installers keep their manifests, and what they call those that have to be there.
+/// The default directory of an installer's manifests, and the names of the required ones.
 const ASSETS: &str = "/assets/manifests";
 
 pub fn run(arguments: &Bootstrap) -> anyhow::Result<Outcome> {
@@ -75,7 +75,7 @@ fn shown(file: Option<&PathBuf>) -> String {
     file.map(|file| file.display().to_string()).unwrap_or_default()
 }
 
-/// The manifests of the directory, then those that were named one by one, which count more.
+/// Returns the manifests of the directory, overridden by those that have an option of their own.
 fn manifests(arguments: &Bootstrap) -> anyhow::Result<Vec<mco_core::config::manifest::Manifest>> {
     let single = [
         &arguments.infra_config_file,
@@ -91,7 +91,7 @@ fn manifests(arguments: &Bootstrap) -> anyhow::Result<Vec<mco_core::config::mani
         None if Path::new(ASSETS).is_dir() => Some(ASSETS.into()),
         None if arguments.infra_config_file.is_none() => {
             bail!(
-                "no manifests: give the installer's directory with --manifests, or --infra-config-file and the others"
+                "no manifests: set the installer's directory with --manifests, or --infra-config-file and the others"
             )
         }
         None => None,
@@ -107,7 +107,7 @@ fn manifests(arguments: &Bootstrap) -> anyhow::Result<Vec<mco_core::config::mani
     Ok(manifests.read)
 }
 
-/// The release's images, and in their place those that were named one by one.
+/// Returns the images of the release, overridden by those that have an option of their own.
 fn images(arguments: &Bootstrap, release: Option<&ReleaseImages>) -> anyhow::Result<Images> {
     let mut images = release.map(Images::of_release).transpose()?.unwrap_or_default();
     let given = &arguments.images;
@@ -144,7 +144,7 @@ fn write(destination: &Path, file: &File) -> anyhow::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).with_context(failed)?;
     }
-    // A file that exists keeps its mode, so one that others may read is not written into.
+    // An existing file keeps its mode, so a secret is never written into one that others may read.
     if file.secret && path.exists() {
         fs::remove_file(&path).with_context(failed)?;
     }

@@ -1,3 +1,3 @@
-//! The cluster that a plan is about; the console reads it in the same way.
+//! The cluster state that a plan reads; shared with the console.
 
 pub use mco_client::cluster::sources;

@@ -48,7 +48,7 @@ pub fn run(arguments: &Plan) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Whether an edit would be stored, but no config would be generated from it.
+/// Returns whether an edit would be stored without any config being generated from it.
 fn is_unusable_edit(object: &ObjectForecast, edits: &[Edit]) -> bool {
     let is_same = |edit: &Edit| match edit {
         Edit::Apply(manifest) => manifest.kind == object.kind && manifest.name == object.name,
@@ -57,7 +57,8 @@ fn is_unusable_edit(object: &ObjectForecast, edits: &[Edit]) -> bool {
     !object.accepted && edits.iter().any(is_same)
 }
 
-/// Whether the pool's target has everything that its MachineConfigs say now. Right after a change it has not.
+/// Returns whether the pool's target contains the current version of all its MachineConfigs, which is false right after
+/// a change.
 pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result<bool> {
     let sources = cluster::sources(client).await.map_err(worded)?;
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
@@ -68,7 +69,7 @@ pub async fn is_rendered(client: &Client, pool: &PoolOverview) -> anyhow::Result
     })
 }
 
-/// Where each part of each pool's config comes from. A pool that cannot be rendered is left out.
+/// Returns the provenance of each part of each pool's config, without the pools that cannot be rendered.
 pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String, Vec<Explanation>>> {
     let sources = cluster::sources(client).await.map_err(worded)?;
     let outcomes = assembled(bootstrap::adopt(sources.objects))?.render(IDENTITY);
@@ -79,7 +80,7 @@ pub async fn explained_pools(client: &Client) -> anyhow::Result<BTreeMap<String,
     Ok(explained.collect())
 }
 
-/// What edits would do to a cluster.
+/// Returns the plan of the edits: what they would change in the cluster.
 pub async fn foretell(client: &Client, edits: &[Edit], base: &Base) -> anyhow::Result<Report> {
     let base = input::BaseInputs::read(base)?;
     let report = mco_client::plan::foretell(client, edits, &base.settings()).await;
@@ -101,7 +102,7 @@ fn read_all(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
     Ok(manifests.read)
 }
 
-/// All objects of one kind in a directory.
+/// Returns all objects of one kind in a directory.
 fn of_kind<K>(objects: &[Manifest], api_version: &str, kind: &str) -> anyhow::Result<Vec<K>>
 where
     K: serde::de::DeserializeOwned,
@@ -151,7 +152,7 @@ async fn online(edits: &[Edit], arguments: &Plan) -> anyhow::Result<Report> {
     foretell(&client, edits, &arguments.base).await
 }
 
-/// What went wrong, in the words of the command line.
+/// Converts the error to one with command line hints.
 fn explained(error: PlanError) -> anyhow::Error {
     match error {
         PlanError::NothingToDelete(_) => anyhow!("--delete: {error}"),

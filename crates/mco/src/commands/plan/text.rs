@@ -1,4 +1,4 @@
-//! A forecast as a person reads it.
+//! A plan as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,12 +26,12 @@ pub fn describe(report: &Report, show_contents: bool) -> String {
         }
     }
     if !report.refused.is_empty() {
-        text.push_str("The rest of the plan leaves out what is refused.\n\n");
+        text.push_str("The rest of the plan omits what is rejected.\n\n");
     }
     for object in report.objects.iter().filter(|object| !object.accepted) {
         let _ = writeln!(
             text,
-            "{} {:?} cannot be used, so pools keep what they have from it: {}",
+            "{} {:?} is invalid, so pools keep the config that was generated from it before: {}",
             object.kind,
             object.name,
             harmless(&object.message)
@@ -48,7 +48,7 @@ pub fn describe(report: &Report, show_contents: bool) -> String {
 fn describe_pool(pool: &PoolForecast, old: &ParsedConfig, show_contents: bool) -> String {
     if let Some(error) = &pool.error {
         return format!(
-            "pool {}: cannot be rendered, so its machines stay as they are\n  {}\n",
+            "pool {}: cannot be rendered, so its nodes do not change\n  {}\n",
             pool.pool,
             harmless(error).replace('\n', "\n  ")
         );

@@ -38,7 +38,7 @@ async fn set_paused(arguments: &OnePool, paused: bool) -> anyhow::Result<Outcome
     )?;
     let word = if paused { "paused" } else { "resumed" };
     if pool.spec.paused == paused {
-        output::print(&format!("pool {} is {word} already\n", arguments.pool))?;
+        output::print(&format!("pool {} is already {word}\n", arguments.pool))?;
         return Ok(Outcome::Done);
     }
     let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
@@ -50,13 +50,13 @@ async fn set_paused(arguments: &OnePool, paused: bool) -> anyhow::Result<Outcome
     Ok(Outcome::Done)
 }
 
-/// One of the configs that a pool has had.
+/// One config of a pool's history.
 #[derive(Debug, Serialize)]
 struct Had {
     config: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<Timestamp>,
-    /// What it is to the pool now; empty for the past.
+    /// `current`, `rolling out`, `rolling away`, or empty for other configs.
     state: &'static str,
 }
 
@@ -103,7 +103,7 @@ fn listed(all: &[Had]) -> String {
     table.to_string()
 }
 
-/// The rendered configs that belong to a pool.
+/// Returns the rendered configs of a pool.
 async fn rendered_for(client: &Client, pool: &str) -> anyhow::Result<Vec<PartialObjectMeta<MachineConfig>>> {
     let configs: Api<MachineConfig> = Api::all(client.clone());
     let all = explained(

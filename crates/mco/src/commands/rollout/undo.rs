@@ -60,21 +60,21 @@ pub async fn run(arguments: &Undo) -> anyhow::Result<Outcome> {
     }
 }
 
-/// What is, or would be, restored.
+/// The result of the undo, or of its dry run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
     pool: &'a str,
     from: &'a str,
     to: &'a str,
-    /// The name under which the pool gets it, if its MachineConfigs are others than they were then.
+    /// The name of the rendered config, which differs when the pool's MachineConfigs differ from the former ones.
     result: &'a str,
     edits: Vec<ReportedEdit<'a>>,
     plan: mco_client::plan::Report,
     done: bool,
 }
 
-/// What happens to one MachineConfig. Its contents may be secret; the plan tells what they mean for machines.
+/// The edit of one MachineConfig, without its contents, which may be secret; the plan shows their effect.
 #[derive(Debug, Serialize)]
 struct ReportedEdit<'a> {
     action: &'static str,
@@ -94,7 +94,7 @@ impl<'a> ReportedEdit<'a> {
     }
 }
 
-/// Tells what was done when it is done.
+/// Applies the undo and prints a report for programs.
 async fn for_a_program(
     client: &Client,
     format: Format,
@@ -112,7 +112,7 @@ async fn for_a_program(
     })
 }
 
-/// Tells what it is about to do, and asks.
+/// Prints the plan, asks for confirmation and applies the undo.
 async fn for_a_person(
     client: &Client,
     arguments: &Undo,
@@ -161,7 +161,7 @@ async fn former(
             )
         });
     }
-    // A pool whose MachineConfigs cannot be rendered has not left its target yet.
+    // A pool whose MachineConfigs cannot be rendered is still at its target.
     if !renders && let Some(target) = named(pool.target_name()) {
         return Ok(target);
     }
@@ -170,19 +170,16 @@ async fn former(
         "involvedObject.kind=MachineConfigPool,involvedObject.name={}",
         arguments.pool
     );
-    // Without events the age of the configs decides.
+    // Without permission for events, the age of the configs decides.
     let events = events.list(&ListParams::default().fields(&about)).await;
     let events = events.map(|list| list.items).unwrap_or_default();
-    undo::former(pool, rendered, &events).cloned().ok_or_else(|| {
-        anyhow!(
-            "pool {} has had no other config, as far as the cluster remembers",
-            arguments.pool
-        )
-    })
+    undo::former(pool, rendered, &events)
+        .cloned()
+        .ok_or_else(|| anyhow!("pool {} has no earlier config in the cluster", arguments.pool))
 }
 
-/// The name for parts whose MachineConfig is gone: that of the only one that is missing, if the pool still lists what its
-/// former config was made from; else one of ours.
+/// Returns the name of the MachineConfig for parts whose source is gone: the only missing source of the former config,
+/// if the pool still lists its sources; else a name of ours.
 fn missing_source(pool: &MachineConfigPool, former: &str, objects: &[Manifest]) -> String {
     let exists = |name: &str| {
         objects
@@ -229,7 +226,7 @@ fn describe(report: &Report<'_>) -> String {
     text
 }
 
-/// The edits as a plan takes them.
+/// Returns the edits in the form that a plan uses.
 fn plan_edits(edits: &[SourceEdit]) -> anyhow::Result<Vec<Edit>> {
     let applied = |config: &MachineConfig| -> anyhow::Result<Edit> {
         let mut value = serde_json::to_value(config)?;
@@ -255,8 +252,8 @@ fn plan_edits(edits: &[SourceEdit]) -> anyhow::Result<Vec<Edit>> {
         .collect()
 }
 
-/// What is put in place comes before what is taken away, so that no file is missing in between. Whoever changed one of
-/// them meanwhile wins, and an undo that was cut off can be begun anew.
+/// Writes the edits: creates and updates before deletes, so that no file is missing in between. A concurrent change
+/// wins, and an interrupted undo can be repeated.
 async fn write(client: &Client, edits: &[SourceEdit]) -> anyhow::Result<()> {
     let configs: Api<MachineConfig> = Api::all(client.clone());
     let (removals, others): (Vec<_>, Vec<_>) = edits
@@ -280,7 +277,7 @@ async fn write(client: &Client, edits: &[SourceEdit]) -> anyhow::Result<()> {
         };
         explained(written, &format!("change MachineConfig {name}")).with_context(|| {
             format!(
-                "after {} of {}; run it again to go on",
+                "after {} of {}; run it again to resume",
                 done,
                 count(edits.len(), "change")
             )

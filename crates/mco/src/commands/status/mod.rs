@@ -22,7 +22,7 @@ use crate::output::{self, Outcome};
 use crate::runtime;
 use crate::screen::Screen;
 
-/// Times such as "for 3 seconds" go on without any change.
+/// Refresh interval, for durations such as "for 3 seconds".
 const REFRESH: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: Status) -> anyhow::Result<Outcome> {
@@ -64,14 +64,14 @@ pub fn wait(arguments: &Wait) -> anyhow::Result<Outcome> {
 async fn until_updated(client: &Client, name: &str) -> anyhow::Result<Outcome> {
     let mut live = Live::new(client);
     let mut said = None;
-    // What is wrong with the connection is told at once, not only by a watch that keeps trying.
+    // A connection error is reported immediately; a watch would only retry.
     let mut pools = read(client).await?;
     loop {
         let chosen = selected(pools, &[name.to_owned()])?;
         let Some(pool) = chosen.first() else {
             bail!("there is no pool {name}");
         };
-        // Not whenever the expected time changes, which it always does.
+        // Excludes the estimated time, which changes constantly.
         let news = Some((pool.updated, pool.total, pool.state));
         if news != said {
             output::print(&format!("{}\n", text::progress(pool, Timestamp::now())))?;
@@ -95,7 +95,7 @@ async fn watch(client: &Client, arguments: &Status) -> anyhow::Result<Outcome> {
         let mut text = text::live(&selected(pools, &arguments.pools)?, arguments.nodes, now);
         if let Some(why) = &live.lost {
             text = format!(
-                "The cluster does not answer ({}); this is old:\n\n{text}",
+                "The cluster does not respond ({}); last known state:\n\n{text}",
                 output::harmless(why)
             );
         }
@@ -104,7 +104,7 @@ async fn watch(client: &Client, arguments: &Status) -> anyhow::Result<Outcome> {
     }
 }
 
-/// The state after the next change, or after a while.
+/// Returns the state after the next change, or after the refresh interval.
 async fn next(live: &mut Live) -> Vec<PoolOverview> {
     loop {
         live.changed(REFRESH).await;
@@ -114,7 +114,7 @@ async fn next(live: &mut Live) -> Vec<PoolOverview> {
     }
 }
 
-/// The state of every pool now.
+/// Returns the current state of every pool.
 pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
     let everything = ListParams::default();
     let (pools, nodes, progress) = (
@@ -129,7 +129,7 @@ pub async fn read(client: &Client) -> anyhow::Result<Vec<PoolOverview>> {
     );
     let pools = explained(pools, "list the pools")?;
     let nodes = explained(nodes, "list the nodes")?;
-    // Not every cluster has them, and who may see nodes may not see these.
+    // Optional: not every cluster has them, and a user who may list nodes may lack permission.
     let progress = progress.map(|list| list.items).unwrap_or_default();
     Ok(overview(&View::new(&pools, &nodes), &progress, Timestamp::now()))
 }

@@ -1,4 +1,4 @@
-//! Pools and nodes as a person reads them.
+//! Pools and nodes as text.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::output::harmless;
 use crate::table::Table;
 
 const BAR: usize = 20;
-/// More nodes than this that do the same are not named one by one.
+/// Maximum number of nodes in the same state that are listed individually.
 const SHOWN_ALIKE: usize = 3;
 
 pub fn describe(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> String {
@@ -36,7 +36,7 @@ pub fn describe(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> Stri
     text
 }
 
-/// A screen that is shown again and again: how far every pool is, then what its nodes do.
+/// Returns the screen of `--watch`: the progress of every pool, then the state of its nodes.
 pub fn live(pools: &[PoolOverview], all_nodes: bool, now: Timestamp) -> String {
     if pools.is_empty() {
         return "There are no pools yet.\n".to_owned();
@@ -72,7 +72,7 @@ fn nodes(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String
         .nodes
         .iter()
         .filter(|node| all_nodes || !is_settled(pool, node));
-    // Hundreds of nodes that wait for the same thing are one line.
+    // Nodes that wait for the same thing are grouped in one line.
     let mut groups: Vec<(&str, Vec<&NodeOverview>)> = Vec::new();
     for node in shown {
         let alike = |group: &&mut (&str, Vec<&NodeOverview>)| group.0 == node.doing && !all_nodes;
@@ -110,7 +110,7 @@ fn nodes(pool: &PoolOverview, all_nodes: bool, now: Timestamp, text: &mut String
     }
 }
 
-/// One line: how far, and how long it will take.
+/// Returns one line with the progress of a pool and its estimated completion time.
 pub fn progress(pool: &PoolOverview, now: Timestamp) -> String {
     let filled = (pool.updated * BAR).checked_div(pool.total).unwrap_or(BAR);
     let bar = format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled.min(BAR)));

@@ -39,7 +39,7 @@ pub async fn release(arguments: &SwitchRelease) -> anyhow::Result<Outcome> {
     }
     if let Some(leader) = cluster.leader().await? {
         bail!(
-            "the controller {leader} still holds its Lease and would put the finalizers back; stop it first"
+            "the controller {leader} still holds its Lease and would restore the finalizers; stop it first"
         );
     }
     let released = steps::release_configs(&cluster).await?;
@@ -91,14 +91,14 @@ async fn plan(cluster: &Cluster, arguments: &SwitchBack) -> anyhow::Result<Vec<S
     Ok(plan)
 }
 
-/// The objects in a file that `mco switch prepare` saved.
+/// Returns the objects in a file that `mco switch prepare` saved.
 fn saved(file: &Path) -> anyhow::Result<Vec<Value>> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let objects = manifest::read(&file.display().to_string(), &bytes)?;
     Ok(objects.into_iter().map(|object| object.value).collect())
 }
 
-/// What of ours is in the cluster that runs something, leads to it or asks it: in the order in which it can go.
+/// Returns our objects in the cluster that run, route to or register our workloads, in deletion order.
 async fn ours(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
     let settings = Settings {
         image: String::new(),
@@ -120,8 +120,8 @@ async fn ours(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
     Ok(ours)
 }
 
-/// Whether an object that an installation consists of goes when the cluster is handed back. Roles and network policies stay,
-/// because the original has objects of the same names, and its operator puts its own contents back.
+/// Returns whether an object of our installation is deleted when switching back. Roles and network policies stay,
+/// because the original uses the same names and its operator restores its own contents.
 fn is_removed(object: &Value) -> bool {
     let text = |pointer: &str| {
         object
@@ -131,7 +131,7 @@ fn is_removed(object: &Value) -> bool {
     };
     match text("/kind") {
         "Deployment" | "DaemonSet" | "Service" | "ValidatingWebhookConfiguration" => true,
-        // The original knows the others, which guard network policies.
+        // The others, which guard network policies, also exist in the original.
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
             text("/metadata/name").starts_with(component::DAEMON)
         }
@@ -139,8 +139,8 @@ fn is_removed(object: &Value) -> bool {
     }
 }
 
-/// Whether an object under one of our names is ours: another implementation uses the same names, for other commands and
-/// ports.
+/// Returns whether an object with one of our names is ours: other implementations use the same names with other
+/// commands and ports.
 fn is_ours(found: &Value, manifest: &Value) -> bool {
     let at = |object: &Value, pointer: &str| object.pointer(pointer).cloned().unwrap_or_default();
     let same = |pointer: &str| {

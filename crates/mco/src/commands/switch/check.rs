@@ -27,18 +27,18 @@ use crate::input::{BaseInputs, count};
 use crate::output::{self, Outcome};
 use crate::table::Table;
 
-/// Whether the cluster can change hands, and what speaks against it.
+/// The result of the check, and the reasons against a switch.
 #[derive(Debug, Serialize)]
 struct Report {
     safe: bool,
     pools: Vec<CheckedPool>,
     /// Nodes in the middle of an update.
     nodes: Vec<UnsettledNode>,
-    /// What the cluster uses and we do not support.
+    /// Features that the cluster uses and we do not support.
     unsupported: Vec<String>,
 }
 
-/// One pool's config now, and what we would render.
+/// The current config of a pool and the one we would render.
 #[derive(Debug, Serialize)]
 struct CheckedPool {
     pool: String,
@@ -88,7 +88,7 @@ pub async fn run(arguments: &SwitchCheck) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Every pool as it is rendered from what people wrote: what was generated is generated again.
+/// Renders every pool from user-written objects only: generated ones are generated again.
 fn rendered(
     objects: Vec<Manifest>,
     arguments: &SwitchCheck,
@@ -143,7 +143,7 @@ fn checked(
     checked
 }
 
-/// The registry credentials that the ControllerConfig names, as compact JSON. Nothing prints them.
+/// Returns the registry credentials that the ControllerConfig references, as compact JSON. They are never printed.
 async fn pull_secret(client: &Client, objects: &[Manifest]) -> anyhow::Result<Option<String>> {
     let config = objects
         .iter()
@@ -160,7 +160,7 @@ async fn pull_secret(client: &Client, objects: &[Manifest]) -> anyhow::Result<Op
     let read = secrets.get(name).await;
     let mut secret = explained(
         read,
-        &format!("read Secret {namespace}/{name} (or give it with --pull-secret)"),
+        &format!("read Secret {namespace}/{name} (or set it with --pull-secret)"),
     )
     .and_then(|secret| serde_json::to_value(secret).context("cannot represent the Secret"))?;
     secret["apiVersion"] = "v1".into();

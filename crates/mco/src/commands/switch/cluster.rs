@@ -1,4 +1,4 @@
-//! What `mco switch` reads and writes in a cluster, one request each.
+//! Cluster access of `mco switch`, one request per function.
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::connection::explained;
 
-/// The Lease that the controllers of every implementation hold while they work.
+/// The Lease that the active controller of any implementation holds.
 const CONTROLLER_LEASE: &str = "machine-config-controller";
-/// Another client may write between a read and a write.
+/// Attempts to write on conflict.
 const ATTEMPTS: usize = 5;
 
 pub struct Cluster {
@@ -57,14 +57,14 @@ impl Cluster {
         explained(changed, &format!("change node {name}")).map(|_| ())
     }
 
-    /// The metadata of all MachineConfigs; rendered ones are large.
+    /// Returns the metadata of all MachineConfigs; rendered ones are large.
     pub async fn configs(&self) -> anyhow::Result<Vec<PartialObjectMeta<MachineConfig>>> {
         let configs: Api<MachineConfig> = Api::all(self.client.clone());
         let found = configs.list_metadata(&ListParams::default()).await;
         Ok(explained(found, "list the MachineConfigs")?.items)
     }
 
-    /// Patches one MachineConfig as `change` wants it, from its present state if another client was faster.
+    /// Patches one MachineConfig with `change`, computed again from its latest version on conflict.
     pub async fn patch_config(
         &self,
         config: PartialObjectMeta<MachineConfig>,
@@ -89,10 +89,10 @@ impl Cluster {
                 written => return explained(written, &format!("change MachineConfig {name}")).map(|_| ()),
             }
         }
-        bail!("MachineConfig {name} is changed all the time; is a controller still running?")
+        bail!("MachineConfig {name} conflicts on every attempt; is a controller still running?")
     }
 
-    /// An object by its manifest; none if there is none, or if the cluster does not know the kind.
+    /// Returns the object of a manifest, or `None` if it or its kind does not exist.
     pub async fn find(&self, manifest: &Value) -> anyhow::Result<Option<Value>> {
         let place = Place::of(manifest)?;
         match place.api(&self.client).get_opt(&place.name).await {
@@ -118,7 +118,7 @@ impl Cluster {
         explained(changed, &format!("change {place}")).map(|_| ())
     }
 
-    /// Creates an object; one that exists stays as it is.
+    /// Creates an object; an existing one is left unchanged.
     pub async fn create(&self, manifest: &Value) -> anyhow::Result<()> {
         let place = Place::of(manifest)?;
         let object: DynamicObject =
@@ -133,7 +133,7 @@ impl Cluster {
         }
     }
 
-    /// Begins to delete an object with what belongs to it; it is gone when all of that is.
+    /// Starts the foreground deletion of an object, which ends when its dependents are gone.
     pub async fn delete(&self, manifest: &Value) -> anyhow::Result<()> {
         let place = Place::of(manifest)?;
         let deleted = place
@@ -146,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// The controller that holds the Lease now; none if it was released or has expired.
+    /// Returns the holder of the Lease, or `None` if it was released or has expired.
     pub async fn leader(&self) -> anyhow::Result<Option<String>> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
         let lease = explained(
@@ -163,7 +163,7 @@ impl Cluster {
     }
 }
 
-/// Where an object lives.
+/// The API resource and name of an object.
 struct Place {
     resource: ApiResource,
     namespace: Option<String>,

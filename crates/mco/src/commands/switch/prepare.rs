@@ -49,7 +49,8 @@ async fn plan(
     Ok(plan)
 }
 
-/// A file that exists may hold the original from an earlier run, when by now the workloads are ours.
+/// Returns the step that saves the workloads, unless the file exists: it may hold the original from an earlier run,
+/// when the workloads are ours by now.
 fn saved(file: &Path, workloads: &[Value]) -> Option<Step> {
     if workloads.is_empty() {
         return None;
@@ -64,7 +65,7 @@ fn saved(file: &Path, workloads: &[Value]) -> Option<Step> {
     })
 }
 
-/// What the original runs, as far as it is there.
+/// Returns the workloads of the original that exist.
 async fn workloads(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     for (kind, name) in [

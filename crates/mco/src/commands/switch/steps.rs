@@ -1,4 +1,4 @@
-//! The steps of a change, as values: printed first, then done one after the other.
+//! The steps of a switch, as values that are printed first and then carried out.
 
 use std::fmt;
 use std::fs;
@@ -15,14 +15,14 @@ use crate::cli::SwitchSteps;
 use crate::input;
 use crate::output::{self, Outcome};
 
-/// A person follows the wait, and a node takes minutes.
+/// Polling interval for nodes, which take minutes.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Objects go as soon as the garbage collector has seen them.
+/// Polling interval for deleted objects, which are gone once the garbage collector has processed them.
 const LOOK_FOR_GONE: Duration = Duration::from_millis(200);
-/// Pods get half a minute to end, and a Lease lasts about two.
+/// Timeout of a deletion: pods have 30 seconds to terminate, and a Lease lasts about two minutes.
 const GONE_WITHIN: Duration = Duration::from_mins(5);
 
-/// One step.
+/// One step of a switch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Writes the objects to a file.
@@ -40,7 +40,7 @@ pub enum Step {
     Delete(Value),
     /// Waits until no controller holds the Lease, because it would undo the next steps.
     WaitForControllers,
-    /// Takes our finalizer from all MachineConfigs.
+    /// Removes our finalizer from all MachineConfigs.
     ReleaseConfigs(usize),
     /// Removes our drain records from nodes.
     ForgetDrains(usize),
@@ -76,10 +76,10 @@ impl fmt::Display for Step {
     }
 }
 
-/// Prints the steps, asks unless told otherwise, and does them.
+/// Prints the steps, asks for confirmation unless disabled, and carries them out.
 pub async fn carry_out(cluster: &Cluster, steps: &[Step], how: &SwitchSteps) -> anyhow::Result<Outcome> {
     if steps.is_empty() {
-        output::print("nothing is left to do\n")?;
+        output::print("nothing to do\n")?;
         return Ok(Outcome::Done);
     }
     let patience = patience(&how.timeout)?;
@@ -123,7 +123,7 @@ async fn perform(cluster: &Cluster, step: &Step, patience: Duration) -> anyhow::
             .await
         }
         Step::WaitForControllers => {
-            let what = "a controller still holds its Lease; stop it, and begin again";
+            let what = "a controller still holds its Lease; stop it and retry";
             wait_until(GONE_WITHIN, what, async || Ok(cluster.leader().await?.is_none())).await
         }
         Step::ReleaseConfigs(_) => release_configs(cluster).await.map(|_| ()),
@@ -145,7 +145,7 @@ async fn perform(cluster: &Cluster, step: &Step, patience: Duration) -> anyhow::
     }
 }
 
-/// Takes our finalizer from all MachineConfigs that have it, and returns how many had.
+/// Removes our finalizer from all MachineConfigs that have it, and returns their number.
 pub async fn release_configs(cluster: &Cluster) -> anyhow::Result<usize> {
     let held = held_configs(cluster).await?;
     let count = held.len();
@@ -157,7 +157,7 @@ pub async fn release_configs(cluster: &Cluster) -> anyhow::Result<usize> {
     Ok(count)
 }
 
-/// The MachineConfigs that have our finalizer.
+/// Returns the MachineConfigs that have our finalizer.
 pub async fn held_configs(
     cluster: &Cluster,
 ) -> anyhow::Result<Vec<kube::core::PartialObjectMeta<mco_api::MachineConfig>>> {
@@ -181,7 +181,7 @@ async fn each_pool(
     }
 }
 
-/// Waits for the nodes, and prints which ones it waits for whenever that changes.
+/// Waits for the nodes and prints the ones it waits for on every change.
 async fn wait_for_nodes(cluster: &Cluster, patience: Duration) -> anyhow::Result<()> {
     let deadline = tokio::time::Instant::now() + patience;
     let mut printed: Vec<UnsettledNode> = Vec::new();
@@ -208,7 +208,7 @@ async fn wait_for_nodes(cluster: &Cluster, patience: Duration) -> anyhow::Result
     }
 }
 
-/// The nodes that a command waits for, one line each.
+/// Returns the nodes that a command waits for, one line each.
 pub fn waiting(unsettled: &[UnsettledNode]) -> String {
     let lines = unsettled
         .iter()
@@ -238,12 +238,12 @@ fn patience(text: &str) -> anyhow::Result<Duration> {
     Duration::try_from(parsed).context("--timeout: must not be negative")
 }
 
-/// Identifies the ClusterVersion, which only OpenShift has.
+/// Returns a reference to the ClusterVersion, which only OpenShift has.
 pub fn cluster_version() -> Value {
     json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"}})
 }
 
-/// An object in words, as kubectl names it.
+/// Returns the object's kind and name, as kubectl prints them.
 pub fn described(object: &Value) -> String {
     let text = |pointer: &str| {
         object

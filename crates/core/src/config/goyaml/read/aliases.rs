@@ -1,32 +1,32 @@
-//! How much of a document may come from aliases, so that a few lines cannot expand to gigabytes.
+//! Limits on alias expansion, so that a few lines cannot expand to gigabytes.
 
 use serde_json::Value;
 
 use super::YamlError;
 use super::input::Mark;
 
-/// Text that anchors and aliases may copy within one document.
+/// Maximum bytes of text that anchors and aliases may copy within one document.
 const MOST_COPIED_BYTES: usize = 32 << 20;
-/// Values that anchors and aliases may copy within one document.
+/// Maximum number of values that anchors and aliases may copy within one document.
 const MOST_COPIED_VALUES: usize = 1_000_000;
 
-/// What one document has used.
+/// The counters of one document.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     values: usize,
-    /// Those of `values` that an alias brought.
+    /// The number of `values` that came from an alias.
     expanded: usize,
     copied_values: usize,
     copied_bytes: usize,
 }
 
 impl Usage {
-    /// Counts one value that is written out.
+    /// Counts one literal value.
     pub(super) fn value(&mut self) {
         self.values += 1;
     }
 
-    /// Counts what an anchor keeps.
+    /// Counts the value stored for an anchor.
     pub(super) fn copy(&mut self, value: &Value, at: Mark) -> Result<(), YamlError> {
         let (values, bytes) = size(value);
         self.copied_values += values;
@@ -37,7 +37,7 @@ impl Usage {
         Ok(())
     }
 
-    /// Counts what an alias brings.
+    /// Counts the value that an alias expands to.
     pub(super) fn expand(&mut self, value: &Value, at: Mark) -> Result<(), YamlError> {
         self.copy(value, at)?;
         let (values, _) = size(value);
@@ -51,7 +51,7 @@ impl Usage {
     }
 }
 
-/// The number of values, keys included, and the bytes of their text.
+/// Returns the number of values, including keys, and the bytes of their text.
 fn size(value: &Value) -> (usize, usize) {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => (1, size_of::<Value>()),
@@ -68,7 +68,8 @@ fn add(a: (usize, usize), b: (usize, usize)) -> (usize, usize) {
     (a.0 + b.0, a.1 + b.1)
 }
 
-/// Nearly everything may come from aliases in a small document, a tenth in a large one, as in go-yaml.
+/// Returns the maximum share of values from aliases: nearly all in a small document, a tenth in a large one, as in
+/// go-yaml.
 fn allowed_ratio(values: usize) -> f64 {
     const SMALL: usize = 400_000;
     const LARGE: usize = 4_000_000;

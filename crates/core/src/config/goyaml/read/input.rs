@@ -1,8 +1,8 @@
-//! The text under the cursor, with the place of every character.
+//! Cursor over the input text, with the position of every character.
 
 use super::YamlError;
 
-/// A place in the text. Line and column count from zero; the column and the index count characters.
+/// A position in the text. Line and column count from zero; column and index count characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     pub index: usize,
@@ -20,7 +20,7 @@ impl Mark {
     }
 }
 
-/// A cursor over the text. Past the end it sees NUL, which the text itself cannot contain.
+/// A cursor over the text. Past the end it returns NUL, which the text itself cannot contain.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     text: &'a str,
@@ -29,7 +29,7 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Starts reading; characters that YAML does not allow anywhere are an error.
+    /// Creates a cursor; rejects characters that YAML does not allow anywhere.
     pub(super) fn new(text: &'a str) -> Result<Self, YamlError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut input = Self {
@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
         matches!(self.byte(ahead), b' ' | b'\t')
     }
 
-    /// CR, LF, NEL, LS or PS.
+    /// Whether the character is a line break: CR, LF, NEL, LS or PS.
     pub(super) fn is_break(&self, ahead: usize) -> bool {
         match self.byte(ahead) {
             b'\r' | b'\n' => true,
@@ -75,17 +75,17 @@ impl<'a> Input<'a> {
         self.byte(ahead) == 0 || self.is_break(ahead)
     }
 
-    /// White space, a line break or the end: what must follow an indicator.
+    /// Whether white space, a line break or the end follows, as required after an indicator.
     pub(super) fn is_space_or_end(&self, ahead: usize) -> bool {
         self.is_blank(ahead) || self.is_break_or_end(ahead)
     }
 
-    /// Letters, digits, `_` and `-`: what names of anchors, tags and directives are made of.
+    /// Whether the character may occur in a name of an anchor, tag or directive: letters, digits, `_` and `-`.
     pub(super) fn is_word(&self) -> bool {
         matches!(self.byte(0), b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'-')
     }
 
-    /// `---` or `...` at the start of a line, with nothing directly behind it.
+    /// Whether the cursor is at `---` or `...` at the start of a line, followed by white space or the end.
     pub(super) fn is_document_indicator(&self) -> bool {
         self.starts_document(b'-') || self.starts_document(b'.')
     }
@@ -94,7 +94,7 @@ impl<'a> Input<'a> {
         self.mark.column == 0 && (0..3).all(|ahead| self.byte(ahead) == indicator) && self.is_space_or_end(3)
     }
 
-    /// Moves over one character that is not a line break.
+    /// Skips one character that is not a line break.
     pub(super) fn skip(&mut self) {
         if !self.is_end() {
             self.at += width(self.byte(0));
@@ -103,7 +103,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Moves over one line break, if there is one.
+    /// Skips one line break, if there is one.
     pub(super) fn skip_line(&mut self) {
         if self.byte(0) == b'\r' && self.byte(1) == b'\n' {
             self.at += 2;
@@ -132,7 +132,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Moves to the end of the line when a comment starts here.
+    /// Skips to the end of the line when a comment starts here.
     pub(super) fn skip_comment(&mut self) {
         if self.byte(0) == b'#' {
             while !self.is_break_or_end(0) {
@@ -167,7 +167,7 @@ impl<'a> Input<'a> {
         self.text[from..self.at].to_owned()
     }
 
-    /// The end counts as the start of a line of its own.
+    /// Moves to the start of the next line; the end of the text counts as one.
     pub(super) fn finish_line(&mut self) {
         if self.mark.column != 0 {
             self.mark.line += 1;

@@ -1,12 +1,12 @@
-//! YAML text read exactly as go-yaml v2 reads it, which every Kubernetes tool uses.
+//! YAML parser that is bug-compatible with go-yaml v2, which every Kubernetes tool uses.
 //!
-//! Templates and manifests become machine configs whose name is a hash over their content, so a line feed more
-//! at the end of a block scalar, or `yes` as a text, changes a name and reboots nodes. That reader knows YAML
-//! 1.1 with its own limits (no JSON-like keys, no tabs after a dash, five kinds of line breaks) and is not
-//! strict: of equal keys the last one counts, and what follows the first document is ignored. The result is a
-//! JSON value, as the Kubernetes tools convert it.
+//! Templates and manifests become machine configs whose name is a hash over their content, so an additional line feed
+//! at the end of a block scalar, or `yes` as a string, changes a name and reboots nodes. go-yaml implements YAML 1.1
+//! with its own limits (no JSON-like keys, no tabs after a dash, five kinds of line breaks) and is not strict: of
+//! duplicate keys the last one wins, and everything after the first document is ignored. The result is a JSON value,
+//! as the Kubernetes tools convert it.
 //!
-//! It holds no state, does no input or output, never panics, and bounds nesting and what aliases expand to.
+//! It is stateless, does no I/O, never panics, and bounds nesting and alias expansion.
 
 mod aliases;
 mod input;
@@ -22,11 +22,10 @@ use thiserror::Error;
 
 pub(crate) use self::scalar::whole;
 
-/// Deeper nesting is an attack or a mistake. JSON from the API is limited to the same depth, and all that handles a value
-/// afterwards recurses.
+/// Maximum nesting depth. JSON from the API has the same limit, and the code that processes a value recurses.
 const DEEPEST: usize = 128;
 
-/// One document and where its content starts.
+/// One document and the position of its content.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Document {
     pub line: u64,
@@ -34,14 +33,14 @@ pub(crate) struct Document {
     pub repeated: Vec<RepeatedKey>,
 }
 
-/// A key that replaced an equal one before it.
+/// A duplicate key, which replaced an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RepeatedKey {
     pub line: u64,
     pub key: String,
 }
 
-/// Text that is not YAML, and where that shows. Lines and columns count from one.
+/// A syntax error and its position. Lines and columns count from one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message} at line {line}, column {column}")]
 pub(crate) struct YamlError {
@@ -50,7 +49,7 @@ pub(crate) struct YamlError {
     pub message: String,
 }
 
-/// The first document of the text, if it has one, and whether anything follows it.
+/// Parses the first document of the text, if it has one, and returns whether anything follows it.
 pub(crate) fn first_document(text: &str) -> Result<(Option<Document>, Rest), YamlError> {
     let mut parser = parser::Parser::new(text)?;
     let document = parser.document()?;
@@ -62,7 +61,7 @@ pub(crate) fn first_document(text: &str) -> Result<(Option<Document>, Rest), Yam
     Ok((document, rest))
 }
 
-/// What follows the first document.
+/// The kind of text after the first document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     Nothing,

@@ -1,4 +1,4 @@
-//! Tokens to values.
+//! Parser: from tokens to values.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Parser<'a> {
     scanner: Scanner<'a>,
     started: bool,
     depth: usize,
-    /// What each `%TAG` handle stands for in this document.
+    /// The prefix of each `%TAG` handle in this document.
     tags: HashMap<String, String>,
     anchors: HashMap<String, Anchor>,
     usage: aliases::Usage,
@@ -25,11 +25,11 @@ pub(super) struct Parser<'a> {
 #[derive(Debug)]
 struct Anchor {
     at: Mark,
-    /// Absent while the anchored value is being read.
+    /// `None` while the anchored value is being parsed.
     value: Option<Value>,
 }
 
-/// A value and what its place as a key or under a merge key depends on.
+/// A parsed value, with the properties that matter if it is a key or the value of a merge key.
 #[derive(Debug)]
 struct Node {
     value: Value,
@@ -40,22 +40,22 @@ struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeKind {
     Scalar,
-    /// `<<` without quotes.
+    /// An unquoted `<<`.
     MergeKey,
-    /// Infinity or not a number: a key can be called that, but no JSON value.
+    /// Infinity or not a number: valid as a key, but not as a JSON value.
     NotFinite(&'static str),
     Collection,
     Alias,
 }
 
-/// `&anchor` and `!tag` before a value.
+/// The `&anchor` and `!tag` before a value.
 #[derive(Debug, Default)]
 struct Properties {
     anchor: Option<String>,
     tag: String,
 }
 
-/// Where a value stands: block collections cannot start inside of flow collections.
+/// The context of a value: block collections cannot start inside flow collections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Flow,
@@ -77,7 +77,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// The next document of the stream, up to its end.
+    /// Parses the next document of the stream, up to its end.
     pub(super) fn document(&mut self) -> Result<Option<Document>, YamlError> {
         let explicit = self.document_start()?;
         let first = self.scanner.peek()?;
@@ -97,12 +97,12 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    /// True when nothing but the end of the stream follows.
+    /// Whether only the end of the stream follows.
     pub(super) fn is_at_end(&mut self) -> bool {
         matches!(self.scanner.peek(), Ok(token) if token.kind == TokenKind::StreamEnd)
     }
 
-    /// Reads directives and `---`, and says whether the document started with them.
+    /// Parses directives and `---`; returns whether the document has an explicit start.
     fn document_start(&mut self) -> Result<bool, YamlError> {
         if self.started {
             while self.scanner.peek()?.kind == TokenKind::DocumentEnd {
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
         let node = self.content(place, &properties, at)?;
         if let Some(anchor) = properties.anchor {
             self.usage.copy(&node.value, at)?;
-            // An equal name inside of the value stays in force after it.
+            // An anchor of the same name inside the value stays in force after it.
             if let Some(anchor) = self.anchors.get_mut(&anchor).filter(|anchor| anchor.at == at)
                 && !matches!(node.kind, NodeKind::NotFinite(_))
             {
@@ -207,7 +207,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An anchor and a tag, in either order.
+    /// Parses an anchor and a tag, in either order.
     fn properties(&mut self) -> Result<Properties, YamlError> {
         let mut properties = Properties::default();
         let mut tagged = false;
@@ -285,7 +285,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A list whose dashes stand at the column of its key. Its end has no token.
+    /// Parses a list whose dashes are at the column of its key. Its end has no token.
     fn list_at_key(&mut self) -> Result<Value, YamlError> {
         let mut items = Vec::new();
         while self.scanner.peek()?.kind == TokenKind::BlockEntry {
@@ -340,13 +340,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `[a: 1]`: a mapping of one pair without braces.
+    /// Parses a mapping of one pair without braces, as in `[a: 1]`.
     fn pair_in_sequence(&mut self) -> Result<Value, YamlError> {
         let at = self.scanner.next()?.at;
         let ends = |next: &TokenKind| matches!(next, TokenKind::FlowEntry | TokenKind::FlowSequenceEnd);
         let next = &self.scanner.peek()?.kind;
         let key = if ends(next) || *next == TokenKind::Value {
-            // The compatible reader skips this token too, and so rejects what follows.
+            // go-yaml skips this token too, and so rejects what follows.
             self.scanner.next()?;
             empty(at)
         } else {
@@ -392,7 +392,7 @@ impl<'a> Parser<'a> {
         Ok((key, value))
     }
 
-    /// Takes the comma before the next entry, or the closing bracket.
+    /// Consumes the comma before the next entry, or the closing bracket; returns whether the collection ends.
     fn flow_ends(&mut self, end: &TokenKind, first: bool, start: Mark) -> Result<bool, YamlError> {
         let token = self.scanner.peek()?;
         if !first && token.kind == TokenKind::FlowEntry {
@@ -414,7 +414,7 @@ impl<'a> Parser<'a> {
         Ok(ends)
     }
 
-    /// The next value, or an empty one when a token follows that cannot start it.
+    /// Parses the next value; returns an empty one if the next token cannot start a value.
     fn node_unless(&mut self, place: Place, absent: impl Fn(&TokenKind) -> bool) -> Result<Node, YamlError> {
         let next = self.scanner.peek()?;
         if absent(&next.kind) {
@@ -449,7 +449,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Adds the pairs of `<<`. They replace what stands before them; what comes after replaces them.
+/// Adds the pairs of a merge key `<<`. They replace earlier pairs, and later pairs replace them.
 fn merge(map: &mut Map<String, Value>, node: Node) -> Result<(), YamlError> {
     let at = node.at;
     let wrong = || at.error("'<<' needs a mapping or a list of mappings");
@@ -497,7 +497,7 @@ fn scalar_node(text: &str, plain: bool, tag: &str, at: Mark) -> Result<Node, Yam
     Ok(Node { value, at, kind })
 }
 
-/// The node as a value of a document; a whole number that was written as a float becomes an integer.
+/// Converts the node to a value; a whole number that was written as a float becomes an integer.
 fn as_value(node: Node) -> Result<Value, YamlError> {
     match (node.value, node.kind) {
         (_, NodeKind::NotFinite(name)) => Err(node.at.error(format!("{name} is not a number in JSON"))),

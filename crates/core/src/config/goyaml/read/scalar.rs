@@ -1,4 +1,4 @@
-//! The value of a scalar: what YAML 1.1 makes of plain text, and of text with a tag.
+//! Scalar values: YAML 1.1 resolution of plain text, and of text with a tag.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -7,14 +7,14 @@ use serde_json::{Number, Value};
 
 use crate::config::goyaml::resolve::{self, Plain};
 
-/// A scalar as JSON can hold it, or the name of a float that JSON has not.
+/// A scalar as a JSON value, or the name of a float that JSON cannot represent.
 #[derive(Debug)]
 pub(super) enum Scalar {
     Value(Value),
     NotFinite(&'static str),
 }
 
-/// The value of `text` under `tag`, which is empty for plain text without one.
+/// Resolves `text` with `tag`, which is empty for plain text without one.
 pub(super) fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
     let short = match tag.strip_prefix("tag:yaml.org,2002:") {
         None if tag.is_empty() => "",
@@ -26,7 +26,7 @@ pub(super) fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
         "" | "bool" | "int" | "float" | "null" => resolve::plain(text),
         "timestamp" if resolve::is_timestamp(text) => return Ok(string(text)),
         "timestamp" => return Err(format!("{text:?} is not a timestamp")),
-        // Every scalar is a text, and a tag of the application says nothing about the value.
+        // Every scalar is a valid string, and an application's own tag does not determine the type.
         _ => return Ok(string(text)),
     };
     let mismatch = || Err(format!("{text:?} cannot be read as {short}"));
@@ -56,7 +56,7 @@ fn float(number: f64) -> Scalar {
     }
 }
 
-/// `!!binary`: base64 in any number of lines. Bytes that are not UTF-8 become U+FFFD, each of them.
+/// Decodes `!!binary`: base64 over any number of lines. Each byte that is not UTF-8 becomes U+FFFD.
 fn binary(text: &str) -> Result<Scalar, String> {
     const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
@@ -74,7 +74,7 @@ fn binary(text: &str) -> Result<Scalar, String> {
     Ok(string(&decoded))
 }
 
-/// Go writes a whole float below 1e21 to JSON without a fraction, so what reads it back finds an integer.
+/// Converts a whole float below 1e21 to an integer: Go writes it to JSON without a fraction.
 pub(crate) fn whole(number: Number) -> Number {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return number;

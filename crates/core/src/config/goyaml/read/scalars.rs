@@ -1,27 +1,27 @@
-//! Plain, quoted and block scalars.
+//! Scanner for plain, quoted and block scalars.
 
 use super::YamlError;
 use super::input::Mark;
 use super::scanner::Scanner;
 use super::token::{Token, TokenKind};
 
-/// The white space between two words of a scalar, which a line fold may replace.
+/// White space between two words of a scalar, which a line fold may replace.
 #[derive(Debug, Default)]
 struct Gap {
     blanks: String,
-    /// The first line break, and those after it.
+    /// The first line break of the gap; `more_breaks` holds the others.
     first_break: String,
     more_breaks: String,
     has_break: bool,
 }
 
 impl Gap {
-    /// Appends the gap: one line break is a space, more are themselves without the first.
+    /// Appends the folded gap: one line break becomes a space, of several all but the first are kept.
     fn fold_into(&mut self, text: &mut String) {
         if !self.has_break {
             text.push_str(&self.blanks);
         } else if !self.first_break.starts_with('\n') {
-            // LS and PS are kept, and so is nothing at all after an escaped line break.
+            // LS and PS are kept; an escaped line break appends nothing.
             text.push_str(&self.first_break);
             text.push_str(&self.more_breaks);
         } else if self.more_breaks.is_empty() {
@@ -37,7 +37,7 @@ impl Gap {
     }
 }
 
-/// What happens to the line breaks at the end of a block scalar.
+/// Treatment of the line breaks at the end of a block scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chomping {
     Strip,
@@ -91,7 +91,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Takes one blank or line break of a gap.
+    /// Consumes one blank or line break of a gap.
     fn gap_step(&mut self, gap: &mut Gap) {
         if self.input.is_blank(0) {
             if gap.has_break {
@@ -134,7 +134,7 @@ impl Scanner<'_> {
         Ok(scalar(text, false, at))
     }
 
-    /// Everything up to the next white space or the closing quote.
+    /// Scans everything up to the next white space or the closing quote.
     fn quoted_run(
         &mut self,
         single: bool,
@@ -240,7 +240,7 @@ impl Scanner<'_> {
         usize::try_from(self.indent).unwrap_or(0)
     }
 
-    /// The rest of the line that starts a block scalar: `|2-  # comment`.
+    /// Scans the header of a block scalar: `|2-  # comment`.
     fn block_header(&mut self, at: Mark) -> Result<(Chomping, usize), YamlError> {
         self.input.skip();
         let mut chomping = self.chomping();
@@ -273,8 +273,8 @@ impl Scanner<'_> {
         Some(chomping)
     }
 
-    /// Takes empty lines and the indentation of the next one. An indentation of 0 is not known yet and becomes
-    /// that of the deepest of these lines.
+    /// Consumes empty lines and the indentation of the next line. An indentation of 0 means not yet determined; it is
+    /// set to that of the deepest of these lines.
     fn blank_lines(&mut self, indent: &mut usize, breaks: &mut String, at: Mark) -> Result<(), YamlError> {
         let mut deepest = 0;
         loop {

@@ -1,8 +1,8 @@
-//! Text to tokens.
+//! Scanner: from text to tokens.
 //!
-//! The grammar is the one that libyaml and its descendants read, with YAML 1.1's line breaks and without the
-//! relaxations of YAML 1.2. A key is known as such only once its `:` is found, so tokens wait in a queue while
-//! the first of them may still turn out to be a key.
+//! The grammar is the one of libyaml and its descendants, with YAML 1.1's line breaks and without the relaxations of
+//! YAML 1.2. A key is only recognised once its `:` is found, so tokens wait in a queue while the first of them may
+//! still turn out to be a key.
 
 use std::collections::VecDeque;
 
@@ -10,31 +10,31 @@ use super::YamlError;
 use super::input::{Input, Mark};
 use super::token::{Token, TokenKind};
 
-/// A key without `?` ends on its line and within this many characters.
+/// Maximum length of a key without `?`, which must also end on its line.
 const LONGEST_SIMPLE_KEY: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Scanner<'a> {
     pub(super) input: Input<'a>,
     queue: VecDeque<Token>,
-    /// How many tokens the parser has taken; the first in the queue has this number.
+    /// Number of tokens that the parser has consumed; the first in the queue has this number.
     taken: usize,
-    /// The column of the innermost block collection, and those around it; -1 outside of all.
+    /// The column of the innermost block collection, or -1 outside of all.
     pub(super) indent: isize,
     indents: Vec<isize>,
-    /// What may be a key, one per level of flow collections, outermost first.
+    /// Candidates for a key, one per level of flow collections, outermost first.
     keys: Vec<SimpleKey>,
     pub(super) key_allowed: bool,
 }
 
-/// The start of something that becomes a key if a `:` follows.
+/// The start of a token that becomes a key if a `:` follows.
 #[derive(Debug, Clone, Copy, Default)]
 struct SimpleKey {
     possible: bool,
-    /// Nothing but a key can start at this column.
+    /// Whether only a key can start at this column.
     required: bool,
     token: usize,
-    /// The parser waits until this key is decided.
+    /// Whether the parser waits until this key is decided.
     awaited: bool,
     at: Mark,
 }
@@ -52,7 +52,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// The next token, which stays.
+    /// Returns the next token without consuming it.
     pub(super) fn peek(&mut self) -> Result<&Token, YamlError> {
         while self.queue.is_empty() || self.first_may_be_a_key()? {
             self.fetch()?;
@@ -62,7 +62,7 @@ impl<'a> Scanner<'a> {
             .ok_or_else(|| Mark::default().error("unexpected end"))
     }
 
-    /// The next token. The end of the stream is never taken away.
+    /// Consumes and returns the next token. The end of the stream is never consumed.
     pub(super) fn next(&mut self) -> Result<Token, YamlError> {
         let first = self.peek()?;
         if first.kind == TokenKind::StreamEnd {
@@ -165,7 +165,7 @@ impl<'a> Scanner<'a> {
         self.queue.push_back(Token { kind, at });
     }
 
-    /// Queues the token of an indicator of one character and moves over it.
+    /// Queues the token of a one-character indicator and skips the character.
     fn push_indicator(&mut self, kind: TokenKind) {
         self.push(kind, self.input.mark);
         self.input.skip();
@@ -264,8 +264,8 @@ impl<'a> Scanner<'a> {
             && let Some(outer) = self.keys.last_mut()
             && outer.token == inner.token
         {
-            // go-yaml loses track of a collection without any key of its own: `[]: a` is the list, and the rest
-            // of the text does not count.
+            // Compatibility: go-yaml loses track of a collection without any key of its own: `[]: a` is parsed as the
+            // list, and the rest of the text is ignored.
             outer.awaited = false;
         }
         self.key_allowed = false;
@@ -313,7 +313,7 @@ impl<'a> Scanner<'a> {
         let at = self.input.mark;
         if self.is_still_a_key(level)? {
             let key = self.keys[level];
-            // A key that was not awaited may be gone; then its token comes too late and is out of place.
+            // A key that was not awaited may already be consumed; its token then comes too late and is misplaced.
             let position = key.token.checked_sub(self.taken);
             let token = Token {
                 kind: TokenKind::Key,

@@ -1,4 +1,4 @@
-//! Directives, anchors, aliases and tags: tokens that name something.
+//! Scanner for directives, anchors, aliases and tags.
 
 use super::YamlError;
 use super::input::Mark;
@@ -6,7 +6,7 @@ use super::scanner::Scanner;
 use super::token::{Token, TokenKind};
 
 impl Scanner<'_> {
-    /// `%YAML 1.1` or `%TAG ! prefix`, up to and including its line break.
+    /// Scans `%YAML 1.1` or `%TAG ! prefix`, up to and including its line break.
     pub(super) fn scan_directive(&mut self) -> Result<Token, YamlError> {
         let at = self.input.mark;
         self.input.skip();
@@ -42,7 +42,7 @@ impl Scanner<'_> {
         while self.input.byte(0).is_ascii_digit() && digits.len() < 3 {
             self.input.take(&mut digits);
         }
-        // Two digits at most, which a byte always holds.
+        // Two digits always fit a byte.
         if digits.len() > 2 {
             return Err(at.error("the version number is too long"));
         }
@@ -67,7 +67,7 @@ impl Scanner<'_> {
         Ok(TokenKind::TagDirective { handle, prefix })
     }
 
-    /// `*name` or `&name`.
+    /// Scans `*name` or `&name`.
     pub(super) fn scan_reference(&mut self, alias: bool) -> Result<Token, YamlError> {
         let at = self.input.mark;
         self.input.skip();
@@ -95,7 +95,7 @@ impl Scanner<'_> {
         Ok(Token { kind, at })
     }
 
-    /// `!<uri>`, `!local`, `!!short`, `!handle!suffix` or `!` alone.
+    /// Scans `!<uri>`, `!local`, `!!short`, `!handle!suffix` or a lone `!`.
     pub(super) fn scan_tag(&mut self) -> Result<Token, YamlError> {
         let at = self.input.mark;
         let (handle, suffix) = if self.input.byte(1) == b'<' {
@@ -130,7 +130,7 @@ impl Scanner<'_> {
         })
     }
 
-    /// `!`, `!!` or `!name!`; or `!name`, which then is the start of a local tag.
+    /// Scans `!`, `!!` or `!name!`; or `!name`, which is then the start of a local tag.
     fn tag_handle(&mut self, at: Mark) -> Result<String, YamlError> {
         if self.input.byte(0) != b'!' {
             return Err(at.error("expected '!' at the start of the tag"));
@@ -143,7 +143,7 @@ impl Scanner<'_> {
         Ok(handle)
     }
 
-    /// The rest of a tag; `head` is the handle that turned out to be its start.
+    /// Scans the rest of a tag; `head` is the handle that turned out to be its start.
     fn tag_uri(&mut self, head: &str, at: Mark) -> Result<String, YamlError> {
         let mut uri: Vec<u8> = head.bytes().skip(1).collect();
         let mut found = !head.is_empty();

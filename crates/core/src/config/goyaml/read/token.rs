@@ -1,4 +1,4 @@
-//! What the scanner hands to the parser.
+//! Tokens, which the scanner passes to the parser.
 
 use super::input::Mark;
 

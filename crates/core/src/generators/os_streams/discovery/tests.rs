@@ -1,4 +1,4 @@
-//! Which streams follow from which images.
+//! Discovery of streams from images.
 
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ fn the_labels_of_images_decide() {
             vec![],
         ),
         (
-            "an image that nobody asked for is not looked at",
+            "an unrelated image is ignored",
             vec![
                 ('5', os("rhel-9")),
                 ('1', json!({})),

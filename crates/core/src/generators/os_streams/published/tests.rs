@@ -1,4 +1,4 @@
-//! What the OSImageStream says, by what is known.
+//! Decisions about the content of the OSImageStream.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const US: &str = "v2";
 
-/// A stream's name, and a digit for its operating system and one for its extensions.
+/// A stream's name, and one digit each for its OS image and its extensions image.
 type Stream = (&'static str, char, char);
 
 fn image(digit: char) -> String {
@@ -16,7 +16,7 @@ fn image(digit: char) -> String {
     )
 }
 
-/// A ConfigMap's entries with these streams.
+/// Returns a ConfigMap's entries with these streams.
 fn entries(streams: &[Stream]) -> BTreeMap<String, String> {
     let tags = streams.iter().flat_map(|(name, os, extensions)| {
         let tag = |tag: String, digit: char| {
@@ -71,7 +71,7 @@ fn a_cluster_that_says_nothing_gets_no_object() {
         decide(None, &nothing, Release::default(), US),
         Ok(Decision::Nothing)
     );
-    // The images that every release names do not say which stream they are of.
+    // The images of every release do not name their stream.
     let plain = BTreeMap::from([
         (OS_IMAGE.to_owned(), image('1')),
         (EXTENSIONS_IMAGE.to_owned(), image('2')),
@@ -81,7 +81,7 @@ fn a_cluster_that_says_nothing_gets_no_object() {
         decide(None, &plain, Release::default(), US),
         Ok(Decision::Nothing)
     );
-    // Nor does a user's wish alone.
+    // Nor does a user's selection alone.
     let wish = existing("rhel-9", &json!({}), &Value::Null);
     assert_eq!(
         decide(Some(&wish), &plain, Release::default(), US),
@@ -125,7 +125,7 @@ fn the_default_is_what_the_user_says_or_was_in_force_or_fits() {
         ),
         ("installed as nothing known", None, &TWO, None, None),
         (
-            "the only one, whatever it is",
+            "the only one, regardless of its name",
             None,
             &okd[1..],
             Some("4.20.0"),
@@ -196,7 +196,7 @@ fn what_is_published_names_its_version_and_release_and_is_written_once() {
 }
 
 #[test]
-fn what_somebody_else_published_for_this_release_is_taken_over() {
+fn streams_published_by_another_owner_for_this_release_are_adopted() {
     let release = |image| Release {
         image: Some(image),
         ..Release::default()
@@ -237,7 +237,7 @@ fn entries_of_another_release_are_not_believed_yet() {
     assert_eq!(
         decision,
         Decision::Wait(
-            "ConfigMap machine-config-osimageurl is about release 4.20.1, but the cluster goes to 4.21.0"
+            "ConfigMap machine-config-osimageurl is for release 4.20.1, but the cluster is updating to 4.21.0"
                 .to_owned()
         )
     );

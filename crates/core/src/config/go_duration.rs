@@ -1,6 +1,7 @@
-//! Durations in the notation of Kubernetes objects (`1m30s`), read and written as Go does it.
+//! Durations in the notation of Kubernetes objects (`1m30s`), parsed and formatted as in Go.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
@@ -15,7 +16,7 @@ const UNITS: [(&str, i128); 8] = [
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Nanoseconds of a duration text; none if it is not one.
+/// Parses a duration into nanoseconds; `None` if the text is invalid.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -47,7 +48,12 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// The text Go writes for a duration: `0s`, `1.5s`, `1m30s`, `4h0m0s`.
+/// Formats a duration as Go does: `10m0s`.
+pub(crate) fn of(duration: Duration) -> String {
+    format(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// Formats a duration as Go does: `0s`, `1.5s`, `1m30s`, `4h0m0s`.
 pub(crate) fn format(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let absolute = nanos.unsigned_abs();
@@ -75,7 +81,7 @@ pub(crate) fn format(nanos: i64) -> String {
     text
 }
 
-/// `value / unit` without trailing zeros.
+/// Returns `value / unit` without trailing zeros.
 fn decimal(value: u64, unit: u64) -> String {
     let (whole, rest) = (value / unit, value % unit);
     if rest == 0 {

@@ -1,4 +1,4 @@
-//! Which features of a release are on.
+//! The feature gates of a release.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use mco_api::foreign::feature_gate::{FeatureGate, FeatureGateDetails};
 use mco_api::vocabulary::annotations;
 use thiserror::Error;
 
-/// Every gate that a release knows, on or off.
+/// All feature gates of a release, enabled or disabled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     gates: BTreeMap<String, bool>,
@@ -34,12 +34,12 @@ fn list(versions: &[String]) -> String {
     }
 }
 
-/// What other implementations call a release that was not built by a release process.
+/// The version of a development build in other implementations.
 const UNRELEASED: &str = "0.0.1-snapshot";
 
 impl FeatureGates {
-    /// The gates of the release that is meant: the one asked for, else the ControllerConfig's, else an unreleased one,
-    /// else the only one the object knows. Without an object no gate is known.
+    /// Returns the gates of the requested release, else the ControllerConfig's, else those of a development build,
+    /// else the only version in the object. Without an object there are no gates.
     pub fn in_force(
         object: Option<&FeatureGate>,
         controller_config: &ControllerConfig,
@@ -57,7 +57,7 @@ impl FeatureGates {
         Self::of_version(object, wanted).or_else(|error| Self::of_only_version(object).ok_or(error))
     }
 
-    /// The gates of one version.
+    /// Returns the gates of one version.
     pub fn of_version(object: &FeatureGate, version: &str) -> Result<Self, FeatureGateError> {
         let details = object
             .status
@@ -72,7 +72,7 @@ impl FeatureGates {
             })
     }
 
-    /// The gates of the only version that the object describes, if it describes one only.
+    /// Returns the gates of the object's only version; `None` if it has several.
     pub fn of_only_version(object: &FeatureGate) -> Option<Self> {
         match object.status.as_ref()?.feature_gates.as_slice() {
             [details] => Some(Self::from_details(details)),
@@ -92,17 +92,17 @@ impl FeatureGates {
         self.gates.iter().map(|(name, on)| (name.as_str(), *on))
     }
 
-    /// Whether nothing is known of any gate, as on a cluster that has none.
+    /// Whether there are no feature gates, as on a cluster without them.
     pub fn is_empty(&self) -> bool {
         self.gates.is_empty()
     }
 
-    /// Whether the release knows the gate and has it off. A cluster without feature gates has none off.
+    /// Whether the release has the gate and disables it. A cluster without feature gates disables none.
     pub fn is_disabled(&self, name: &str) -> bool {
         self.gates.get(name) == Some(&false)
     }
 
-    /// A gate the release does not know is off.
+    /// Whether the release has the gate and enables it.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.gates.get(name).copied().unwrap_or_default()
     }

@@ -1,0 +1,65 @@
+//! The layers of `mco-core` (config, generators, rollout, pipeline): a layer uses only itself and those before it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LAYERS: [&str; 4] = ["config", "generators", "rollout", "pipeline"];
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The code without its tests, which may build fixtures with any layer.
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]").next().unwrap_or(text)
+}
+
+/// The layers that a text names as `crate::<layer>`.
+fn named(text: &str) -> impl Iterator<Item = usize> {
+    text.match_indices("crate::").filter_map(|(start, path)| {
+        let rest = text.get(start + path.len()..)?;
+        let name = rest
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .next()?;
+        LAYERS.iter().position(|layer| *layer == name)
+    })
+}
+
+#[test]
+fn a_layer_uses_only_itself_and_those_before_it() {
+    let core = mco_testkit::repository_root().join("crates/core/src");
+    for (index, layer) in LAYERS.iter().enumerate() {
+        for file in sources(&core.join(layer)) {
+            if file.ends_with("tests.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            for used in named(without_tests(&text)) {
+                let file = file.strip_prefix(&core).unwrap();
+                assert!(used <= index, "{}: {layer} uses {}", file.display(), LAYERS[used]);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_outside_of_the_layers() {
+    let core = mco_testkit::repository_root().join("crates/core/src");
+    let mut names: Vec<String> = fs::read_dir(core)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["config", "generators", "lib.rs", "pipeline", "rollout"]);
+}
