@@ -18,15 +18,15 @@ use mco_runtime::object_name;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use crate::events::Events;
+use crate::events::ControllerEvents;
 use crate::generated_configs::GeneratedConfigStore;
-use crate::membership::Membership;
+use crate::membership::MembershipIndex;
 use crate::options::Options;
 use crate::pinned_images::PinnedImageResults;
 use crate::reconcilers::Queues;
 use crate::render_state::RenderStates;
 use crate::source_cache::SourceCache;
-use crate::watched_kinds::Stores;
+use crate::watched_kinds::WatchStores;
 
 /// How soon to retry while source MachineConfigs are being fetched.
 pub(crate) const SOURCES_POLL: Duration = Duration::from_millis(20);
@@ -34,10 +34,10 @@ pub(crate) const SOURCES_POLL: Duration = Duration::from_millis(20);
 pub(crate) struct Context {
     pub client: Client,
     pub options: Options,
-    pub events: Events,
+    pub events: ControllerEvents,
     pub queues: Queues,
-    pub stores: Stores,
-    pub membership: Membership,
+    pub stores: WatchStores,
+    pub membership: MembershipIndex,
     pub generated: GeneratedConfigStore,
     pub sources: SourceCache,
     pub renders: RenderStates,
@@ -53,14 +53,14 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub fn new(client: Client, options: Options, events: Events) -> Arc<Self> {
+    pub fn new(client: Client, options: Options, events: ControllerEvents) -> Arc<Self> {
         Arc::new_cyclic(|ctx| Self {
             client,
             queues: Queues::new(&options),
-            stores: Stores::new(ctx),
+            stores: WatchStores::new(ctx),
             options,
             events,
-            membership: Membership::default(),
+            membership: MembershipIndex::default(),
             generated: GeneratedConfigStore::default(),
             sources: SourceCache::default(),
             renders: RenderStates::default(),

@@ -34,20 +34,20 @@ impl Reporter {
 
 /// Queues events for the writer.
 #[derive(Debug, Clone)]
-pub(crate) struct Events(EventRecorder);
+pub(crate) struct ControllerEvents(EventRecorder);
 
 /// Returns the two ends of the event queue.
-pub(crate) fn channel() -> (Events, EventWriter) {
+pub(crate) fn channel() -> (ControllerEvents, EventWriter) {
     let queue = EventQueue {
         namespace: names::NAMESPACE,
         capacity: CAPACITY,
         repeats: Repeats::SuppressFor(REPEAT_INTERVAL),
     };
     let (recorder, writer) = queue.open();
-    (Events(recorder), writer)
+    (ControllerEvents(recorder), writer)
 }
 
-impl Events {
+impl ControllerEvents {
     pub fn record<K: Resource<DynamicType = ()>>(&self, reporter: Reporter, object: &K, event: Event) {
         let type_ = match event.kind {
             EventKind::Normal => EventType::Normal,

@@ -13,12 +13,12 @@ use tracing::warn;
 
 /// The pool of each node and the nodes of each pool.
 #[derive(Debug)]
-pub(crate) struct Membership {
-    state: RwLock<State>,
+pub(crate) struct MembershipIndex {
+    state: RwLock<MembershipState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct MembershipState {
     selectors: NodePools,
     by_node: HashMap<String, NodeMembership>,
     by_pool: HashMap<String, BTreeSet<String>>,
@@ -69,10 +69,10 @@ pub(crate) enum IgnoredClaim {
     Absent,
 }
 
-impl Default for Membership {
+impl Default for MembershipIndex {
     fn default() -> Self {
         Self {
-            state: RwLock::new(State {
+            state: RwLock::new(MembershipState {
                 selectors: NodePools::new([]),
                 by_node: HashMap::new(),
                 by_pool: HashMap::new(),
@@ -81,7 +81,7 @@ impl Default for Membership {
     }
 }
 
-impl Membership {
+impl MembershipIndex {
     /// Updates one node after it was created, changed or deleted. `node` reads it under the index's lock, so that of
     /// two concurrent updates the later one never leaves the older state. Returns the membership before and after.
     pub fn update_node(
@@ -135,7 +135,7 @@ impl Membership {
     }
 }
 
-impl State {
+impl MembershipState {
     fn update(&mut self, node: &Node) -> (NodeMembership, NodeMembership) {
         let name = object_name(&node.metadata);
         let new = match self.selectors.of_node(node.metadata.labels.as_ref()) {
@@ -199,19 +199,23 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
     }
 
-    fn update(membership: &Membership, node: &Node) -> (NodeMembership, NodeMembership) {
+    fn update(membership: &MembershipIndex, node: &Node) -> (NodeMembership, NodeMembership) {
         let name = node.metadata.name.as_deref().unwrap();
         membership.update_node(name, || Some(Arc::new(node.clone())))
     }
 
-    fn rebuild(membership: &Membership, pools: &[MachineConfigPool], nodes: &[Node]) -> MembershipChanges {
+    fn rebuild(
+        membership: &MembershipIndex,
+        pools: &[MachineConfigPool],
+        nodes: &[Node],
+    ) -> MembershipChanges {
         let pools = || pools.iter().cloned().map(Arc::new).collect();
         membership.rebuild(pools, || nodes.iter().cloned().map(Arc::new).collect())
     }
 
     #[test]
     fn nodes_move_between_pools_by_their_labels_and_by_the_pools_selectors() {
-        let membership = Membership::default();
+        let membership = MembershipIndex::default();
         let pools = [pool("worker", "worker"), pool("infra", "infra")];
         rebuild(&membership, &pools, &[]);
         update(&membership, &node("a", &["worker"]));
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_node_that_several_pools_select_is_reported_once_per_contest() {
-        let membership = Membership::default();
+        let membership = MembershipIndex::default();
         let pools = [pool("infra", "infra"), pool("gpu", "gpu")];
         rebuild(&membership, &pools, &[]);
         let contest = |node: &Node| {

@@ -18,20 +18,20 @@ use prometheus_client::registry::Registry;
 /// The node label of series that exist from the start; existing dashboards filter it out.
 const PLACEHOLDER_NODE: &str = "initialize";
 
-type Seconds = Gauge<f64, AtomicU64>;
+type SecondsGauge = Gauge<f64, AtomicU64>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Pool {
+struct PoolLabels {
     pool: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Node {
+struct NodeLabels {
     node: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolState {
+struct PoolStateLabels {
     node: String,
     pool: String,
     state: String,
@@ -39,7 +39,7 @@ struct PoolState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SubController {
+struct SubControllerLabels {
     subcontroller: &'static str,
     state: &'static str,
     object: String,
@@ -47,33 +47,33 @@ struct SubController {
 
 /// The metrics of one controller process. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricFamilies>);
 
 #[derive(Debug)]
-struct Inner {
+struct MetricFamilies {
     registry: Registry,
-    machines: Family<Pool, Gauge>,
-    updated: Family<Pool, Gauge>,
-    degraded: Family<Pool, Gauge>,
-    unavailable: Family<Pool, Gauge>,
-    paused: Family<Pool, Gauge>,
-    state: Family<PoolState, Seconds>,
+    machines: Family<PoolLabels, Gauge>,
+    updated: Family<PoolLabels, Gauge>,
+    degraded: Family<PoolLabels, Gauge>,
+    unavailable: Family<PoolLabels, Gauge>,
+    paused: Family<PoolLabels, Gauge>,
+    state: Family<PoolStateLabels, SecondsGauge>,
     /// The current series of each pool in `state`, so that it never has two.
-    states: Mutex<std::collections::HashMap<String, PoolState>>,
-    drain_error: Family<Node, Gauge>,
-    drain_blockers: Family<Node, Gauge>,
-    pool_alert: Family<Node, Gauge>,
-    sub_controller: Family<SubController, Seconds>,
-    image_override: Family<Pool, Gauge>,
+    states: Mutex<std::collections::HashMap<String, PoolStateLabels>>,
+    drain_error: Family<NodeLabels, Gauge>,
+    drain_blockers: Family<NodeLabels, Gauge>,
+    pool_alert: Family<NodeLabels, Gauge>,
+    sub_controller: Family<SubControllerLabels, SecondsGauge>,
+    image_override: Family<PoolLabels, Gauge>,
     boot_images_unwatched: Gauge,
-    renders: Family<Pool, Counter>,
+    renders: Family<PoolLabels, Counter>,
     render_seconds: Histogram,
     drain_seconds: Histogram,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let inner = Inner {
+        let inner = MetricFamilies {
             machines: Family::default(),
             updated: Family::default(),
             degraded: Family::default(),
@@ -101,14 +101,14 @@ impl Default for Metrics {
             inner.boot_images_unwatched.clone(),
         );
         inner.seed();
-        Self(Arc::new(Inner { registry, ..inner }))
+        Self(Arc::new(MetricFamilies { registry, ..inner }))
     }
 }
 
-impl Inner {
+impl MetricFamilies {
     /// Creates one series per alert: an alert on a metric without series looks like an alert with a wrong name.
     fn seed(&self) {
-        let placeholder = Node {
+        let placeholder = NodeLabels {
             node: PLACEHOLDER_NODE.to_owned(),
         };
         for alarm in [&self.drain_error, &self.pool_alert] {
@@ -205,10 +205,10 @@ impl Metrics {
     }
 
     pub(crate) fn pool(&self, name: &str, status: &MachineConfigPoolStatus, paused: bool, now: Timestamp) {
-        let pool = Pool {
+        let pool = PoolLabels {
             pool: name.to_owned(),
         };
-        let set = |family: &Family<Pool, Gauge>, count: i32| {
+        let set = |family: &Family<PoolLabels, Gauge>, count: i32| {
             family.get_or_create(&pool).set(i64::from(count));
         };
         set(&self.0.machines, status.machine_count);
@@ -224,7 +224,7 @@ impl Metrics {
             .iter()
             .filter(|condition| condition.status == status::TRUE)
             .max_by_key(|condition| condition.last_transition_time.as_ref().map(|time| time.0));
-        let series = PoolState {
+        let series = PoolStateLabels {
             node: String::new(),
             pool: name.to_owned(),
             state: newest
@@ -242,7 +242,7 @@ impl Metrics {
     }
 
     pub(crate) fn remove_pool(&self, name: &str) {
-        let pool = Pool {
+        let pool = PoolLabels {
             pool: name.to_owned(),
         };
         for family in [
@@ -262,7 +262,7 @@ impl Metrics {
     }
 
     pub(crate) fn drain(&self, node: &str, alarming: bool, blocking_pods: usize) {
-        let node = Node {
+        let node = NodeLabels {
             node: node.to_owned(),
         };
         self.0.drain_error.get_or_create(&node).set(i64::from(alarming));
@@ -278,7 +278,7 @@ impl Metrics {
     }
 
     pub(crate) fn remove_drain(&self, node: &str) {
-        let node = Node {
+        let node = NodeLabels {
             node: node.to_owned(),
         };
         self.0.drain_error.remove(&node);
@@ -286,7 +286,7 @@ impl Metrics {
     }
 
     pub(crate) fn pool_alert(&self, node: &str, alert: bool) {
-        let node = Node {
+        let node = NodeLabels {
             node: node.to_owned(),
         };
         if alert {
@@ -303,7 +303,7 @@ impl Metrics {
         object: &str,
         now: Timestamp,
     ) {
-        let series = SubController {
+        let series = SubControllerLabels {
             subcontroller,
             state,
             object: object.to_owned(),
@@ -312,7 +312,7 @@ impl Metrics {
     }
 
     pub(crate) fn rendered(&self, pool: &str, image_overridden: bool, took: std::time::Duration) {
-        let pool = Pool {
+        let pool = PoolLabels {
             pool: pool.to_owned(),
         };
         self.0.renders.get_or_create(&pool).inc();

@@ -39,28 +39,30 @@ pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue
     };
     let started = Instant::now();
     let result = match gather(&ctx, &pool).await? {
-        Gathered::Wait(why) => {
+        GatheredInputs::Wait(why) => {
             record(&ctx, &name, &RenderResult::Waiting(why));
             return Ok(Requeue::NotReady(None));
         }
-        Gathered::Blocked(why) => return blocked(&ctx, &pool, why).await,
+        GatheredInputs::Blocked(why) => return blocked(&ctx, &pool, why).await,
         // Polled, because a source that turns out to be unchanged enqueues nothing.
-        Gathered::Incomplete => return Ok(Requeue::NotReady(Some(SOURCES_POLL))),
-        Gathered::Failed(why) => RenderResult::Failed(why),
-        Gathered::Inputs(inputs) => match tokio::task::spawn_blocking(move || inputs.render()).await {
-            Ok(Ok(rendered)) => {
-                finish(&ctx, &pool, rendered, started).await?;
-                RenderResult::Rendered
+        GatheredInputs::Incomplete => return Ok(Requeue::NotReady(Some(SOURCES_POLL))),
+        GatheredInputs::Failed(why) => RenderResult::Failed(why),
+        GatheredInputs::Complete(inputs) => {
+            match tokio::task::spawn_blocking(move || inputs.render()).await {
+                Ok(Ok(rendered)) => {
+                    finish(&ctx, &pool, rendered, started).await?;
+                    RenderResult::Rendered
+                }
+                Ok(Err(RenderFailure::Skew(other_version))) => {
+                    return blocked(&ctx, &pool, other_version.to_string()).await;
+                }
+                Ok(Err(RenderFailure::Select(SelectError::SelectsEverything { .. }))) => {
+                    return selects_everything(&ctx, &pool).await;
+                }
+                Ok(Err(failure)) => RenderResult::Failed(failure.to_string()),
+                Err(ended) => RenderResult::Failed(format!("rendering ended: {ended}")),
             }
-            Ok(Err(RenderFailure::Skew(other_version))) => {
-                return blocked(&ctx, &pool, other_version.to_string()).await;
-            }
-            Ok(Err(RenderFailure::Select(SelectError::SelectsEverything { .. }))) => {
-                return selects_everything(&ctx, &pool).await;
-            }
-            Ok(Err(failure)) => RenderResult::Failed(failure.to_string()),
-            Err(ended) => RenderResult::Failed(format!("rendering ended: {ended}")),
-        },
+        }
     };
     record(&ctx, &name, &result);
     if matches!(result, RenderResult::Failed(_)) {
@@ -132,8 +134,8 @@ fn record(ctx: &Context, pool: &str, result: &RenderResult) {
     }
 }
 
-enum Gathered {
-    Inputs(Box<Inputs>),
+enum GatheredInputs {
+    Complete(Box<RenderInputs>),
     /// Another component has to act first, and its change enqueues this pool soon.
     Wait(String),
     /// Another component or the administrator has to act first, perhaps not soon.
@@ -144,7 +146,7 @@ enum Gathered {
 }
 
 /// Everything that a render reads.
-struct Inputs {
+struct RenderInputs {
     pool: Arc<MachineConfigPool>,
     worker: Option<Arc<MachineConfigPool>>,
     controller_config: Arc<ControllerConfig>,
@@ -159,7 +161,7 @@ struct Inputs {
     source_version: String,
 }
 
-impl Inputs {
+impl RenderInputs {
     fn render(&self) -> Result<RenderedPool, RenderFailure> {
         pipeline::render_pool(&PoolInputs {
             pool: &self.pool,
@@ -190,19 +192,21 @@ struct SharedInputs {
 }
 
 /// Returns the shared inputs, once all of them were produced from the current ControllerConfig.
-fn shared_inputs(ctx: &Context) -> Result<SharedInputs, Gathered> {
-    let wait = |why: &str| Gathered::Wait(why.to_owned());
+fn shared_inputs(ctx: &Context) -> Result<SharedInputs, GatheredInputs> {
+    let wait = |why: &str| GatheredInputs::Wait(why.to_owned());
     let controller_config = ctx
         .controller_config()
         .ok_or_else(|| wait("the operator has not written the ControllerConfig yet"))?;
     skew::check_controller_config(&controller_config, ctx.options.versions())
-        .map_err(|other_version| Gathered::Blocked(other_version.to_string()))?;
+        .map_err(|other_version| GatheredInputs::Blocked(other_version.to_string()))?;
     let generation = |config: &ControllerConfig| config.metadata.generation;
     let base = ctx
         .base()
         .filter(|base| generation(&base.controller_config) == generation(&controller_config))
         .ok_or_else(|| match ctx.base_problem.read().as_ref() {
-            Some(problem) => Gathered::Blocked(format!("the base configs cannot be rendered: {problem}")),
+            Some(problem) => {
+                GatheredInputs::Blocked(format!("the base configs cannot be rendered: {problem}"))
+            }
             None => wait("the base configs are not rendered yet"),
         })?;
     let generated = ctx
@@ -216,7 +220,7 @@ fn shared_inputs(ctx: &Context) -> Result<SharedInputs, Gathered> {
     })
 }
 
-async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<Gathered, Error> {
+async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<GatheredInputs, Error> {
     // An invalid selector is reported by the render.
     let selector = pools::config_selector(pool).ok();
     let selects = |labels: Option<&BTreeMap<String, String>>| {
@@ -263,17 +267,17 @@ async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<Gathered
         }
     }
     if ctx.renders.must_wait(name, generators, &missing) {
-        return Ok(Gathered::Incomplete);
+        return Ok(GatheredInputs::Incomplete);
     }
     if let Some(problem) = malformed {
-        return Ok(Gathered::Failed(problem));
+        return Ok(GatheredInputs::Failed(problem));
     }
     let settings = ctx.stores.machine_configurations.get(names::SINGLETON);
     let overrides = settings
         .map(|settings| Overrides::of(&settings))
         .unwrap_or_default();
     let published = ctx.stores.os_streams.get(names::SINGLETON);
-    Ok(Gathered::Inputs(Box::new(Inputs {
+    Ok(GatheredInputs::Complete(Box::new(RenderInputs {
         pool: Arc::clone(pool),
         worker: ctx.stores.pools.get(names::pool::WORKER),
         controller_config,

@@ -10,10 +10,10 @@ use mco_core::config::parsed_config::ParsedConfig;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::source_cache::Versions;
+use crate::source_cache::SourceVersions;
 
 /// Sources that have changed and are not fetched yet, with the versions that are cached.
-pub(crate) type MissingSources = BTreeMap<String, Option<Versions>>;
+pub(crate) type MissingSources = BTreeMap<String, Option<SourceVersions>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RenderResult {

@@ -16,7 +16,7 @@ use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSCon
 use mco_core::config::rendered_configs;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::pool_status::{self, Inputs, RenderOutcome, Report};
-use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, Standing, View, plan_pool};
+use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, TargetState, View, plan_pool};
 use mco_runtime::{FieldManager, Requeue, object_name, patch};
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
@@ -113,7 +113,7 @@ struct PoolSnapshot {
     operator_node: Option<String>,
     first_pivots: BTreeMap<String, String>,
     /// Of this pool and of the control plane.
-    target_states: BTreeMap<String, Standing>,
+    target_states: BTreeMap<String, TargetState>,
 }
 
 impl PoolSnapshot {
@@ -173,10 +173,10 @@ impl PoolSnapshot {
 
     /// A render of the control plane that changes nothing enqueues no rollout, so the arbiter pool polls.
     fn waits_for_the_control_plane(&self) -> bool {
-        self.name == names::pool::ARBITER && self.target_state(names::pool::MASTER) == Standing::MayChange
+        self.name == names::pool::ARBITER && self.target_state(names::pool::MASTER) == TargetState::Rendering
     }
 
-    fn target_state(&self, pool: &str) -> Standing {
+    fn target_state(&self, pool: &str) -> TargetState {
         self.target_states.get(pool).copied().unwrap_or_default()
     }
 
@@ -193,7 +193,7 @@ impl PoolSnapshot {
             .with_first_pivots(first_pivots)
             .with_images(&self.os_configs, &self.os_builds);
         for (pool, state) in &self.target_states {
-            view = view.with_standing(pool, *state);
+            view = view.with_target_state(pool, *state);
         }
         view.pool(&self.name).map(|pool| decide(&view, pool))
     }
@@ -359,7 +359,7 @@ fn log_actions(pool: &str, actions: &[&Action]) {
 /// Removes the annotation of a MachineOSConfig that names a deleted build or one of another config. Plans ignore such
 /// a build, so a failure is only logged.
 async fn clear_stale_build(ctx: &Context, snapshot: &PoolSnapshot) {
-    if snapshot.os_configs.is_empty() || snapshot.target_state(&snapshot.name) == Standing::Foreign {
+    if snapshot.os_configs.is_empty() || snapshot.target_state(&snapshot.name) == TargetState::NotOurs {
         return;
     }
     let stale = snapshot.view(|_, pool| {

@@ -17,7 +17,7 @@ use crate::events;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::reconcilers::Queues;
-use crate::watched_kinds::Stores;
+use crate::watched_kinds::WatchStores;
 
 /// Runs all controllers until `stop` is cancelled. They may be stopped or killed at any moment: the next run continues
 /// from what it finds in the cluster.
@@ -31,7 +31,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let (events, writer) = events::channel();
     tasks.spawn(named("the event writer", writer.run(client.clone())));
     let ctx = Context::new(client, options, events);
-    Stores::spawn_watches(&ctx, &mut tasks);
+    WatchStores::spawn_watches(&ctx, &mut tasks);
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         () = ctx.stores.wait_until_ready() => {}

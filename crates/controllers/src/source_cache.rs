@@ -22,12 +22,12 @@ pub(crate) struct SourceCache {
 }
 
 /// The resource version of the metadata that caused the fetch, and of the fetched object, which may be newer.
-pub(crate) type Versions = [Option<String>; 2];
+pub(crate) type SourceVersions = [Option<String>; 2];
 
 /// One fetched MachineConfig.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedSource {
-    versions: Versions,
+    versions: SourceVersions,
     /// The parsed config, or why it is malformed.
     pub config: Result<Arc<SourceConfig>, String>,
 }
@@ -38,7 +38,7 @@ impl CachedSource {
         self.versions.iter().any(|cached| cached.as_ref() == version)
     }
 
-    pub fn versions(&self) -> &Versions {
+    pub fn versions(&self) -> &SourceVersions {
         &self.versions
     }
 }

@@ -5,7 +5,7 @@ use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::names;
 use mco_core::config::rendered_configs;
-use mco_core::rollout::Standing;
+use mco_core::rollout::TargetState;
 use mco_runtime::{FieldManager, object_name, patch};
 use serde_json::json;
 use tracing::{info, warn};
@@ -16,11 +16,11 @@ use crate::error::Error;
 const MANAGER: FieldManager = FieldManager::new("machine-config-controller-render");
 
 /// Returns whether the pool's target is our own, and whether a render that may replace it is pending.
-pub(crate) fn target_state(ctx: &Context, pool: &MachineConfigPool, render: PendingRender) -> Standing {
+pub(crate) fn target_state(ctx: &Context, pool: &MachineConfigPool, render: PendingRender) -> TargetState {
     match render {
-        _ if !is_own_or_empty(ctx, pool) => Standing::Foreign,
-        PendingRender::Yes => Standing::MayChange,
-        PendingRender::No => Standing::Final,
+        _ if !is_own_or_empty(ctx, pool) => TargetState::NotOurs,
+        PendingRender::Yes => TargetState::Rendering,
+        PendingRender::No => TargetState::Settled,
     }
 }
 

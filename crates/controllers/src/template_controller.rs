@@ -43,23 +43,25 @@ pub(crate) async fn reconcile(ctx: Arc<Context>) -> Result<Requeue, Error> {
         Err(problem) => (config, Err(problem)),
     };
     let attempt = match render(&ctx, &config).await {
-        Ok(base) => publish(&ctx, base).await.map_err(Failure::Writing),
+        Ok(base) => publish(&ctx, base).await.map_err(TemplateFailure::Writing),
         Err(failure) => Err(failure),
     };
     let why = match &attempt {
         Ok(()) => None,
-        Err(Failure::Inputs(why)) => {
+        Err(TemplateFailure::Inputs(why)) => {
             error!("cannot render the base configs: {why}");
             Some(why.clone())
         }
-        Err(Failure::Context(_)) => Some("the API server does not answer".to_owned()),
+        Err(TemplateFailure::Context(_)) => Some("the API server does not answer".to_owned()),
         // Another client wrote at the same time, which is no failure; the retry is soon.
-        Err(Failure::Writing(problem)) if problem.class() == ErrorClass::Conflict => return after(attempt),
-        Err(Failure::Writing(problem)) => Some(problem.to_string()),
+        Err(TemplateFailure::Writing(problem)) if problem.class() == ErrorClass::Conflict => {
+            return after(attempt);
+        }
+        Err(TemplateFailure::Writing(problem)) => Some(problem.to_string()),
     };
     let problem = match &attempt {
-        Ok(()) | Err(Failure::Writing(_)) => None,
-        Err(Failure::Inputs(_) | Failure::Context(_)) => why.clone(),
+        Ok(()) | Err(TemplateFailure::Writing(_)) => None,
+        Err(TemplateFailure::Inputs(_) | TemplateFailure::Context(_)) => why.clone(),
     };
     set_problem(&ctx, problem);
     let outcome = why.as_deref().map_or(Outcome::Completed, Outcome::Failed);
@@ -80,7 +82,7 @@ fn set_problem(ctx: &Context, problem: Option<String>) {
     ctx.enqueue_all_renders();
 }
 
-enum Failure {
+enum TemplateFailure {
     /// The inputs are invalid.
     Inputs(String),
     Context(Error),
@@ -88,10 +90,10 @@ enum Failure {
 }
 
 /// Invalid inputs are not retried before they change.
-fn after(attempt: Result<(), Failure>) -> Result<Requeue, Error> {
+fn after(attempt: Result<(), TemplateFailure>) -> Result<Requeue, Error> {
     match attempt {
-        Ok(()) | Err(Failure::Inputs(_)) => Ok(Requeue::OnChange),
-        Err(Failure::Context(problem) | Failure::Writing(problem)) => Err(problem),
+        Ok(()) | Err(TemplateFailure::Inputs(_)) => Ok(Requeue::OnChange),
+        Err(TemplateFailure::Context(problem) | TemplateFailure::Writing(problem)) => Err(problem),
     }
 }
 
@@ -118,7 +120,7 @@ async fn publish(ctx: &Context, rendered: Base) -> Result<(), Error> {
     written
 }
 
-async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<Base, Failure> {
+async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<Base, TemplateFailure> {
     let pull_secret = pull_secret(ctx, config).await?;
     let singleton = names::SINGLETON;
     let objects = ClusterObjects {
@@ -132,11 +134,11 @@ async fn render(ctx: &Context, config: &Arc<ControllerConfig>) -> Result<Base, F
         version: &ctx.options.source_version,
         payload_version: ctx.options.release_version.as_deref(),
     };
-    Base::render(&objects, config, &settings).map_err(|problem| Failure::Inputs(problem.to_string()))
+    Base::render(&objects, config, &settings).map_err(|problem| TemplateFailure::Inputs(problem.to_string()))
 }
 
 /// Returns the registry credentials as compact JSON; empty when the cluster has none. They appear in no message.
-async fn pull_secret(ctx: &Context, config: &ControllerConfig) -> Result<String, Failure> {
+async fn pull_secret(ctx: &Context, config: &ControllerConfig) -> Result<String, TemplateFailure> {
     let Some(reference) = &config.spec.pull_secret else {
         return Ok(String::new());
     };
@@ -146,18 +148,18 @@ async fn pull_secret(ctx: &Context, config: &ControllerConfig) -> Result<String,
     let secret = match secrets.get(name).await {
         Ok(secret) => secret,
         Err(problem) if is_not_found(&problem) => {
-            return Err(Failure::Inputs(format!(
+            return Err(TemplateFailure::Inputs(format!(
                 "secret {namespace}/{name} does not exist"
             )));
         }
         Err(problem) => {
             let attempt = format!("reading secret {namespace}/{name}");
-            return Err(Failure::Context(Error::api(attempt)(problem)));
+            return Err(TemplateFailure::Context(Error::api(attempt)(problem)));
         }
     };
     let found = secret.type_.as_deref().unwrap_or_default();
     if found != PULL_SECRET_TYPE {
-        return Err(Failure::Inputs(format!(
+        return Err(TemplateFailure::Inputs(format!(
             "secret {namespace}/{name}: expected secret type {PULL_SECRET_TYPE} found {found}"
         )));
     }
@@ -166,7 +168,7 @@ async fn pull_secret(ctx: &Context, config: &ControllerConfig) -> Result<String,
         .as_ref()
         .and_then(|data| templates::compact_json(&data.get(PULL_SECRET_KEY)?.0))
         .ok_or_else(|| {
-            Failure::Inputs(format!(
+            TemplateFailure::Inputs(format!(
                 "secret {namespace}/{name}: {PULL_SECRET_KEY} is not valid JSON"
             ))
         })

@@ -26,14 +26,14 @@ use mco_core::generators::generated::Generator;
 use mco_core::generators::kubelet::profile;
 use mco_core::pipeline::Base;
 use mco_core::rollout::{ContestedNode, Event, changes};
-use mco_runtime::{Change, object_name};
+use mco_runtime::{ObjectChange, object_name};
 use tracing::warn;
 
 use crate::context::Context;
 use crate::events::Reporter;
 use crate::membership::IgnoredClaim;
 
-pub(crate) fn pool(ctx: &Context, change: &Change<'_, MachineConfigPool>) {
+pub(crate) fn pool(ctx: &Context, change: &ObjectChange<'_, MachineConfigPool>) {
     let Some(name) = change.latest().and_then(|pool| pool.metadata.name.clone()) else {
         return;
     };
@@ -102,7 +102,7 @@ pub(crate) fn pool(ctx: &Context, change: &Change<'_, MachineConfigPool>) {
 }
 
 /// Returns true if the render's inputs or a target that is not our own have changed.
-fn requires_render(ctx: &Context, change: &Change<'_, MachineConfigPool>) -> bool {
+fn requires_render(ctx: &Context, change: &ObjectChange<'_, MachineConfigPool>) -> bool {
     let (Some(old), Some(new)) = (change.old, change.new) else {
         return change.new.is_some();
     };
@@ -115,7 +115,7 @@ fn requires_render(ctx: &Context, change: &Change<'_, MachineConfigPool>) -> boo
 }
 
 /// Returns true if the selector has changed, or another client has changed the list that this controller writes.
-fn requires_pinned_images(change: &Change<'_, MachineConfigPool>) -> bool {
+fn requires_pinned_images(change: &ObjectChange<'_, MachineConfigPool>) -> bool {
     let (Some(old), Some(new)) = (change.old, change.new) else {
         return change.new.is_some();
     };
@@ -132,7 +132,7 @@ fn enqueue_custom_renders(ctx: &Context) {
     }
 }
 
-pub(crate) fn node(ctx: &Context, change: &Change<'_, Node>) {
+pub(crate) fn node(ctx: &Context, change: &ObjectChange<'_, Node>) {
     let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else {
         return;
     };
@@ -226,7 +226,7 @@ fn report_contested(ctx: &Context, contested: &ContestedNode) {
     }
 }
 
-pub(crate) fn config(ctx: &Context, change: &Change<'_, PartialObjectMeta<MachineConfig>>) {
+pub(crate) fn config(ctx: &Context, change: &ObjectChange<'_, PartialObjectMeta<MachineConfig>>) {
     let Some(metadata) = change.latest().map(|config| &config.metadata) else {
         return;
     };
@@ -246,7 +246,7 @@ pub(crate) fn config(ctx: &Context, change: &Change<'_, PartialObjectMeta<Machin
     }
 }
 
-pub(crate) fn machine_config_node(ctx: &Context, change: &Change<'_, MachineConfigNode>) {
+pub(crate) fn machine_config_node(ctx: &Context, change: &ObjectChange<'_, MachineConfigNode>) {
     let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else {
         return;
     };
@@ -272,7 +272,7 @@ pub(crate) fn machine_config_node(ctx: &Context, change: &Change<'_, MachineConf
     }
 }
 
-pub(crate) fn controller_config(ctx: &Context, change: &Change<'_, ControllerConfig>) {
+pub(crate) fn controller_config(ctx: &Context, change: &ObjectChange<'_, ControllerConfig>) {
     let old = change.old.map(|config| Base::inputs(config));
     let new = change.new.map(|config| Base::inputs(config));
     if old != new {
@@ -289,7 +289,7 @@ pub(crate) fn controller_config(ctx: &Context, change: &Change<'_, ControllerCon
 }
 
 /// Returns true unless only the status has changed.
-pub(crate) fn spec_or_metadata_changed<K: Resource>(change: &Change<'_, K>) -> bool {
+pub(crate) fn spec_or_metadata_changed<K: Resource>(change: &ObjectChange<'_, K>) -> bool {
     let shape = |object: &Arc<K>| {
         let meta = object.meta();
         (
@@ -302,7 +302,7 @@ pub(crate) fn spec_or_metadata_changed<K: Resource>(change: &Change<'_, K>) -> b
     change.old.map(shape) != change.new.map(shape)
 }
 
-pub(crate) fn machine_configuration(ctx: &Context, change: &Change<'_, MachineConfiguration>) {
+pub(crate) fn machine_configuration(ctx: &Context, change: &ObjectChange<'_, MachineConfiguration>) {
     let overrides = |settings: Option<&Arc<MachineConfiguration>>| {
         settings.and_then(|settings| settings.spec.irreconcilable_validation_overrides.clone())
     };
@@ -330,7 +330,7 @@ fn update_boot_image_metric(ctx: &Context) {
     ctx.options.metrics.boot_images_unwatched(unwatched);
 }
 
-pub(crate) fn os_config(ctx: &Context, change: &Change<'_, MachineOSConfig>) {
+pub(crate) fn os_config(ctx: &Context, change: &ObjectChange<'_, MachineOSConfig>) {
     if let Some(config) = change.latest() {
         ctx.queues
             .rollout
@@ -338,7 +338,7 @@ pub(crate) fn os_config(ctx: &Context, change: &Change<'_, MachineOSConfig>) {
     }
 }
 
-pub(crate) fn os_build(ctx: &Context, change: &Change<'_, MachineOSBuild>) {
+pub(crate) fn os_build(ctx: &Context, change: &ObjectChange<'_, MachineOSBuild>) {
     let Some(build) = change.latest() else { return };
     let config = ctx.stores.os_configs.get(&build.spec.machine_os_config.name);
     match config {
@@ -351,18 +351,18 @@ pub(crate) fn os_build(ctx: &Context, change: &Change<'_, MachineOSBuild>) {
 }
 
 /// The release image is part of the registry configuration, and its version decides whether the streams are up to date.
-pub(crate) fn cluster_version(ctx: &Context, _: &Change<'_, ClusterVersion>) {
+pub(crate) fn cluster_version(ctx: &Context, _: &ObjectChange<'_, ClusterVersion>) {
     ctx.queues.generators.enqueue(Generator::Registries);
     ctx.queues.os_streams.enqueue(());
 }
 
-pub(crate) fn os_stream(ctx: &Context, _: &Change<'_, OSImageStream>) {
+pub(crate) fn os_stream(ctx: &Context, _: &ObjectChange<'_, OSImageStream>) {
     ctx.queues.os_streams.enqueue(());
     ctx.enqueue_all_renders();
     ctx.enqueue_all_rollouts();
 }
 
-pub(crate) fn pinned_image_set(ctx: &Context, change: &Change<'_, PartialObjectMeta<PinnedImageSet>>) {
+pub(crate) fn pinned_image_set(ctx: &Context, change: &ObjectChange<'_, PartialObjectMeta<PinnedImageSet>>) {
     let selection = |set: &Arc<PartialObjectMeta<PinnedImageSet>>| {
         let meta = &set.metadata;
         (meta.labels.clone(), meta.deletion_timestamp.is_some())
@@ -376,7 +376,7 @@ pub(crate) fn pinned_image_set(ctx: &Context, change: &Change<'_, PartialObjectM
     }
 }
 
-pub(crate) fn node_settings(ctx: &Context, change: &Change<'_, NodeSettings>) {
+pub(crate) fn node_settings(ctx: &Context, change: &ObjectChange<'_, NodeSettings>) {
     let name = change.latest().map(|settings| object_name(&settings.metadata));
     if name == Some(names::SINGLETON) {
         ctx.queues.generators.enqueue(Generator::Kubelet);
@@ -392,7 +392,7 @@ pub(crate) fn node_settings(ctx: &Context, change: &Change<'_, NodeSettings>) {
     }
 }
 
-pub(crate) fn scheduler(ctx: &Context, change: &Change<'_, Scheduler>) {
+pub(crate) fn scheduler(ctx: &Context, change: &ObjectChange<'_, Scheduler>) {
     ctx.scheduler_was_deleted
         .store(change.new.is_none(), Ordering::Relaxed);
     for node in ctx.stores.nodes.all() {
@@ -457,11 +457,11 @@ mod tests {
         assert_eq!(pool().as_deref(), Some("infra"));
         let late = Arc::new(in_role(1, "worker"));
         let (created, deleted) = (
-            Change {
+            ObjectChange {
                 old: None,
                 new: Some(&late),
             },
-            Change {
+            ObjectChange {
                 old: Some(&late),
                 new: None,
             },

@@ -25,7 +25,7 @@ use mco_api::{
     MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
 };
 use mco_core::generators::generated::Generator;
-use mco_runtime::{Change, Store};
+use mco_runtime::{ObjectChange, Store};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -37,11 +37,11 @@ use crate::watch_handlers::{self as on, spec_or_metadata_changed};
 macro_rules! watched_kinds {
     ($($(#[$doc:meta])* $field:ident: $kind:ty = $select:expr, $transform:expr, $on_change:expr;)*) => {
         /// The watched objects.
-        pub(crate) struct Stores {
+        pub(crate) struct WatchStores {
             $($(#[$doc])* pub $field: Store<$kind>,)*
         }
 
-        impl Stores {
+        impl WatchStores {
             pub fn new(ctx: &Weak<Context>) -> Self {
                 Self { $($field: store(ctx, $transform, $on_change),)* }
             }
@@ -109,11 +109,11 @@ fn enqueue_if(ctx: &Context, generator: Generator, changed: bool) {
     }
 }
 
-fn registries<K>(ctx: &Context, _: &Change<'_, K>) {
+fn registries<K>(ctx: &Context, _: &ObjectChange<'_, K>) {
     ctx.queues.generators.enqueue(Generator::Registries);
 }
 
-fn base_configs<K>(ctx: &Context, _: &Change<'_, K>) {
+fn base_configs<K>(ctx: &Context, _: &ObjectChange<'_, K>) {
     ctx.queues.generators.enqueue(Generator::Templates);
 }
 
@@ -148,12 +148,16 @@ fn by_name(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}"))
 }
 
-fn store<K>(ctx: &Weak<Context>, transform: fn(&mut K), on_change: fn(&Context, &Change<'_, K>)) -> Store<K>
+fn store<K>(
+    ctx: &Weak<Context>,
+    transform: fn(&mut K),
+    on_change: fn(&Context, &ObjectChange<'_, K>),
+) -> Store<K>
 where
     K: Resource + Clone + Debug + Send + Sync + 'static,
 {
     let ctx = Weak::clone(ctx);
-    Store::new(transform, move |change: &Change<'_, K>| {
+    Store::new(transform, move |change: &ObjectChange<'_, K>| {
         if let Some(ctx) = ctx.upgrade() {
             on_change(&ctx, change);
         }
@@ -162,7 +166,7 @@ where
 
 fn follow<K>(
     ctx: Arc<Context>,
-    store: fn(&Stores) -> &Store<K>,
+    store: fn(&WatchStores) -> &Store<K>,
     select: impl FnOnce(Client) -> (Api<K>, watcher::Config),
 ) -> impl Future<Output = &'static str> + Send + 'static
 where

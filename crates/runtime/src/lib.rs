@@ -27,5 +27,5 @@ pub use events::{EventQueue, EventRecorder, EventType, EventWriter, Repeats};
 pub use patch::FieldManager;
 pub use queue::{Debounce, Queue, Requeue};
 pub use reflected::Reflected;
-pub use store::{Change, Store, object_key, object_name};
+pub use store::{ObjectChange, Store, object_key, object_name};
 pub use worker::{ReconcileError, run_worker};

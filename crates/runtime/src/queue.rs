@@ -69,19 +69,19 @@ const MAX_RETRY: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct Queue<K> {
     debounce: Debounce,
-    state: Mutex<State<K>>,
+    state: Mutex<QueueState<K>>,
     changed: Notify,
     enqueued_while_running: Notify,
 }
 
 #[derive(Debug)]
-struct State<K> {
-    entries: HashMap<K, Entry>,
+struct QueueState<K> {
+    entries: HashMap<K, QueuedKey>,
     due: BTreeSet<(Instant, K)>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Entry {
+struct QueuedKey {
     /// When the key was first enqueued since its last reconcile began.
     enqueued: Option<Instant>,
     due: Option<Instant>,
@@ -100,7 +100,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
     pub fn new(debounce: Debounce) -> Self {
         Self {
             debounce,
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 entries: HashMap::new(),
                 due: BTreeSet::new(),
             }),
@@ -170,7 +170,7 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
                     Some(due) if due <= Instant::now() => {
                         if let Some((_, key)) = state.due.pop_first() {
                             let entry = state.entries.entry(key.clone()).or_default();
-                            *entry = Entry {
+                            *entry = QueuedKey {
                                 enqueued: None,
                                 due: None,
                                 unseen: None,
@@ -242,14 +242,14 @@ impl<K: Clone + Ord + Hash + Debug> Queue<K> {
         self.changed.notify_one();
     }
 
-    fn due(&self, entry: &Entry, first: Instant, now: Instant) -> Instant {
+    fn due(&self, entry: &QueuedKey, first: Instant, now: Instant) -> Instant {
         let settled = (now + self.debounce.quiet_period).min(first + self.debounce.max_delay);
         let earliest = entry.last_start.map(|start| start + self.debounce.min_interval);
         earliest.map_or(settled, |earliest| settled.max(earliest))
     }
 }
 
-impl<K: Clone + Ord + Hash> State<K> {
+impl<K: Clone + Ord + Hash> QueueState<K> {
     fn schedule(&mut self, key: K, due: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
         if let Some(old) = entry.due.replace(due) {

@@ -24,29 +24,29 @@ use crate::patch::{self, FieldManager};
 
 /// An object before and after a change. At least one of them is set.
 #[derive(Debug)]
-pub struct Change<'a, K> {
+pub struct ObjectChange<'a, K> {
     pub old: Option<&'a Arc<K>>,
     pub new: Option<&'a Arc<K>>,
 }
 
-impl<'a, K> Change<'a, K> {
+impl<'a, K> ObjectChange<'a, K> {
     /// Returns the object as it is, or as it was before it was deleted.
     pub fn latest(&self) -> Option<&'a Arc<K>> {
         self.new.or(self.old)
     }
 }
 
-type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
+type Handler<K> = Box<dyn Fn(&ObjectChange<'_, K>) + Send + Sync>;
 
 /// The objects of one kind, as last seen.
 pub struct Store<K> {
-    state: RwLock<State<K>>,
+    state: RwLock<StoreState<K>>,
     ready: watch::Sender<bool>,
     transform: fn(&mut K),
     on_change: Handler<K>,
 }
 
-struct State<K> {
+struct StoreState<K> {
     objects: HashMap<String, Arc<K>>,
     /// While a list is received: keys written by this process since it began, which the list may not contain yet.
     written: Option<HashSet<String>>,
@@ -67,9 +67,12 @@ where
 {
     /// Creates an empty store. `transform` removes from each object what no reader needs, before it is stored.
     /// `on_change` is called after each change, outside the store's lock.
-    pub fn new(transform: fn(&mut K), on_change: impl Fn(&Change<'_, K>) + Send + Sync + 'static) -> Self {
+    pub fn new(
+        transform: fn(&mut K),
+        on_change: impl Fn(&ObjectChange<'_, K>) + Send + Sync + 'static,
+    ) -> Self {
         Self {
-            state: RwLock::new(State {
+            state: RwLock::new(StoreState {
                 objects: HashMap::new(),
                 written: None,
             }),
@@ -127,7 +130,7 @@ where
     /// watch has reported as deleted does not come back. Returns the object as readers see it.
     pub fn observe_write(&self, object: K) -> Arc<K> {
         let object = Arc::new(self.transformed(object));
-        self.put(&object, Origin::OwnWrite);
+        self.put(&object, ChangeOrigin::OwnWrite);
         object
     }
 
@@ -176,7 +179,7 @@ where
                 Ok(Event::InitApply(object)) => listed.push(self.transformed(object)),
                 Ok(Event::InitDone) => self.replace(std::mem::take(&mut listed)),
                 Ok(Event::Apply(object)) => {
-                    self.put(&Arc::new(self.transformed(object)), Origin::Watch);
+                    self.put(&Arc::new(self.transformed(object)), ChangeOrigin::Watch);
                 }
                 Ok(Event::Delete(object)) => self.remove(&object),
                 // A cluster without this kind has no objects of it.
@@ -194,22 +197,26 @@ where
         object
     }
 
-    fn put(&self, object: &Arc<K>, origin: Origin) {
+    fn put(&self, object: &Arc<K>, origin: ChangeOrigin) {
         let key = object_key(object.as_ref());
         let old = {
             let mut state = self.state.write();
             let old = state.objects.get(&key).cloned();
             match &old {
                 Some(old) if !is_newer(object.as_ref(), old.as_ref()) => return,
-                None if origin == Origin::OwnWrite => return,
+                None if origin == ChangeOrigin::OwnWrite => return,
                 _ => state.objects.insert(key.clone(), Arc::clone(object)),
             };
-            if let Some(written) = state.written.as_mut().filter(|_| origin == Origin::OwnWrite) {
+            if let Some(written) = state
+                .written
+                .as_mut()
+                .filter(|_| origin == ChangeOrigin::OwnWrite)
+            {
                 written.insert(key);
             }
             old
         };
-        (self.on_change)(&Change {
+        (self.on_change)(&ObjectChange {
             old: old.as_ref(),
             new: Some(object),
         });
@@ -219,7 +226,7 @@ where
         let key = object_key(object);
         let old = self.state.write().objects.remove(&key);
         if let Some(old) = &old {
-            (self.on_change)(&Change {
+            (self.on_change)(&ObjectChange {
                 old: Some(old),
                 new: None,
             });
@@ -251,12 +258,12 @@ where
         for (key, new) in &listed {
             let old = before.get(key);
             if old.is_none_or(|old| !Arc::ptr_eq(old, new)) {
-                (self.on_change)(&Change { old, new: Some(new) });
+                (self.on_change)(&ObjectChange { old, new: Some(new) });
             }
         }
         for (key, old) in &before {
             if !listed.contains_key(key) {
-                (self.on_change)(&Change {
+                (self.on_change)(&ObjectChange {
                     old: Some(old),
                     new: None,
                 });
@@ -268,7 +275,7 @@ where
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum ChangeOrigin {
     Watch,
     OwnWrite,
 }
@@ -331,7 +338,7 @@ mod tests {
         };
         let store = Store::new(
             |_| {},
-            move |change: &Change<'_, Node>| {
+            move |change: &ObjectChange<'_, Node>| {
                 let name = change
                     .latest()
                     .map(|node| object_key(node.as_ref()))
@@ -452,7 +459,7 @@ mod tests {
         let log = Arc::clone(&seen);
         let store = Store::new(
             |_| {},
-            move |_: &Change<'_, Node>| {
+            move |_: &ObjectChange<'_, Node>| {
                 let ready = asked.lock().as_ref().map(|ready| *ready.borrow());
                 log.lock().push(ready);
             },

@@ -41,25 +41,25 @@ pub(super) enum AttemptResult {
     Blocked(Vec<Blocker>),
 }
 
-pub(super) struct Attempt<'a> {
+pub(super) struct DrainAttempt<'a> {
     ctx: &'a Context,
     client: Client,
     node: &'a str,
     record: DrainRecord,
     deadline: Instant,
     /// The last response for each pod.
-    requested: HashMap<String, Requested>,
+    requested: HashMap<String, EvictionState>,
     /// DaemonSets by `namespace/name`, and whether they exist.
     daemon_sets: HashMap<String, bool>,
 }
 
 #[derive(Debug, Clone)]
-enum Requested {
+enum EvictionState {
     /// The pod may use its whole grace period; another request changes nothing.
     Accepted,
     Refused {
         retry_at: Instant,
-        refusal: Refusal,
+        refusal: EvictionRefusal,
     },
 }
 
@@ -73,17 +73,17 @@ struct Round<'p> {
 enum EvictionResponse {
     Accepted,
     NotFound,
-    Refused(Refusal),
+    Refused(EvictionRefusal),
 }
 
 /// Why the API server refused an eviction.
 #[derive(Debug, Clone)]
-struct Refusal {
+struct EvictionRefusal {
     code: u16,
     text: String,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> DrainAttempt<'a> {
     pub fn new(ctx: &'a Context, node: &'a str, record: &DrainRecord) -> Self {
         let client = ctx.options.drain_client.as_ref().unwrap_or(&ctx.client);
         Self {
@@ -168,8 +168,8 @@ impl<'a> Attempt<'a> {
             .copied()
             .filter(|pod| match self.requested.get(&full_name(pod)) {
                 None => true,
-                Some(Requested::Accepted) => false,
-                Some(Requested::Refused { retry_at, .. }) => *retry_at <= now,
+                Some(EvictionState::Accepted) => false,
+                Some(EvictionState::Refused { retry_at, .. }) => *retry_at <= now,
             })
             .map(|pod| async move { (full_name(pod), evict(client, pod).await) })
             .collect();
@@ -180,8 +180,8 @@ impl<'a> Attempt<'a> {
         let sent = responses.len();
         for (pod, response) in responses {
             let outcome = match response {
-                EvictionResponse::Accepted | EvictionResponse::NotFound => Requested::Accepted,
-                EvictionResponse::Refused(refusal) => Requested::Refused {
+                EvictionResponse::Accepted | EvictionResponse::NotFound => EvictionState::Accepted,
+                EvictionResponse::Refused(refusal) => EvictionState::Refused {
                     retry_at: now + self.ctx.options.drain.eviction_retry,
                     refusal: self.unless_repeated(&pod, refusal),
                 },
@@ -191,7 +191,7 @@ impl<'a> Attempt<'a> {
         let is_refused = |pod: &&Pod| {
             matches!(
                 self.requested.get(&full_name(pod)),
-                Some(Requested::Refused { .. })
+                Some(EvictionState::Refused { .. })
             )
         };
         let refused = pods.iter().copied().filter(is_refused).collect();
@@ -203,9 +203,11 @@ impl<'a> Attempt<'a> {
 
     /// Returns the earlier refusal with the same code: messages may contain a request id or a time, and each change
     /// would be reported again.
-    fn unless_repeated(&self, pod: &str, refusal: Refusal) -> Refusal {
+    fn unless_repeated(&self, pod: &str, refusal: EvictionRefusal) -> EvictionRefusal {
         match self.requested.get(pod) {
-            Some(Requested::Refused { refusal: before, .. }) if before.code == refusal.code => before.clone(),
+            Some(EvictionState::Refused { refusal: before, .. }) if before.code == refusal.code => {
+                before.clone()
+            }
             _ => refusal,
         }
     }
@@ -230,7 +232,7 @@ impl<'a> Attempt<'a> {
         }
         let (by_budget, otherwise): (Vec<&Pod>, Vec<&Pod>) = refused
             .iter()
-            .partition(|pod| self.refusal(pod).is_some_and(Refusal::is_by_budget));
+            .partition(|pod| self.refusal(pod).is_some_and(EvictionRefusal::is_by_budget));
         let mut blockers = Budgets::new(&budgets).blockers(self.node, by_budget.iter().copied());
         let named: BTreeSet<String> = blockers.iter().map(|blocker| blocker.pod.clone()).collect();
         for pod in by_budget.into_iter().chain(otherwise) {
@@ -260,9 +262,9 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    fn refusal(&self, pod: &Pod) -> Option<&Refusal> {
+    fn refusal(&self, pod: &Pod) -> Option<&EvictionRefusal> {
         match self.requested.get(&full_name(pod)) {
-            Some(Requested::Refused { refusal, .. }) => Some(refusal),
+            Some(EvictionState::Refused { refusal, .. }) => Some(refusal),
             _ => None,
         }
     }
@@ -310,7 +312,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-impl Refusal {
+impl EvictionRefusal {
     fn new(problem: kube::Error) -> Self {
         let (code, text) = match problem {
             kube::Error::Api(status) => (status.code, status.message.clone()),
@@ -339,7 +341,7 @@ async fn evict(client: &Client, pod: &Pod) -> EvictionResponse {
             EvictionResponse::Accepted
         }
         Err(problem) if is_not_found(&problem) => EvictionResponse::NotFound,
-        Err(problem) => EvictionResponse::Refused(Refusal::new(problem)),
+        Err(problem) => EvictionResponse::Refused(EvictionRefusal::new(problem)),
     }
 }
 

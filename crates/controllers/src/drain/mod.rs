@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use crate::context::Context;
 use crate::error::Error;
 use crate::events::Reporter;
-use evict::{Attempt, AttemptResult};
+use evict::{AttemptResult, DrainAttempt};
 
 const MANAGER: FieldManager = FieldManager::new(drain::cordon::DRAIN_MANAGER);
 
@@ -83,7 +83,7 @@ pub(crate) async fn report_running_drain(ctx: &Context, node: &Node, created: Op
 /// Evicts the node's pods for the duration of one attempt.
 async fn drain_node(ctx: &Context, node: Arc<Node>, record: &DrainRecord) -> Result<Requeue, Error> {
     let name = node.metadata.name.clone().unwrap_or_default();
-    match Attempt::new(ctx, &name, record).run().await {
+    match DrainAttempt::new(ctx, &name, record).run().await {
         Ok(AttemptResult::Drained) => finish(ctx, &name, record).await,
         // The request has changed; the new one is reconciled next.
         Ok(AttemptResult::Superseded) => Ok(Requeue::After(Duration::ZERO)),

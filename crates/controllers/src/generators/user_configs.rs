@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::generated_configs::PublishResult;
 
 /// A kind with which users configure what is generated for pools.
-pub(super) trait UserConfig:
+pub(super) trait UserConfigKind:
     Resource<Scope = ClusterResourceScope, DynamicType = ()>
     + Clone
     + Debug
@@ -45,7 +45,7 @@ pub(super) trait UserConfig:
     ) -> Vec<NodeConfigCondition>;
 }
 
-impl UserConfig for KubeletConfig {
+impl UserConfigKind for KubeletConfig {
     const GENERATOR: Generator = Generator::Kubelet;
     const MANAGER: FieldManager = FieldManager::new("machine-config-controller-kubelet-config");
 
@@ -65,7 +65,7 @@ impl UserConfig for KubeletConfig {
     }
 }
 
-impl UserConfig for ContainerRuntimeConfig {
+impl UserConfigKind for ContainerRuntimeConfig {
     const GENERATOR: Generator = Generator::ContainerRuntime;
     const MANAGER: FieldManager = FieldManager::new("machine-config-controller-container-runtime-config");
 
@@ -87,7 +87,7 @@ impl UserConfig for ContainerRuntimeConfig {
 
 /// Records the names of generated configs on the objects, before any config of those names is written. An object that
 /// cannot be written keeps the configs that it has, and no other waits for it.
-pub(super) async fn record_names<K: UserConfig>(
+pub(super) async fn record_names<K: UserConfigKind>(
     ctx: &Context,
     result: &mut GenerationResult,
     objects: &Store<K>,
@@ -121,7 +121,7 @@ pub(super) async fn record_names<K: UserConfig>(
     outcome
 }
 
-async fn record_assigned<K: UserConfig>(
+async fn record_assigned<K: UserConfigKind>(
     ctx: &Context,
     object: &K,
     assigned: &Assigned,
@@ -149,7 +149,7 @@ async fn record_assigned<K: UserConfig>(
 
 /// Removes our finalizers from objects that are being deleted, and writes the status of the others. An object whose
 /// configs could not be written reports that, and one whose configs could not be deleted stays.
-pub(super) async fn report<K: UserConfig>(
+pub(super) async fn report<K: UserConfigKind>(
     ctx: &Context,
     result: &GenerationResult,
     published: &PublishResult,
@@ -179,7 +179,7 @@ pub(super) async fn report<K: UserConfig>(
     reported
 }
 
-async fn remove_finalizers<K: UserConfig>(
+async fn remove_finalizers<K: UserConfigKind>(
     ctx: &Context,
     object: &K,
     published: &PublishResult,
@@ -199,7 +199,7 @@ async fn remove_finalizers<K: UserConfig>(
     Ok(())
 }
 
-async fn report_one<K: UserConfig>(
+async fn report_one<K: UserConfigKind>(
     ctx: &Context,
     object: &K,
     outcome: &Outcome,
@@ -229,7 +229,7 @@ async fn report_one<K: UserConfig>(
     Ok(())
 }
 
-async fn patch<K: UserConfig>(
+async fn patch<K: UserConfigKind>(
     ctx: &Context,
     objects: &Store<K>,
     object: &K,
@@ -242,6 +242,6 @@ async fn patch<K: UserConfig>(
     Ok(())
 }
 
-fn described<K: UserConfig>(metadata: &ObjectMeta) -> String {
+fn described<K: UserConfigKind>(metadata: &ObjectMeta) -> String {
     format!("{} {:?}", K::kind(&()), object_name(metadata))
 }

@@ -10,12 +10,12 @@ const CAPACITY: usize = 25;
 
 /// Queues events about one node, which a background task writes.
 #[derive(Debug, Clone)]
-pub(super) struct Events {
+pub(super) struct NodeEvents {
     recorder: EventRecorder,
     node: ObjectReference,
 }
 
-impl Events {
+impl NodeEvents {
     /// Starts the task; it ends when the last handle is dropped.
     pub fn start(client: kube::Client, node: String) -> Self {
         let queue = EventQueue {

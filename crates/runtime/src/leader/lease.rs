@@ -40,7 +40,7 @@ pub(super) type HeldSince = Instant;
 
 /// The result of one attempt to acquire or renew the lease.
 #[derive(Debug, PartialEq, Eq)]
-enum Attempt {
+enum LeaseAttempt {
     Held,
     HeldBy(String),
     /// Another candidate wrote it at the same time.
@@ -64,14 +64,14 @@ impl Candidate {
         loop {
             let began = Instant::now();
             match timeout(self.request_timeout(), self.attempt()).await {
-                Ok(Ok(Attempt::Held)) => return began,
-                Ok(Ok(Attempt::HeldBy(other))) => {
+                Ok(Ok(LeaseAttempt::Held)) => return began,
+                Ok(Ok(LeaseAttempt::HeldBy(other))) => {
                     if holder.as_ref() != Some(&other) {
                         info!("{other} is the leader");
                     }
                     holder = Some(other);
                 }
-                Ok(Ok(Attempt::Conflict)) => {}
+                Ok(Ok(LeaseAttempt::Conflict)) => {}
                 Ok(Err(problem)) => warn!("cannot acquire the lease {}: {problem}", self.name),
                 Err(_) => warn!("cannot acquire the lease {}: request timed out", self.name),
             }
@@ -88,9 +88,9 @@ impl Candidate {
                 let began = Instant::now();
                 let timeout = deadline.min(began + self.request_timeout());
                 let problem = match timeout_at(timeout, self.attempt()).await {
-                    Ok(Ok(Attempt::Held)) => break began,
-                    Ok(Ok(Attempt::HeldBy(other))) => return format!("{other} holds it"),
-                    Ok(Ok(Attempt::Conflict)) => "another candidate wrote it".to_owned(),
+                    Ok(Ok(LeaseAttempt::Held)) => break began,
+                    Ok(Ok(LeaseAttempt::HeldBy(other))) => return format!("{other} holds it"),
+                    Ok(Ok(LeaseAttempt::Conflict)) => "another candidate wrote it".to_owned(),
                     Ok(Err(problem)) => problem.to_string(),
                     Err(_) => "request timed out".to_owned(),
                 };
@@ -137,11 +137,11 @@ impl Candidate {
             .map(|_| ())
     }
 
-    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
+    async fn attempt(&mut self) -> Result<LeaseAttempt, kube::Error> {
         let written = match self.leases.get_opt(&self.name).await? {
             // Its holder may not have noticed yet that it was deleted.
             None if self.observed.is_valid(Instant::now()) => {
-                return Ok(Attempt::HeldBy(self.observed.holder.clone()));
+                return Ok(LeaseAttempt::HeldBy(self.observed.holder.clone()));
             }
             None => {
                 let mut lease = Lease::default();
@@ -158,7 +158,7 @@ impl Candidate {
                     self.observed
                         .update(holder, version, now + self.duration_of(&spec));
                     if self.observed.is_valid(now) {
-                        return Ok(Attempt::HeldBy(holder.to_owned()));
+                        return Ok(LeaseAttempt::HeldBy(holder.to_owned()));
                     }
                 }
                 lease.spec = Some(self.claim(&spec));
@@ -170,10 +170,10 @@ impl Candidate {
         match written {
             Ok(_) => {
                 self.observed = ObservedLease::default();
-                Ok(Attempt::Held)
+                Ok(LeaseAttempt::Held)
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                Ok(Attempt::Conflict)
+                Ok(LeaseAttempt::Conflict)
             }
             Err(problem) => Err(problem),
         }

@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_mins(2);
 
 /// An API server with one lease and nothing else, so that the paused clock advances only where a test waits.
 #[derive(Default)]
-struct Cluster {
+struct FakeApiServer {
     lease: Mutex<Option<Lease>>,
     version: AtomicUsize,
     /// How many of the next writes fail with a conflict.
@@ -25,7 +25,7 @@ struct Cluster {
 
 /// Requests and responses that are lost, as behind a firewall that drops packets.
 #[derive(Default)]
-struct Trouble {
+struct Faults {
     lost_requests: AtomicUsize,
     /// Only responses of writes.
     lost_answers: AtomicUsize,
@@ -38,19 +38,19 @@ fn takes_one(count: &AtomicUsize) -> bool {
         .is_ok()
 }
 
-impl Cluster {
-    fn client(self: &Arc<Self>) -> (Client, Arc<Trouble>) {
-        let trouble = Arc::new(Trouble::default());
-        let (cluster, troubled) = (Arc::clone(self), Arc::clone(&trouble));
+impl FakeApiServer {
+    fn client(self: &Arc<Self>) -> (Client, Arc<Faults>) {
+        let faults = Arc::new(Faults::default());
+        let (server, injected) = (Arc::clone(self), Arc::clone(&faults));
         let service = service_fn(move |request: Request<Body>| {
-            let (cluster, trouble) = (Arc::clone(&cluster), Arc::clone(&troubled));
+            let (server, faults) = (Arc::clone(&server), Arc::clone(&injected));
             async move {
-                if takes_one(&trouble.lost_requests) {
+                if takes_one(&faults.lost_requests) {
                     std::future::pending::<()>().await;
                 }
                 let writes = request.method() != Method::GET;
-                let (code, answer) = cluster.answer(request).await;
-                if writes && takes_one(&trouble.lost_answers) {
+                let (code, answer) = server.answer(request).await;
+                if writes && takes_one(&faults.lost_answers) {
                     std::future::pending::<()>().await;
                 }
                 let mut response = Response::new(Body::from(answer));
@@ -58,7 +58,7 @@ impl Cluster {
                 Ok::<_, std::convert::Infallible>(response)
             }
         });
-        (Client::new(service, "default"), trouble)
+        (Client::new(service, "default"), faults)
     }
 
     async fn answer(&self, request: Request<Body>) -> (StatusCode, Vec<u8>) {
@@ -102,10 +102,10 @@ impl Cluster {
         written
     }
 
-    fn candidate(self: &Arc<Self>, identity: &str) -> (Candidate, Arc<Trouble>) {
-        let (client, trouble) = self.client();
+    fn candidate(self: &Arc<Self>, identity: &str) -> (Candidate, Arc<Faults>) {
+        let (client, faults) = self.client();
         let candidate = Candidate::new(client, "default", "leader", identity.to_owned(), LEASE);
-        (candidate, trouble)
+        (candidate, faults)
     }
 
     async fn lease(&self) -> LeaseSpec {
@@ -142,16 +142,16 @@ fn a_lease_expires_when_it_has_not_changed_for_its_whole_duration() {
 
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_acquired_at_once_and_a_held_one_is_not() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
-    let (mut second, _) = cluster.candidate("second");
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
+    let (mut second, _) = server.candidate("second");
     in_time(first.acquire()).await;
     assert_eq!(
         second.attempt().await.unwrap(),
-        Attempt::HeldBy("first".to_owned())
+        LeaseAttempt::HeldBy("first".to_owned())
     );
     second.release().await;
-    let held = cluster.lease().await;
+    let held = server.lease().await;
     assert_eq!(
         held.holder_identity.as_deref(),
         Some("first"),
@@ -161,22 +161,22 @@ async fn a_released_lease_is_acquired_at_once_and_a_held_one_is_not() {
         (held.lease_duration_seconds, held.lease_transitions),
         (Some(6), Some(1))
     );
-    assert_eq!(first.attempt().await.unwrap(), Attempt::Held);
-    let renewed = cluster.lease().await;
+    assert_eq!(first.attempt().await.unwrap(), LeaseAttempt::Held);
+    let renewed = server.lease().await;
     assert_eq!(renewed.acquire_time, held.acquire_time);
     assert_eq!(renewed.lease_transitions, Some(1));
     first.release().await;
-    assert_eq!(second.attempt().await.unwrap(), Attempt::Held);
-    assert_eq!(cluster.lease().await.lease_transitions, Some(2));
+    assert_eq!(second.attempt().await.unwrap(), LeaseAttempt::Held);
+    assert_eq!(server.lease().await.lease_transitions, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_without_a_connection_stops_before_the_next_one_leads() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, trouble) = cluster.candidate("first");
-    let (mut second, _) = cluster.candidate("second");
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, faults) = server.candidate("first");
+    let (mut second, _) = server.candidate("second");
     let held = in_time(first.acquire()).await;
-    trouble.lost_requests.store(usize::MAX, Ordering::SeqCst);
+    faults.lost_requests.store(usize::MAX, Ordering::SeqCst);
     let stopped = tokio::spawn(async move { (first.keep(held).await, Instant::now()) });
     in_time(second.acquire()).await;
     let leads = Instant::now();
@@ -187,62 +187,62 @@ async fn a_leader_without_a_connection_stops_before_the_next_one_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn one_lost_request_does_not_cost_the_lease() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, trouble) = cluster.candidate("first");
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, faults) = server.candidate("first");
     let held = in_time(first.acquire()).await;
-    trouble.lost_requests.store(1, Ordering::SeqCst);
+    faults.lost_requests.store(1, Ordering::SeqCst);
     let lost = timeout(LEASE * 2, first.keep(held)).await;
     assert!(lost.is_err(), "{lost:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_finds_another_one_stops() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
     let held = in_time(first.acquire()).await;
-    let mut lease = cluster.lease.lock().await.clone().unwrap();
+    let mut lease = server.lease.lock().await.clone().unwrap();
     lease.spec.as_mut().unwrap().holder_identity = Some("second".to_owned());
-    *cluster.lease.lock().await = Some(cluster.next(lease));
+    *server.lease.lock().await = Some(server.next(lease));
     assert_eq!(in_time(first.keep(held)).await, "second holds it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_is_not_acquired_before_it_would_have_expired() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
-    let (mut second, _) = cluster.candidate("second");
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
+    let (mut second, _) = server.candidate("second");
     in_time(first.acquire()).await;
-    let held = Attempt::HeldBy("first".to_owned());
+    let held = LeaseAttempt::HeldBy("first".to_owned());
     assert_eq!(second.attempt().await.unwrap(), held);
-    *cluster.lease.lock().await = None;
-    assert_eq!(second.attempt().await.unwrap(), held);
-    tokio::time::advance(LEASE / 2).await;
+    *server.lease.lock().await = None;
     assert_eq!(second.attempt().await.unwrap(), held);
     tokio::time::advance(LEASE / 2).await;
-    assert_eq!(second.attempt().await.unwrap(), Attempt::Held);
-    *cluster.lease.lock().await = None;
+    assert_eq!(second.attempt().await.unwrap(), held);
+    tokio::time::advance(LEASE / 2).await;
+    assert_eq!(second.attempt().await.unwrap(), LeaseAttempt::Held);
+    *server.lease.lock().await = None;
     assert_eq!(
         second.attempt().await.unwrap(),
-        Attempt::Held,
+        LeaseAttempt::Held,
         "the holder recreates its own"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_released_in_spite_of_conflicts() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
     in_time(first.acquire()).await;
-    cluster.conflicts.store(2, Ordering::SeqCst);
+    server.conflicts.store(2, Ordering::SeqCst);
     in_time(first.release()).await;
-    assert_eq!(cluster.holder().await, "");
+    assert_eq!(server.holder().await, "");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_candidate_stopped_before_its_acquisition_is_confirmed_releases_the_lease() {
-    let cluster = Arc::new(Cluster::default());
-    let (client, trouble) = cluster.client();
-    trouble.lost_answers.store(1, Ordering::SeqCst);
+    let server = Arc::new(FakeApiServer::default());
+    let (client, faults) = server.client();
+    faults.lost_answers.store(1, Ordering::SeqCst);
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     let leading = tokio::spawn(async move {
@@ -255,13 +255,13 @@ async fn a_candidate_stopped_before_its_acquisition_is_confirmed_releases_the_le
         lead(client, election, stopping, work).await
     });
     in_time(async {
-        while cluster.lease.lock().await.is_none() {
+        while server.lease.lock().await.is_none() {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert_ne!(cluster.holder().await, "");
+    assert_ne!(server.holder().await, "");
     stop.cancel();
     in_time(leading).await.unwrap().unwrap();
-    assert_eq!(cluster.holder().await, "");
+    assert_eq!(server.holder().await, "");
 }
