@@ -41,6 +41,7 @@ impl Debounce {
     }
 
     /// The same with a minimum interval.
+    #[must_use]
     pub const fn with_min_interval(self, min_interval: Duration) -> Self {
         Self { min_interval, ..self }
     }
