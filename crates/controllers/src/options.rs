@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use mco_core::config::skew::Versions;
+use mco_core::config::skew::ControllerVersions;
 use mco_core::generators::templates::TemplateTree;
 use mco_core::rollout::drain::timing;
 use mco_http::metrics::ScrapeAccess;
@@ -62,8 +62,8 @@ impl Options {
         }
     }
 
-    pub(crate) fn versions(&self) -> Versions<'_> {
-        Versions {
+    pub(crate) fn versions(&self) -> ControllerVersions<'_> {
+        ControllerVersions {
             raw: &self.build_version,
             hash: &self.source_version,
         }

@@ -14,7 +14,7 @@ use std::process::Command;
 use mco_api::ControllerConfig;
 use mco_core::generators::templates::{self, TemplateConfig, TemplateError, TemplateInputs, TemplateTree};
 use mco_core::generators::tls_profile;
-use mco_ignition::Item;
+use mco_ignition::MergedItem;
 use serde_json::{Value, json};
 
 fn controller_config(platform: &Value, topology: &str) -> ControllerConfig {
@@ -585,7 +585,7 @@ fn a_tree_gives_one_config_per_name_with_its_origins() {
     );
     let origin = |dropin: &str| {
         let (unit, name) = ("crio.service".to_owned(), dropin.to_owned());
-        worker.origin.items[&Item::Dropin { unit, name }].clone()
+        worker.origin.items[&MergedItem::Dropin { unit, name }].clone()
     };
     assert_eq!(origin("a.conf"), "template common/_base/units/crio.service.yaml");
     assert_eq!(

@@ -236,7 +236,11 @@ async fn a_cluster_renders_what_its_first_machines_were_given() {
 
     let version = env!("CARGO_PKG_VERSION");
     let stop = CancellationToken::new();
-    let operator = mco_operator::run(client.clone(), mco_operator::Options::new(version), stop.clone());
+    let operator = mco_operator::run(
+        client.clone(),
+        mco_operator::OperatorOptions::new(version),
+        stop.clone(),
+    );
     let options = mco_controllers::Options::new(version, version);
     let controllers = mco_controllers::run(client.clone(), options, stop.clone());
     let (operator, controllers) = (tokio::spawn(operator), tokio::spawn(controllers));

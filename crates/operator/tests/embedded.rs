@@ -14,7 +14,7 @@ use mco_api::machine_configuration::LogLevel;
 use mco_api::vocabulary::annotations;
 use mco_api::{ContainerRuntimeConfig, ControllerConfig, MachineConfigPool, MachineConfiguration};
 use mco_core::pipeline::bootstrap::default_controller_config;
-use mco_operator::{LogLevels, Options};
+use mco_operator::{LogLevels, OperatorOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -372,7 +372,7 @@ async fn user_data_that_others_made_trusts_the_present_authority() {
 
 #[tokio::test]
 async fn what_is_said_about_logs_is_passed_on_while_the_operator_runs() {
-    let options = Options::new("0.1.0");
+    let options = OperatorOptions::new("0.1.0");
     let mut levels = options.log_levels.subscribe();
     let running = Running::with(options).await;
     let settings = running.settings().await;
@@ -453,9 +453,9 @@ async fn a_scraper_sees_steps_and_conditions() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let running = Running::with(Options {
+    let running = Running::with(OperatorOptions {
         metrics_address: Some(address),
-        ..Options::new("0.1.0")
+        ..OperatorOptions::new("0.1.0")
     })
     .await;
     running.play_controllers().await;

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::{env, fs};
 
 use mco_api::machine_configuration::LogLevel;
-use mco_operator::manifests::{self, Settings};
+use mco_operator::manifests::{self, ManifestSettings};
 use serde_json::{Value, json};
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ManifestSettings {
+    ManifestSettings {
         image: format!("localhost/mco:{}", env!("CARGO_PKG_VERSION")),
         api_server_url: String::new(),
         templates_image: String::new(),
@@ -80,7 +80,7 @@ fn an_uninstall_deletes_our_objects_in_an_order_in_which_none_is_recreated() {
 
 #[test]
 fn the_controller_renders_with_the_templates_it_is_given() {
-    let settings = Settings {
+    let settings = ManifestSettings {
         templates_image: "registry.example.com/release:4".to_owned(),
         ..settings()
     };
@@ -187,7 +187,7 @@ fn containers_run_the_program_where_the_image_has_it() {
 #[test]
 fn the_operands_get_the_log_level_unless_it_is_the_default() {
     let variable = |level: LogLevel| -> BTreeSet<(String, String)> {
-        let settings = Settings {
+        let settings = ManifestSettings {
             log_level: level,
             ..settings()
         };

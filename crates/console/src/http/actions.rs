@@ -4,14 +4,14 @@ use ::http::StatusCode;
 use jiff::Timestamp;
 use mco_client::forecast::Edit;
 use mco_core::config::manifest;
-use mco_core::pipeline::bootstrap::Settings;
+use mco_core::pipeline::bootstrap::BootstrapSettings;
 
 use super::ConsoleApp;
 use super::request::FormFields;
 use super::respond::{self, ConsoleResponse};
 use crate::access::{Session, TokenHash};
-use crate::views::plan::Asked;
-use crate::views::{self, Section, link};
+use crate::views::plan::PlanQuestion;
+use crate::views::{self, PageSection, link};
 use mco_client::plan;
 
 impl ConsoleApp {
@@ -52,18 +52,18 @@ impl ConsoleApp {
     }
 
     async fn plan(&self, session: &Session, form: &FormFields) -> ConsoleResponse {
-        let asked = Asked {
+        let asked = PlanQuestion {
             yaml: form.get("yaml").replace("\r\n", "\n"),
             delete: form.get("delete").trim().to_owned(),
             contents: form.has("contents"),
         };
         let report = self.plan_edits(session, &asked).await;
         let outcome = report.as_ref().map_err(Clone::clone);
-        let frame = self.frame(Some(session), "Plan", Section::Plan);
+        let frame = self.frame(Some(session), "Plan", PageSection::Plan);
         respond::page(views::html(&views::plan::plan(frame, asked, Some(outcome))))
     }
 
-    async fn plan_edits(&self, session: &Session, asked: &Asked) -> Result<plan::Report, String> {
+    async fn plan_edits(&self, session: &Session, asked: &PlanQuestion) -> Result<plan::PlanReport, String> {
         let manifests = manifest::read("pasted", asked.yaml.as_bytes()).map_err(|error| error.to_string())?;
         let mut edits: Vec<Edit> = manifests.into_iter().map(Edit::Apply).collect();
         if !asked.delete.is_empty() {
@@ -72,7 +72,7 @@ impl ConsoleApp {
         if edits.is_empty() {
             return Err("There is nothing to plan: paste an object, or name one to delete.".to_owned());
         }
-        let settings = Settings {
+        let settings = BootstrapSettings {
             templates: self.options.templates.as_ref(),
             pull_secret: None,
             controller_version: &self.options.version,
@@ -80,7 +80,7 @@ impl ConsoleApp {
             stage: None,
         };
         let started = Timestamp::now();
-        let report = plan::foretell(session.hub.client(), &edits, &settings).await;
+        let report = plan::plan(session.hub.client(), &edits, &settings).await;
         tracing::debug!(took = %Timestamp::now().duration_since(started), "planned");
         report.map_err(|error| error.to_string())
     }

@@ -9,7 +9,7 @@ use super::request::FormFields;
 use super::respond::{self, ConsoleResponse};
 use crate::hub::Hub;
 use crate::views::login::{Login, Welcome};
-use crate::views::{self, Section, Text};
+use crate::views::{self, PageSection, Text};
 use mco_client::cluster::ReadError;
 
 /// The credential of the user who started the console.
@@ -82,7 +82,7 @@ impl ConsoleApp {
             }
         };
         let page = Welcome {
-            frame: self.frame(None, "Logged in", Section::None),
+            frame: self.frame(None, "Logged in", PageSection::None),
         };
         let cookie = format!("{}={id}; {}", self.cookie, self.cookie_rules());
         respond::with_cookie(respond::page(views::html(&page)), &cookie)
@@ -97,7 +97,7 @@ impl ConsoleApp {
 
     fn login_form(&self, status: StatusCode, problem: Option<Text>) -> ConsoleResponse {
         let page = Login {
-            frame: self.frame(None, "Log in", Section::None),
+            frame: self.frame(None, "Log in", PageSection::None),
             problem,
             has_owner: self.access.has_owner(),
         };

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{ConsoleAccess, Session, Sessions};
 use crate::assets;
 use crate::run::ConsoleOptions;
-use crate::views::{self, Frame, Live, Message, Section, Text, Viewer};
+use crate::views::{self, Frame, LiveRegion, Notice, PageSection, Text, Viewer};
 use request::FormFields;
 use respond::ConsoleResponse;
 
@@ -112,7 +112,7 @@ impl ConsoleApp {
         }
     }
 
-    fn frame(&self, session: Option<&Session>, title: &str, section: Section) -> Frame {
+    fn frame(&self, session: Option<&Session>, title: &str, section: PageSection) -> Frame {
         Frame {
             title: Text::at_most(title, 100),
             section,
@@ -121,7 +121,7 @@ impl ConsoleApp {
                 csrf: session.csrf.clone(),
                 may_steer: session.hub.may_steer,
             }),
-            live: Live::No,
+            live: LiveRegion::No,
             trouble: Vec::new(),
             version: self.options.version.clone(),
         }
@@ -134,8 +134,8 @@ impl ConsoleApp {
         headline: &str,
         text: impl Into<Text>,
     ) -> ConsoleResponse {
-        let page = Message {
-            frame: self.frame(session, headline, Section::None),
+        let page = Notice {
+            frame: self.frame(session, headline, PageSection::None),
             headline: headline.into(),
             text: text.into(),
         };

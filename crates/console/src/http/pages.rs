@@ -10,8 +10,8 @@ use super::request::FormFields;
 use super::respond::{self, ConsoleResponse};
 use crate::access::Session;
 use crate::views::node::Between;
-use crate::views::search::Question;
-use crate::views::{self, Frame, Live, Section, Show, Text};
+use crate::views::search::SearchQuery;
+use crate::views::{self, Frame, LiveRegion, PageSection, Show, Text};
 use mco_client::cluster::ReadError;
 use mco_client::snapshot::Snapshot;
 
@@ -34,8 +34,8 @@ impl ConsoleApp {
             ["configs"] => self.configs(session).await,
             ["configs", name] => self.config(session, name, show).await,
             ["plan"] => {
-                let frame = self.frame(Some(session), "Plan", Section::Plan);
-                let page = views::plan::plan(frame, views::plan::Asked::default(), None);
+                let frame = self.frame(Some(session), "Plan", PageSection::Plan);
+                let page = views::plan::plan(frame, views::plan::PlanQuestion::default(), None);
                 respond::page(views::html(&page))
             }
             ["search"] => self.search(session, query).await,
@@ -54,9 +54,9 @@ impl ConsoleApp {
 
     fn live_frame(&self, session: &Session, title: &str, snapshot: &Snapshot) -> Frame {
         Frame {
-            live: Live::Yes,
+            live: LiveRegion::Yes,
             trouble: snapshot.trouble.iter().map(Text::new).collect(),
-            ..self.frame(Some(session), title, Section::Pools)
+            ..self.frame(Some(session), title, PageSection::Pools)
         }
     }
 
@@ -70,7 +70,7 @@ impl ConsoleApp {
     async fn pool(&self, session: &Session, name: &str, query: &FormFields) -> ConsoleResponse {
         let snapshot = session.hub.snapshot().await;
         let frame = self.live_frame(session, name, &snapshot);
-        let choice = views::pool::Choice::parse(query.get("show"), query.get("page"));
+        let choice = views::pool::NodeFilter::parse(query.get("show"), query.get("page"));
         match views::pool::pool(frame, &snapshot, name, choice, Timestamp::now()) {
             Some(page) => respond::page(views::html(&page)),
             None => self.not_found(session),
@@ -115,7 +115,7 @@ impl ConsoleApp {
             Ok(sources) => sources,
             Err(error) => return self.unreadable(session, &error),
         };
-        let frame = self.frame(Some(session), "MachineConfigs", Section::Configs);
+        let frame = self.frame(Some(session), "MachineConfigs", PageSection::Configs);
         let listed = compose::listed(&sources, &self.options.version);
         respond::page(views::html(&views::configs::configs(frame, listed)))
     }
@@ -131,7 +131,7 @@ impl ConsoleApp {
             Err(error) => return self.unreadable(session, &error),
         };
         let snapshot = session.hub.snapshot().await;
-        let frame = self.frame(Some(session), name, Section::Configs);
+        let frame = self.frame(Some(session), name, PageSection::Configs);
         let version = &self.options.version;
         match compose::config(
             frame,
@@ -153,11 +153,11 @@ impl ConsoleApp {
     }
 
     async fn search(&self, session: &Session, query: &FormFields) -> ConsoleResponse {
-        let question = Question {
+        let question = SearchQuery {
             query: query.get("q"),
             node: query.get("node"),
         };
-        let frame = self.frame(Some(session), "Search", Section::Search);
+        let frame = self.frame(Some(session), "Search", PageSection::Search);
         let snapshot = session.hub.snapshot().await;
         if question.query.trim().is_empty() {
             let page = views::search::search(frame, question, &[], &snapshot, &[]);
@@ -167,7 +167,7 @@ impl ConsoleApp {
             Ok(sources) => sources,
             Err(error) => return self.unreadable(session, &error),
         };
-        let explained = compose::explained(&sources, &self.options.version);
+        let explained = compose::explain_pools(&sources, &self.options.version);
         let names = compose::config_names(&sources);
         let page = views::search::search(frame, question, &explained, &snapshot, &names);
         respond::page(views::html(&page))

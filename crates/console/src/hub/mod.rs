@@ -18,12 +18,12 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_core::config::parsed_config::ParsedConfig;
-use mco_core::config::rules::Rules;
+use mco_core::config::rules::AdministratorRules;
 use serde_json::json;
 use tokio::sync::Mutex;
 
 pub use latest::ValueFollower;
-use mco_client::cluster::{self, ReadError, Sources, explained};
+use mco_client::cluster::{self, ClusterSources, ReadError, to_read_error};
 use mco_client::snapshot::Snapshot;
 use watches::ClusterWatches;
 
@@ -40,8 +40,8 @@ pub struct Hub {
     /// Whether the user may pause and resume pools.
     pub may_steer: bool,
     watches: ClusterWatches,
-    sources: Mutex<Option<(Instant, Arc<Sources>)>>,
-    rules: Mutex<Option<(Instant, Rules)>>,
+    sources: Mutex<Option<(Instant, Arc<ClusterSources>)>>,
+    rules: Mutex<Option<(Instant, AdministratorRules)>>,
     configs: Mutex<VecDeque<(String, Arc<ParsedConfig>)>>,
 }
 
@@ -88,7 +88,7 @@ impl Hub {
     }
 
     /// Returns the inputs of configs, with at most one request at a time.
-    pub async fn sources(&self) -> Result<Arc<Sources>, ReadError> {
+    pub async fn sources(&self) -> Result<Arc<ClusterSources>, ReadError> {
         let mut cached = self.sources.lock().await;
         if let Some((at, sources)) = cached.as_ref()
             && at.elapsed() < FRESH
@@ -101,7 +101,7 @@ impl Hub {
     }
 
     /// Returns the disruption rules, or the default ones if the user may not read them.
-    pub async fn rules(&self) -> Rules {
+    pub async fn rules(&self) -> AdministratorRules {
         let mut cached = self.rules.lock().await;
         if let Some((at, rules)) = cached.as_ref()
             && at.elapsed() < FRESH
@@ -131,7 +131,7 @@ impl Hub {
     /// Returns the current version of a MachineConfig.
     pub async fn config(&self, name: &str) -> Result<Option<MachineConfig>, ReadError> {
         let api: Api<MachineConfig> = Api::all(self.client.clone());
-        explained(api.get_opt(name).await, &format!("read MachineConfig {name}"))
+        to_read_error(api.get_opt(name).await, &format!("read MachineConfig {name}"))
     }
 
     /// Returns the events of a node, the latest first.
@@ -141,7 +141,7 @@ impl Hub {
         let list = api
             .list(&ListParams::default().fields(&about).limit(EVENTS))
             .await;
-        let mut events = explained(list, "list the events")?.items;
+        let mut events = to_read_error(list, "list the events")?.items;
         events.sort_by_key(|event| std::cmp::Reverse(time_of(event)));
         Ok(events)
     }
@@ -151,7 +151,7 @@ impl Hub {
         let api: Api<MachineConfigPool> = Api::all(self.client.clone());
         let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
         let changed = api.patch(pool, &PatchParams::default(), &patch).await;
-        explained(changed, &format!("change pool {pool}")).map(|_| ())
+        to_read_error(changed, &format!("change pool {pool}")).map(|_| ())
     }
 }
 
@@ -176,14 +176,14 @@ async fn user_name(client: &Client) -> Result<String, ReadError> {
         // Clusters before 1.28 lack the review; a list verifies the credentials instead.
         Err(kube::Error::Api(status)) if status.code == 404 => {
             let pools: Api<MachineConfigPool> = Api::all(client.clone());
-            explained(
+            to_read_error(
                 pools.list(&ListParams::default().limit(1)).await,
                 "list the pools",
             )?;
             Ok(String::new())
         }
         review => {
-            let review = explained(review, "log in")?;
+            let review = to_read_error(review, "log in")?;
             let user = review.status.and_then(|status| status.user_info);
             Ok(user.and_then(|user| user.username).unwrap_or_default())
         }

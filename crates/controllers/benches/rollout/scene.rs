@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
 use mco_apiserver::{ApiServer, ApiServerOptions};
-use mco_simulator::{self as fleet, Behaviour, Blueprint};
+use mco_simulator::{self as fleet, Behaviour, SimulatedNodeSpec};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -96,9 +96,9 @@ pub async fn play(scale: &Scale) -> Measured {
         ..Behaviour::default()
     };
     tokio::spawn(fleet::run(client.clone(), behaviour, stop.clone()));
-    let machines: Vec<Blueprint> = (0..scale.nodes)
+    let machines: Vec<SimulatedNodeSpec> = (0..scale.nodes)
         .map(|index| {
-            let mut machine = Blueprint::new(format!("node-{index:05}"), "worker");
+            let mut machine = SimulatedNodeSpec::new(format!("node-{index:05}"), "worker");
             let pool = scale.pool_name(index);
             if pool != "worker" {
                 machine.roles.push(pool);

@@ -12,12 +12,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::error::AgentError;
-use super::metrics::Metrics;
+use super::metrics::DaemonMetrics;
 
 /// The state behind the health and metrics endpoints.
 #[derive(Debug)]
 pub(super) struct Health {
-    pub metrics: Metrics,
+    pub metrics: DaemonMetrics,
     /// Set once the Node was found and an interrupted change was recovered.
     pub ready: AtomicBool,
 }

@@ -11,7 +11,7 @@ use super::kubelet::KubeletCheck;
 const GRACE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct AgentOptions {
     /// The address that serves health endpoints and metrics; `None` disables them.
     pub listen: Option<SocketAddr>,
     /// Access control of the metrics endpoint.
@@ -26,7 +26,7 @@ pub struct Options {
     pub alone: bool,
 }
 
-impl Default for Options {
+impl Default for AgentOptions {
     fn default() -> Self {
         Self {
             listen: None,
@@ -39,7 +39,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl AgentOptions {
     /// Returns the kubelet check. Only metrics use it, so without a metrics endpoint there is none.
     pub(super) fn kubelet_check(&self) -> Option<&KubeletCheck> {
         self.listen.and(self.kubelet.as_ref())
@@ -63,10 +63,10 @@ mod tests {
             (None, kubelet.clone(), false),
             (listen, kubelet, true),
         ] {
-            let options = Options {
+            let options = AgentOptions {
                 listen,
                 kubelet,
-                ..Options::default()
+                ..AgentOptions::default()
             };
             assert_eq!(options.kubelet_check().is_some(), is_asked, "{options:?}");
         }

@@ -182,7 +182,7 @@ async fn a_daemon_that_was_stopped_before_the_boot_goes_on_with_it() {
     );
     assert!(matches!(
         outcome,
-        Ok(mco_daemon::once::Outcome::NeedsReboot { .. })
+        Ok(mco_daemon::once::OnceOutcome::NeedsReboot { .. })
     ));
     world.target(&second).await;
     let boot = world.boot();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use mco_daemon::agent::Options;
+use mco_daemon::agent::AgentOptions;
 use mco_http::metrics::ScrapeAccess;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -31,9 +31,9 @@ async fn endpoints_serve_liveness_readiness_and_state() {
     let first = config("rendered-worker-1", &files(&[file("/etc/a", "1\n")]));
     let mut world = World::installed(&first).await;
     let address = free_address().await;
-    world.start_daemon_with(Options {
+    world.start_daemon_with(AgentOptions {
         listen: Some(address),
-        ..Options::default()
+        ..AgentOptions::default()
     });
     world.until_done(&first).await;
     world.until_idle().await;
@@ -60,10 +60,10 @@ async fn liveness_is_served_while_metrics_are_guarded_and_the_certificate_is_mis
     let mut world = World::installed(&first).await;
     let address = free_address().await;
     let (certificate, key) = (world.path("/not-yet/tls.crt"), world.path("/not-yet/tls.key"));
-    world.start_daemon_with(Options {
+    world.start_daemon_with(AgentOptions {
         listen: Some(address),
         metrics_access: ScrapeAccess::with_files(&certificate, &key, world.client()).unwrap(),
-        ..Options::default()
+        ..AgentOptions::default()
     });
     world.until_done(&first).await;
     for path in ["/livez", "/readyz", "/healthz"] {

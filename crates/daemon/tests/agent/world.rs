@@ -16,7 +16,7 @@ use mco_api::vocabulary::names;
 use mco_api::{MachineConfig, MachineConfigNode, MachineConfigPool};
 use mco_apiserver::auth::{AuthorizationDecision, Authorizer, Identity, RequestAttributes};
 use mco_apiserver::{ApiServer, ApiServerOptions};
-use mco_daemon::agent::{self, AgentError, Options as AgentOptions};
+use mco_daemon::agent::{self, AgentError, AgentOptions};
 use mco_daemon::config::NodeConfig;
 use mco_daemon::paths;
 use mco_host::Machine;

@@ -7,7 +7,7 @@ use clap::Args;
 use mco_http::metrics::ScrapeAccess;
 
 #[derive(Debug, Clone, Args)]
-pub struct Metrics {
+pub struct MetricsArguments {
     /// Serve /metrics and health endpoints on this address, over plain HTTP.
     #[arg(long = "metrics-listen", id = "metrics_listen", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
@@ -30,7 +30,7 @@ pub struct Metrics {
     pub key: Option<PathBuf>,
 }
 
-impl Metrics {
+impl MetricsArguments {
     /// Returns the access control of the metrics endpoint. With a certificate, the client's cluster authenticates and
     /// authorizes every scrape.
     pub fn access(&self, client: &kube::Client) -> anyhow::Result<ScrapeAccess> {

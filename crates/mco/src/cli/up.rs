@@ -84,7 +84,7 @@ pub struct Up {
     #[arg(long)]
     pub bare: bool,
     #[command(flatten)]
-    pub join: JoinTokens,
+    pub join: JoinTokenArguments,
 }
 
 impl Up {
@@ -112,7 +112,7 @@ impl Up {
 /// Options that manage the join tokens of a running `mco up`.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Join tokens of a running mco up")]
-pub struct JoinTokens {
+pub struct JoinTokenArguments {
     /// Print the command with which a machine joins, and exit.
     #[arg(long)]
     pub join_token: bool,

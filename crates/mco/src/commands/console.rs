@@ -15,10 +15,10 @@ use super::up::bind;
 use crate::cli::Console;
 use crate::input;
 use crate::log::Log;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 
-pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
+pub fn run(arguments: Console) -> anyhow::Result<CommandOutcome> {
     Log::start(std::io::stderr);
     runtime::run(2, |stop| async move {
         let tls = match (&arguments.tls_cert, &arguments.tls_key) {
@@ -57,7 +57,7 @@ pub fn run(arguments: Console) -> anyhow::Result<Outcome> {
         };
         Ok(mco_console::run(listener, access, options, stop).await?)
     })?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Returns the access control of the console: each user authenticates with a token of the cluster and acts with its

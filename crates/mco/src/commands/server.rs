@@ -12,9 +12,9 @@ use mco_server::{ConfigBackend, ServerSettings};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::cli::Server;
+use crate::cli::ServerArguments;
 use crate::log::Log;
-use crate::output::Outcome;
+use crate::output::CommandOutcome;
 use crate::runtime;
 
 /// Worker threads; more would only cost memory.
@@ -22,13 +22,13 @@ const WORKERS: usize = 2;
 /// Time after which startup is complete.
 const STARTED: Duration = Duration::from_secs(5);
 
-pub fn run(arguments: Server) -> anyhow::Result<Outcome> {
+pub fn run(arguments: ServerArguments) -> anyhow::Result<CommandOutcome> {
     Log::start(std::io::stderr);
     runtime::run(WORKERS, |stop| serve(arguments, stop))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()> {
+async fn serve(arguments: ServerArguments, stop: CancellationToken) -> anyhow::Result<()> {
     let settings = ServerSettings {
         address: None,
         secure_port: arguments.secure_port,
@@ -54,12 +54,12 @@ async fn serve(arguments: Server, stop: CancellationToken) -> anyhow::Result<()>
 /// Returns unused memory to the system after startup, which allocates more than serving.
 async fn shrink_once_started() {
     tokio::time::sleep(STARTED).await;
-    if let Err(problem) = mco_daemon::footprint::give_back() {
+    if let Err(problem) = mco_daemon::footprint::release_memory() {
         debug!("cannot release unused memory: {problem}");
     }
 }
 
-async fn backend(arguments: Server) -> anyhow::Result<ConfigBackend> {
+async fn backend(arguments: ServerArguments) -> anyhow::Result<ConfigBackend> {
     if let Some(base) = arguments.bootstrap_dir {
         if let Some(name) = arguments.bootstrap_pools.iter().find(|name| !is_pool_name(name)) {
             bail!("--bootstrap-pools: {name:?} is not a pool name");

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::{InUse, answer};
+use super::{InUseIndex, review_response};
 
 /// The path of the webhook.
 pub(crate) const PATH: &str = "/validate";
@@ -41,7 +41,7 @@ const LIMITS: ListenerLimits = ListenerLimits {
 pub(crate) async fn serve(
     socket: TcpListener,
     certificate: Arc<CertificateStore>,
-    in_use: Arc<InUse>,
+    in_use: Arc<InUseIndex>,
     stop: CancellationToken,
 ) -> Result<(), TlsError> {
     let tls = TlsPolicy::new("", &[])?.server_config(certificate, ALPN_HTTP1_AND_HTTP2)?;
@@ -58,7 +58,7 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-async fn respond(request: Request<Incoming>, in_use: Arc<InUse>) -> TextResponse {
+async fn respond(request: Request<Incoming>, in_use: Arc<InUseIndex>) -> TextResponse {
     if request.uri().path() != PATH {
         return empty(StatusCode::NOT_FOUND);
     }
@@ -71,7 +71,7 @@ async fn respond(request: Request<Incoming>, in_use: Arc<InUse>) -> TextResponse
         Err(BodyError::TimedOut(_)) => return empty(StatusCode::REQUEST_TIMEOUT),
         Err(BodyError::Failed(_)) => return empty(StatusCode::BAD_REQUEST),
     };
-    match answer(&body, |config| in_use.of(config)) {
+    match review_response(&body, |config| in_use.of(config)) {
         Some(answer) => {
             let mut response = text(StatusCode::OK, answer.to_string());
             let json = header::HeaderValue::from_static("application/json");

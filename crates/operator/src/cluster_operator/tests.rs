@@ -36,15 +36,15 @@ fn pool(name: &str, counts: [i32; 4], conditions: &[(&str, &str, &str)]) -> Mach
 }
 
 static NO_IMAGES: BTreeMap<String, String> = BTreeMap::new();
-const RELEASE: Release<'_> = Release {
+const RELEASE: ReleaseVersions<'_> = ReleaseVersions {
     controller: "v1",
     version: "4.14.0",
     images: &NO_IMAGES,
 };
 
-fn origin(annotations: &[(&str, &str)]) -> Origin {
+fn origin(annotations: &[(&str, &str)]) -> PoolOrigin {
     let annotations = annotations.iter();
-    Origin {
+    PoolOrigin {
         annotations: annotations
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect(),
@@ -87,14 +87,14 @@ fn degraded_worker() -> MachineConfigPool {
     )
 }
 
-fn progress(outcomes: &[(Step, Outcome)]) -> Progress {
-    let mut progress = Progress::default();
+fn progress(outcomes: &[(SyncStep, SyncOutcome)]) -> SyncProgress {
+    let mut progress = SyncProgress::default();
     for step in [
-        Step::CustomResourceDefinitions,
-        Step::MachineConfigPools,
-        Step::MachineConfigController,
+        SyncStep::CustomResourceDefinitions,
+        SyncStep::MachineConfigPools,
+        SyncStep::MachineConfigController,
     ] {
-        progress.set(step, Outcome::Done);
+        progress.set(step, SyncOutcome::Done);
     }
     for (step, outcome) in outcomes {
         progress.set(*step, outcome.clone());
@@ -102,18 +102,21 @@ fn progress(outcomes: &[(Step, Outcome)]) -> Progress {
     progress
 }
 
-fn with_pools(pools: &[MachineConfigPool]) -> Progress {
+fn with_pools(pools: &[MachineConfigPool]) -> SyncProgress {
     let outcome = match required(pools, &rendered_by("v1", "4.14.0"), RELEASE) {
-        Ok(Settled::NotYet(what)) => Outcome::Waiting(what),
-        Ok(_) => Outcome::Done,
-        Err(why) => Outcome::Failed(why),
+        Ok(SyncResult::NotYet(what)) => SyncOutcome::Waiting(what),
+        Ok(_) => SyncOutcome::Done,
+        Err(why) => SyncOutcome::Failed(why),
     };
-    progress(&[(Step::RequiredPools, outcome)])
+    progress(&[(SyncStep::RequiredPools, outcome)])
 }
 
-use crate::progress::Settled;
+use crate::progress::SyncResult;
 
-fn told(before: &ClusterOperatorStatus, situation: &Situation<'_>) -> (ClusterOperatorStatus, Vec<String>) {
+fn told(
+    before: &ClusterOperatorStatus,
+    situation: &ClusterOperatorInputs<'_>,
+) -> (ClusterOperatorStatus, Vec<String>) {
     let after = report(before, situation, &at(100));
     let lines = after.conditions.iter().map(|one| {
         format!("{}={} {} {}", one.type_, one.status, one.reason, one.message)
@@ -138,8 +141,8 @@ fn running(release: &str) -> ClusterOperatorStatus {
     status
 }
 
-fn situation<'a>(progress: &'a Progress, pools: &'a [MachineConfigPool]) -> Situation<'a> {
-    Situation {
+fn situation<'a>(progress: &'a SyncProgress, pools: &'a [MachineConfigPool]) -> ClusterOperatorInputs<'a> {
+    ClusterOperatorInputs {
         release: "4.14.0",
         image: "registry.example.com/mco:1",
         bringup: false,
@@ -253,7 +256,7 @@ fn upgrade_blockers_are_reported_by_severity() {
             &pools[1..]
         };
         let progress = with_pools(pools);
-        let situation = Situation {
+        let situation = ClusterOperatorInputs {
             boot_images,
             ..situation(&progress, pools)
         };
@@ -329,10 +332,10 @@ fn a_new_release_is_reported_when_the_required_pools_have_it() {
 #[test]
 fn a_cluster_that_starts_is_bootstrapping_and_not_yet_available() {
     let waiting = progress(&[(
-        Step::MachineConfigController,
-        Outcome::Waiting("ControllerConfig has not completed".to_owned()),
+        SyncStep::MachineConfigController,
+        SyncOutcome::Waiting("ControllerConfig has not completed".to_owned()),
     )]);
-    let starting = Situation {
+    let starting = ClusterOperatorInputs {
         bringup: true,
         ..situation(&waiting, &[])
     };
@@ -358,22 +361,25 @@ fn it_is_not_available_when_nothing_works() {
         (
             "a step that machines depend on fails",
             (
-                Step::MachineConfigController,
-                Outcome::Failed("no platform".to_owned()),
+                SyncStep::MachineConfigController,
+                SyncOutcome::Failed("no platform".to_owned()),
             ),
             "Available=False MachineConfigControllerFailed no platform",
         ),
         (
             "the server is down",
             (
-                Step::MachineConfigServer,
-                Outcome::NotRunning("daemonset machine-config-server is not ready".to_owned()),
+                SyncStep::MachineConfigServer,
+                SyncOutcome::NotRunning("daemonset machine-config-server is not ready".to_owned()),
             ),
             "Available=False MachineConfigServerNotReady daemonset machine-config-server is not ready",
         ),
         (
             "something beside the machines fails",
-            (Step::NetworkPolicies, Outcome::Failed("forbidden".to_owned())),
+            (
+                SyncStep::NetworkPolicies,
+                SyncOutcome::Failed("forbidden".to_owned()),
+            ),
             BEFORE,
         ),
     ] {
@@ -386,8 +392,11 @@ fn it_is_not_available_when_nothing_works() {
 #[test]
 fn every_failure_is_reported_and_the_first_is_the_reason() {
     let progress = progress(&[
-        (Step::NetworkPolicies, Outcome::Failed("first".to_owned())),
-        (Step::MachineConfigDaemon, Outcome::Failed("second".to_owned())),
+        (SyncStep::NetworkPolicies, SyncOutcome::Failed("first".to_owned())),
+        (
+            SyncStep::MachineConfigDaemon,
+            SyncOutcome::Failed("second".to_owned()),
+        ),
     ]);
     let (_, lines) = told(&running("4.14.0"), &situation(&progress, &[]));
     assert_eq!(
@@ -409,11 +418,11 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
     fresh.status = None;
     fresh.spec.configuration.reference.name = None;
     for (name, pools, expected) in [
-        ("no pools", vec![], Ok(Settled::Yes)),
+        ("no pools", vec![], Ok(SyncResult::Yes)),
         (
             "all updated",
             vec![updated("master"), updated("worker")],
-            Ok(Settled::Yes),
+            Ok(SyncResult::Yes),
         ),
         (
             "a worker pool lags",
@@ -421,12 +430,12 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
                 updated("master"),
                 pool("worker", [3, 0, 0, 0], &[("Updating", "", "")]),
             ],
-            Ok(Settled::Yes),
+            Ok(SyncResult::Yes),
         ),
         (
             "nothing was rendered yet",
             vec![fresh],
-            Ok(Settled::NotYet(told(
+            Ok(SyncResult::NotYet(told(
                 "MachineConfigPool master has not progressed to latest configuration: configuration spec for pool master is empty: <unknown>, retrying",
             ))),
         ),
@@ -447,7 +456,7 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
         (
             "paused and known to be up to date",
             vec![paused(&[("Updated", "", "")], 2)],
-            Ok(Settled::Yes),
+            Ok(SyncResult::Yes),
         ),
         (
             "rendering fails",
@@ -524,7 +533,7 @@ fn a_required_pool_at_the_config_of_another_release_has_not_arrived() {
         ),
     ] {
         let found = required(&[pool], &reported, RELEASE);
-        assert_eq!(found, Ok(Settled::NotYet(not_progressed(&expected))), "{name}");
+        assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(&expected))), "{name}");
     }
 }
 
@@ -561,7 +570,7 @@ fn a_required_pool_whose_config_was_made_from_anything_older_has_not_arrived() {
         ),
     ] {
         let found = required(&[pool], &reported, RELEASE);
-        assert_eq!(found, Ok(Settled::NotYet(not_progressed(&expected))), "{name}");
+        assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(&expected))), "{name}");
     }
 }
 
@@ -574,19 +583,22 @@ fn not_progressed(why: &str) -> String {
 #[test]
 fn a_required_pool_has_the_image_of_the_release_unless_it_is_overridden() {
     let images = BTreeMap::from([("master".to_owned(), "image:2".to_owned())]);
-    let release = Release {
+    let release = ReleaseVersions {
         images: &images,
         ..RELEASE
     };
     // Image and version are both older: the image is checked first.
     let found = required(&[updated("master")], &rendered_by("v1", "4.13.0"), release);
     let why = "osImageURL mismatch for master in rendered-master-1 expected: image:2 got: image:1";
-    assert_eq!(found, Ok(Settled::NotYet(not_progressed(why))));
+    assert_eq!(found, Ok(SyncResult::NotYet(not_progressed(why))));
     let mut chosen = rendered_by("v1", "4.14.0");
     let rendered = chosen.get_mut("rendered-master-1").unwrap();
     let overridden = annotations::OS_IMAGE_URL_OVERRIDDEN.to_owned();
     rendered.annotations.insert(overridden, "true".to_owned());
-    assert_eq!(required(&[updated("master")], &chosen, release), Ok(Settled::Yes));
+    assert_eq!(
+        required(&[updated("master")], &chosen, release),
+        Ok(SyncResult::Yes)
+    );
 }
 
 #[test]
@@ -625,7 +637,7 @@ fn a_setting_that_will_be_forbidden_is_a_condition_and_no_degradation() {
     let pools = [updated("master"), updated("worker")];
     let progress = with_pools(&pools);
     let found = "runc: transition to default crun";
-    let situation = Situation {
+    let situation = ClusterOperatorInputs {
         evaluation: Some(found),
         ..situation(&progress, &pools)
     };

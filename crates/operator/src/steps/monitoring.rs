@@ -5,7 +5,7 @@ use mco_api::vocabulary::names::component;
 use mco_http::tls::{CertificatePairError, CertificateStore};
 use thiserror::Error;
 
-use crate::cluster::Cluster;
+use crate::cluster::OperatorClient;
 use crate::manifests::{METRICS_AUTHORITY, SCRAPED, Scraped};
 use crate::steps::serving::{self, Names, ServingError};
 
@@ -19,7 +19,7 @@ pub enum MonitoringError {
 
 /// Renews the certificates where due, independent of each other; returns the first error.
 pub async fn certificates(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     own: &CertificateStore,
     now: Timestamp,
 ) -> Result<(), MonitoringError> {
@@ -32,7 +32,7 @@ pub async fn certificates(
 
 /// Returns the operator's own certificate, which is not mounted as a file.
 async fn certificate(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     scraped: Scraped,
     own: &CertificateStore,
     now: Timestamp,

@@ -14,10 +14,10 @@ use thiserror::Error;
 use crate::certificates::{
     self, CertificateError, CertificatePair, CertificateSummary, ExistingCertificates, WantedCertificates,
 };
-use crate::cluster::{Cluster, ClusterError, failed, metadata};
+use crate::cluster::{ClusterError, OperatorClient, failed, metadata};
 use crate::controller_config::{self, server_hosts};
-use crate::facts::Facts;
-use crate::options::Options;
+use crate::facts::ObservedFacts;
+use crate::options::OperatorOptions;
 
 /// The key of a ConfigMap with a CA.
 pub const BUNDLE_KEY: &str = "ca-bundle.crt";
@@ -52,9 +52,9 @@ pub const CONFIG_SERVER: Names = Names {
 
 /// Renews the config server's certificates.
 pub async fn config_server(
-    cluster: &Cluster,
-    facts: &Facts,
-    options: &Options,
+    cluster: &OperatorClient,
+    facts: &ObservedFacts,
+    options: &OperatorOptions,
     now: Timestamp,
 ) -> Result<(), ServingError> {
     let infrastructure = effective_infrastructure(facts, options);
@@ -65,7 +65,7 @@ pub async fn config_server(
 }
 
 /// Returns the CAs with which machines verify the config server: our bundle, or the installer's.
-pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, ClusterError> {
+pub async fn authorities(cluster: &OperatorClient, facts: &ObservedFacts) -> Result<String, ClusterError> {
     let bundle = bundle(cluster, names::config_map::SERVER_CA).await?;
     Ok(if bundle.is_empty() {
         facts.installer_authority.clone()
@@ -75,7 +75,7 @@ pub async fn authorities(cluster: &Cluster, facts: &Facts) -> Result<String, Clu
 }
 
 /// Returns the Infrastructure in the ControllerConfig, found or default.
-pub fn effective_infrastructure(facts: &Facts, options: &Options) -> Option<Infrastructure> {
+pub fn effective_infrastructure(facts: &ObservedFacts, options: &OperatorOptions) -> Option<Infrastructure> {
     controller_config::controller_config(facts, "", options)
         .spec
         .infra
@@ -83,7 +83,7 @@ pub fn effective_infrastructure(facts: &Facts, options: &Options) -> Option<Infr
 
 /// Renews one set of certificates and returns those in effect.
 pub async fn renew(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     names: Names,
     trusted_before: &str,
     hosts: &[String],
@@ -116,7 +116,7 @@ pub async fn renew(
 }
 
 async fn read(
-    cluster: &Cluster,
+    cluster: &OperatorClient,
     names: Names,
     trusted_before: &str,
 ) -> Result<ExistingCertificates, ClusterError> {
@@ -134,7 +134,7 @@ async fn read(
     })
 }
 
-async fn bundle(cluster: &Cluster, name: &str) -> Result<String, ClusterError> {
+async fn bundle(cluster: &OperatorClient, name: &str) -> Result<String, ClusterError> {
     let found = cluster.config_map(names::NAMESPACE, name).await?;
     let found = found.and_then(|found| found.data?.remove(BUNDLE_KEY));
     Ok(found.unwrap_or_default())
@@ -151,7 +151,11 @@ fn pair(secret: &Secret) -> Option<CertificatePair> {
     })
 }
 
-async fn write_pair(cluster: &Cluster, name: &str, pair: &CertificatePair) -> Result<(), ClusterError> {
+async fn write_pair(
+    cluster: &OperatorClient,
+    name: &str,
+    pair: &CertificatePair,
+) -> Result<(), ClusterError> {
     let secrets = cluster.within::<Secret>(names::NAMESPACE);
     let found = cluster.secret(names::NAMESPACE, name).await?;
     // A Secret's type is immutable.

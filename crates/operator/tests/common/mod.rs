@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use mco_api::vocabulary::annotations;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration};
 use mco_apiserver::{ApiServer, ApiServerOptions};
-use mco_operator::Options;
+use mco_operator::OperatorOptions;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -30,15 +30,15 @@ pub struct Running {
 
 impl Running {
     pub async fn start() -> Self {
-        Self::with(Options::new("0.1.0")).await
+        Self::with(OperatorOptions::new("0.1.0")).await
     }
 
-    pub async fn with(options: Options) -> Self {
+    pub async fn with(options: OperatorOptions) -> Self {
         Self::behind(options, async |client| client).await
     }
 
     /// Starts an operator whose client is wrapped by `prepare`.
-    pub async fn behind(options: Options, prepare: impl AsyncFnOnce(Client) -> Client) -> Self {
+    pub async fn behind(options: OperatorOptions, prepare: impl AsyncFnOnce(Client) -> Client) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = ApiServer::open(directory.path(), ApiServerOptions::default())
             .await

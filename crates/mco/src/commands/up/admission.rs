@@ -5,17 +5,17 @@ use std::sync::Arc;
 use mco_apiserver::admission::{Admission, AdmissionOperation, AdmissionRequest, Rejection};
 use mco_apiserver::meta::JsonObject;
 use mco_core::pipeline::admission::{self as core, CONFIG_GROUP, OPERATOR_GROUP, OWN_GROUP};
-use mco_operator::admission::InUse;
+use mco_operator::admission::InUseIndex;
 use serde_json::Value;
 
 /// Validates objects with the same function as the webhook of a real cluster.
 #[derive(Debug)]
 pub struct MachineConfigAdmission {
-    in_use: Arc<InUse>,
+    in_use: Arc<InUseIndex>,
 }
 
 impl MachineConfigAdmission {
-    pub fn new(in_use: Arc<InUse>) -> Self {
+    pub fn new(in_use: Arc<InUseIndex>) -> Self {
         Self { in_use }
     }
 }
@@ -32,11 +32,11 @@ impl Admission for MachineConfigAdmission {
         }
         let value = |object: &JsonObject| Value::Object(object.clone());
         let (object, old) = (request.object.map(value), request.old.map(value));
-        let reviewed = self.in_use.review(&core::Request {
+        let reviewed = self.in_use.review(&core::AdmissionWrite {
             operation: match request.operation {
-                AdmissionOperation::Create => core::Operation::Create,
-                AdmissionOperation::Update => core::Operation::Update,
-                AdmissionOperation::Delete => core::Operation::Delete,
+                AdmissionOperation::Create => core::WriteOperation::Create,
+                AdmissionOperation::Update => core::WriteOperation::Update,
+                AdmissionOperation::Delete => core::WriteOperation::Delete,
             },
             group: &definition.group,
             kind: &definition.kind,

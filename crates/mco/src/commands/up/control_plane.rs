@@ -9,7 +9,7 @@ use kube::Client;
 use mco_apiserver::admission::Admission;
 use mco_apiserver::store::StoreError;
 use mco_apiserver::{ApiServer, ApiServerOptions, Identity, ServerError};
-use mco_operator::admission::InUse;
+use mco_operator::admission::InUseIndex;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
@@ -27,7 +27,7 @@ const BOOTSTRAPPERS: &str = "system:bootstrappers";
 #[derive(Clone)]
 pub struct ControlPlane {
     server: Arc<ApiServer>,
-    in_use: Arc<InUse>,
+    in_use: Arc<InUseIndex>,
     listener: Arc<Mutex<Option<TcpListener>>>,
     url: String,
 }
@@ -37,7 +37,7 @@ impl ControlPlane {
         // Bound first, so that a port in use is reported before anything is written.
         let listener = bind(arguments.listen, arguments.port, "--port").await?;
         let address = listener.local_addr().context("cannot listen")?;
-        let in_use = Arc::new(InUse::default());
+        let in_use = Arc::new(InUseIndex::default());
         let mut admission: Vec<Arc<dyn Admission>> = vec![Arc::new(NodePolicy)];
         if !arguments.bare {
             admission.push(Arc::new(MachineConfigAdmission::new(Arc::clone(&in_use))));
@@ -66,7 +66,7 @@ impl ControlPlane {
     }
 
     /// Returns the rendered configs that admission protects; the caller keeps them up to date.
-    pub fn in_use(&self) -> &Arc<InUse> {
+    pub fn in_use(&self) -> &Arc<InUseIndex> {
         &self.in_use
     }
 

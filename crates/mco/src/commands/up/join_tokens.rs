@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{DataDirectory, addresses};
 use crate::cli::Up;
-use crate::connection::{Connection, explained};
+use crate::connection::{Connection, to_cli_error};
 use crate::output;
 
 /// On the same machine, a listener accepts at once.
@@ -39,7 +39,7 @@ pub async fn issue(arguments: &Up, directory: &DataDirectory) -> anyhow::Result<
         "seconds": arguments.join.ttl.as_secs(),
     });
     let request = Request::post("/join-tokens").body(body.to_string().into_bytes())?;
-    let issued: IssuedToken = explained(client.request(request).await, "create a join token")?;
+    let issued: IssuedToken = to_cli_error(client.request(request).await, "create a join token")?;
     let server = address_for_others(arguments, &config);
     let IssuedToken {
         id,
@@ -62,7 +62,7 @@ pub async fn revoke(directory: &DataDirectory, id: &str) -> anyhow::Result<()> {
         Err(kube::Error::Api(status)) if status.is_not_found() => {
             bail!("there is no join token {id}; its ID is the part before the first dot")
         }
-        answer => explained(answer, "revoke the join token")?,
+        answer => to_cli_error(answer, "revoke the join token")?,
     };
     output::print(&format!(
         "join token {id} revoked; machines that joined with it keep their access\n"
@@ -94,7 +94,7 @@ async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> 
     match client.apiserver_version().await {
         Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Err(not_running()),
         answer => {
-            explained(answer, "connect to the running mco up")?;
+            to_cli_error(answer, "connect to the running mco up")?;
             Ok((client, config))
         }
     }
@@ -103,7 +103,7 @@ async fn connect(directory: &DataDirectory) -> anyhow::Result<(Client, Config)> 
 /// Returns the labels by which the pool selects its nodes. Custom pools select nodes that are workers as well.
 async fn labels_of(client: &Client, pool: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let found = explained(pools.get_opt(pool).await, "read the pools")?;
+    let found = to_cli_error(pools.get_opt(pool).await, "read the pools")?;
     let found = found.with_context(|| format!("there is no pool {pool}; list the pools with mco status"))?;
     let selector = found.spec.node_selector.unwrap_or_default();
     if selector.match_expressions.is_some_and(|all| !all.is_empty()) {

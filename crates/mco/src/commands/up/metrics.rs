@@ -13,7 +13,7 @@ const END: &str = "# EOF\n";
 
 pub async fn start(
     address: SocketAddr,
-    operator: mco_operator::Metrics,
+    operator: mco_operator::OperatorMetrics,
     controllers: mco_controllers::Metrics,
     components: &mut Components,
 ) -> anyhow::Result<()> {

@@ -29,13 +29,13 @@ use tokio_util::sync::CancellationToken;
 use super::VERSION;
 use crate::cli::Up;
 use crate::log::Log;
-use crate::output::{self, Outcome};
+use crate::output::{self, CommandOutcome};
 use crate::runtime;
 use control_plane::ControlPlane;
 pub use control_plane::bind;
 use data_directory::DataDirectory;
 
-pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
+pub fn run(arguments: Up) -> anyhow::Result<CommandOutcome> {
     if arguments.join.join_token || arguments.join.revoke_join_token.is_some() {
         return run_on_existing(&arguments);
     }
@@ -44,19 +44,19 @@ pub fn run(arguments: Up) -> anyhow::Result<Outcome> {
     let log = Log::start(Mutex::new(directory.log()?));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     runtime::run(threads, |stop| start_and_serve(arguments, directory, log, stop))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Runs a command on the `mco up` that is already running.
-fn run_on_existing(arguments: &Up) -> anyhow::Result<Outcome> {
+fn run_on_existing(arguments: &Up) -> anyhow::Result<CommandOutcome> {
     let directory = DataDirectory::existing(arguments.data_dir.clone())?;
-    runtime::ask(async {
+    runtime::block_on(async {
         match &arguments.join.revoke_join_token {
             Some(id) => join_tokens::revoke(&directory, id).await,
             None => join_tokens::issue(arguments, &directory).await,
         }
     })?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 async fn start_and_serve(
@@ -113,10 +113,10 @@ async fn start_components(
     let listen = arguments.listen;
     let server_port = free_port(listen, arguments.server_port).await?;
     let reached_as = addresses::best(listen, &arguments.advertise);
-    let options = mco_operator::Options {
+    let options = mco_operator::OperatorOptions {
         api_server_url: Some(control_plane.url().to_owned()),
         config_server: Some(addresses::with_port(&reached_as, server_port)),
-        ..mco_operator::Options::new(VERSION)
+        ..mco_operator::OperatorOptions::new(VERSION)
     };
     let settings = mco_controllers::Options::new(VERSION, VERSION);
     if let Some(address) = arguments.metrics_listen {

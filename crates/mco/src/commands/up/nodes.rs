@@ -110,7 +110,7 @@ impl LocalNode {
         let machine = Arc::new(Machine::create_directory(root)?);
         self.register(kubelet).await?;
         member::provision(kubelet, &machine, self.pool).await?;
-        let options = agent::Options::default();
+        let options = agent::AgentOptions::default();
         agent::run(daemon.clone(), machine, self.name.as_str(), options, stop.clone()).await?;
         Ok(())
     }

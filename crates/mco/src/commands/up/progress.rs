@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use mco_client::overview::{PoolOverview, PoolState};
-use mco_client::words::count;
+use mco_client::overview::{PoolOverview, PoolPhase};
+use mco_client::text::count;
 use tokio::time::Instant;
 
-use crate::commands::status::live::Live;
+use crate::commands::status::live::LiveStatus;
 use crate::commands::status::{self, text};
-use crate::output::{self, harmless};
+use crate::output::{self, escape_control_chars};
 use crate::screen::Lines;
 
 /// The interval at which pools are listed before there are any, which takes a second or two.
@@ -45,7 +45,7 @@ pub async fn follow(client: &Client, api: &str, nodes: usize) {
         nodes,
         pools: Vec::new(),
     };
-    let mut live: Option<Live> = None;
+    let mut live: Option<LiveStatus> = None;
     let mut moved = Instant::now();
     loop {
         let now = Timestamp::now();
@@ -73,7 +73,7 @@ pub async fn follow(client: &Client, api: &str, nodes: usize) {
         let Some(pools) = pools else { continue };
         if live.is_none() && !pools.is_empty() {
             // A watch on kinds that do not exist yet would back off too long.
-            live = Some(Live::new(client));
+            live = Some(LiveStatus::new(client));
         }
         if pools != start.pools {
             moved = Instant::now();
@@ -89,9 +89,9 @@ fn stage(start: &StartupState) -> StartupStage {
         nodes.any(|node| !node.current.is_empty() && node.current != pool.target)
     };
     let is_settled = |pool: &PoolOverview| match pool.state {
-        PoolState::Updated | PoolState::Paused | PoolState::Degraded => true,
-        PoolState::Updating => rolls_out(pool),
-        PoolState::Waiting => false,
+        PoolPhase::Updated | PoolPhase::Paused | PoolPhase::Degraded => true,
+        PoolPhase::Updating => rolls_out(pool),
+        PoolPhase::Waiting => false,
     };
     let is_complete = !start.pools.is_empty() && registered(&start.pools) >= start.nodes;
     if is_complete && start.pools.iter().all(is_settled) {
@@ -116,20 +116,20 @@ fn on_a_terminal(start: &StartupState, now: Timestamp) -> Vec<String> {
 fn in_a_file(start: &StartupState) -> Vec<String> {
     let mut lines = components(start);
     lines.extend(start.pools.iter().map(|pool| {
-        let name = format!("pool {}", harmless(&pool.name));
+        let name = format!("pool {}", escape_control_chars(&pool.name));
         let far = format!("{} of {} updated", pool.updated, count(pool.total, "node"));
         match pool.state {
-            PoolState::Waiting => format!("{name:<14} waiting for its first config"),
-            PoolState::Updated | PoolState::Updating => format!("{name:<14} {far}"),
-            PoolState::Paused => format!("{name:<14} {far}, paused"),
-            PoolState::Degraded => format!("{name:<14} {far}, degraded"),
+            PoolPhase::Waiting => format!("{name:<14} waiting for its first config"),
+            PoolPhase::Updated | PoolPhase::Updating => format!("{name:<14} {far}"),
+            PoolPhase::Paused => format!("{name:<14} {far}, paused"),
+            PoolPhase::Degraded => format!("{name:<14} {far}, degraded"),
         }
     }));
     lines
 }
 
 fn components(start: &StartupState) -> Vec<String> {
-    let is_rendered = |pool: &PoolOverview| pool.state != PoolState::Waiting;
+    let is_rendered = |pool: &PoolOverview| pool.state != PoolPhase::Waiting;
     let operator = if start.pools.is_empty() {
         "installing"
     } else if start.pools.iter().all(is_rendered) {
@@ -150,16 +150,16 @@ fn components(start: &StartupState) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use mco_client::overview::{NodeOverview, Standing};
+    use mco_client::overview::{NodeOverview, NodeStanding};
 
     use super::*;
 
     const TARGET: &str = "rendered-worker-2";
 
-    fn pool(name: &str, state: PoolState, current: &[&str]) -> PoolOverview {
+    fn pool(name: &str, state: PoolPhase, current: &[&str]) -> PoolOverview {
         let node = |(index, current): (usize, &&str)| NodeOverview {
             name: format!("{name}-{index}"),
-            standing: Standing::Updating,
+            standing: NodeStanding::Updating,
             state: "Working".to_owned(),
             current: (*current).to_owned(),
             desired: TARGET.to_owned(),
@@ -173,7 +173,7 @@ mod tests {
             state,
             target: TARGET.to_owned(),
             total: current.len(),
-            updated: if state == PoolState::Updated {
+            updated: if state == PoolPhase::Updated {
                 current.len()
             } else {
                 0
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_start_is_over_when_nothing_more_happens_by_itself() {
-        use PoolState::{Degraded, Paused, Updated, Updating, Waiting};
+        use PoolPhase::{Degraded, Paused, Updated, Updating, Waiting};
         let cases = [
             ("no pools yet", 0, vec![], StartupStage::Starting),
             (
@@ -278,8 +278,8 @@ mod tests {
             ]
         );
         at.pools = vec![
-            pool("master", PoolState::Waiting, &[]),
-            pool("worker", PoolState::Updating, &["", ""]),
+            pool("master", PoolPhase::Waiting, &[]),
+            pool("worker", PoolPhase::Updating, &["", ""]),
         ];
         assert_eq!(
             in_a_file(&at)[1..],
@@ -291,8 +291,8 @@ mod tests {
             ]
         );
         at.pools = vec![
-            pool("master", PoolState::Paused, &[TARGET]),
-            pool("worker", PoolState::Updated, &[TARGET, TARGET]),
+            pool("master", PoolPhase::Paused, &[TARGET]),
+            pool("worker", PoolPhase::Updated, &[TARGET, TARGET]),
         ];
         assert_eq!(
             in_a_file(&at)[1..],
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_bars_and_what_nodes_do() {
-        let at = start(1, vec![pool("worker", PoolState::Updating, &[""])]);
+        let at = start(1, vec![pool("worker", PoolPhase::Updating, &[""])]);
         assert_eq!(
             on_a_terminal(&at, Timestamp::UNIX_EPOCH)[2..],
             [
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
-        let at = start(0, vec![pool("a\u{1b}[2J", PoolState::Updated, &["x"])]);
+        let at = start(0, vec![pool("a\u{1b}[2J", PoolPhase::Updated, &["x"])]);
         for lines in [in_a_file(&at), on_a_terminal(&at, Timestamp::UNIX_EPOCH)] {
             assert!(!lines.concat().contains('\u{1b}'), "{lines:?}");
         }

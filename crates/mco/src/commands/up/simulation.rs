@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use mco_simulator::{self as fleet, Behaviour, Blueprint, Failure};
+use mco_simulator::{self as fleet, Behaviour, SimulatedFailure, SimulatedNodeSpec};
 use tokio_util::sync::CancellationToken;
 
 const MASTERS: usize = 3;
@@ -106,7 +106,8 @@ impl SimulationProfile {
         let fails = move |node: &str, config: &str| {
             let fails_node = failing.iter().any(|one| one.fails_node(node, config));
             // After the drain, so that a rollback to the previous config recovers the node.
-            fails_node.then(|| Failure::Late(format!("simulated failure: {node} cannot apply {config}")))
+            fails_node
+                .then(|| SimulatedFailure::Late(format!("simulated failure: {node} cannot apply {config}")))
         };
         Behaviour {
             apply,
@@ -126,14 +127,14 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let masters = (0..MASTERS).map(|index| blueprint("master", index));
     let workers = (0..number.saturating_sub(MASTERS)).map(|index| blueprint("worker", index));
-    let machines: Vec<Blueprint> = masters.chain(workers).take(number).collect();
+    let machines: Vec<SimulatedNodeSpec> = masters.chain(workers).take(number).collect();
     fleet::create(&client, &machines).await?;
     fleet::run(client, profile.behaviour(), stop).await;
     Ok(())
 }
 
-fn blueprint(role: &str, index: usize) -> Blueprint {
-    Blueprint::new(format!("{role}-{index}"), role).in_zone(format!("zone-{}", index % ZONES))
+fn blueprint(role: &str, index: usize) -> SimulatedNodeSpec {
+    SimulatedNodeSpec::new(format!("{role}-{index}"), role).in_zone(format!("zone-{}", index % ZONES))
 }
 
 #[cfg(test)]
@@ -203,7 +204,7 @@ mod tests {
         let failure = "simulated failure: worker-7 cannot apply rendered-worker-1".to_owned();
         assert_eq!(
             fails("worker-7", "rendered-worker-1"),
-            Some(Failure::Late(failure))
+            Some(SimulatedFailure::Late(failure))
         );
     }
 }

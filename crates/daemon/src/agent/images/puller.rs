@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use mco_core::rollout::kept_images::ImageSet;
+use mco_core::rollout::pinned_images_on_node::ImageSet;
 use mco_host::Machine;
 use thiserror::Error;
 use tokio::sync::{oneshot, watch};
@@ -15,18 +15,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::facts::NodeFacts;
-use super::report::Told;
+use super::report::StatusWrite;
 use super::sources::Sources;
-use super::voice::Voice;
+use super::status::PinnedImageStatus;
 use crate::agent::decide::retry_delay;
 use crate::images::{self, ImagesError, Survey, Terms};
 
 /// Retry interval while the controllers have not created the `MachineConfigNode` yet. This loop does not watch it.
-const LOOK_FOR_LISTENER: Duration = Duration::from_mins(1);
+const STATUS_OBJECT_RETRY: Duration = Duration::from_mins(1);
 
 pub(in crate::agent) struct Keeper {
     machine: Arc<Machine>,
-    voice: Voice,
+    voice: PinnedImageStatus,
     facts: watch::Receiver<Option<NodeFacts>>,
     sources: Sources,
     /// The image sets that are pulled, pinned and reported.
@@ -54,7 +54,7 @@ enum AttemptError {
 
 /// What to do after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum After {
+enum PullFollowUp {
     Settled,
     /// The desired state has changed in the meantime.
     Superseded,
@@ -74,7 +74,7 @@ impl Keeper {
     ) -> Self {
         Self {
             machine,
-            voice: Voice::new(client.clone(), node),
+            voice: PinnedImageStatus::new(client.clone(), node),
             facts,
             sources: Sources::new(client),
             settled: None,
@@ -102,7 +102,7 @@ impl Keeper {
                 }
             };
             tokio::select! {
-                () = self.sources.news() => {}
+                () = self.sources.changed() => {}
                 changed = self.facts.changed() => {
                     if changed.is_err() {
                         return;
@@ -113,7 +113,7 @@ impl Keeper {
             while let Some(task) = self.task() {
                 let after = self.attempt(&task).await.unwrap_or_else(|error| {
                     tracing::warn!(node = self.voice.node(), %error, "could not reconcile pinned images");
-                    After::Retry
+                    PullFollowUp::Retry
                 });
                 retry_at = self.note(after, task);
             }
@@ -130,8 +130,8 @@ impl Keeper {
     }
 
     /// Records the result of an attempt and returns when to retry it if nothing changes.
-    fn note(&mut self, after: After, task: Task) -> Option<Instant> {
-        if after == After::Settled {
+    fn note(&mut self, after: PullFollowUp, task: Task) -> Option<Instant> {
+        if after == PullFollowUp::Settled {
             self.failures = 0;
             self.settled = Some(task.wanted);
             return None;
@@ -139,9 +139,9 @@ impl Keeper {
         self.settled = None;
         self.tried = Some(task);
         let delay = match after {
-            After::Settled | After::Superseded | After::AwaitNode => return None,
-            After::TellLater => LOOK_FOR_LISTENER,
-            After::Retry => {
+            PullFollowUp::Settled | PullFollowUp::Superseded | PullFollowUp::AwaitNode => return None,
+            PullFollowUp::TellLater => STATUS_OBJECT_RETRY,
+            PullFollowUp::Retry => {
                 self.failures += 1;
                 retry_delay(self.failures)
             }
@@ -149,7 +149,7 @@ impl Keeper {
         Some(Instant::now() + delay)
     }
 
-    async fn attempt(&mut self, Task { wanted, facts }: &Task) -> Result<After, AttemptError> {
+    async fn attempt(&mut self, Task { wanted, facts }: &Task) -> Result<PullFollowUp, AttemptError> {
         let survey = match self::survey(&self.machine, wanted).await? {
             Ok(survey) => survey,
             Err(error) => return fail(&self.voice, wanted, &error).await,
@@ -158,17 +158,17 @@ impl Keeper {
         if !survey.missing.is_empty() {
             if !facts.ready {
                 self.voice.awaiting_node(wanted, &present).await;
-                return Ok(After::AwaitNode);
+                return Ok(PullFollowUp::AwaitNode);
             }
             if facts.disk_pressure {
                 let text = "the node has DiskPressure; images are pulled once it has passed";
                 self.voice.failed(wanted, &present, |_| text.to_owned()).await;
-                return Ok(After::Retry);
+                return Ok(PullFollowUp::Retry);
             }
             let missing = survey.missing;
             self.voice.prefetching(wanted, &present, missing.len()).await;
             let Some(fetched) = self.fetch(wanted, missing.clone(), facts).await? else {
-                return Ok(After::Superseded);
+                return Ok(PullFollowUp::Superseded);
             };
             failures = match fetched {
                 Ok(fetched) => fetched.failures,
@@ -192,12 +192,12 @@ impl Keeper {
             let why = |image: &str| failures.get(image).map_or("not pulled yet", String::as_str);
             let told = self.voice.failed(wanted, &present, |image| why(image).to_owned());
             told.await;
-            return Ok(After::Retry);
+            return Ok(PullFollowUp::Retry);
         }
         Ok(match self.voice.kept(wanted).await {
-            Told::No => After::Retry,
-            Told::NobodyListens if !wanted.is_empty() => After::TellLater,
-            Told::Yes | Told::NobodyListens => After::Settled,
+            StatusWrite::No => PullFollowUp::Retry,
+            StatusWrite::NobodyListens if !wanted.is_empty() => PullFollowUp::TellLater,
+            StatusWrite::Yes | StatusWrite::NobodyListens => PullFollowUp::Settled,
         })
     }
 
@@ -207,7 +207,7 @@ impl Keeper {
         wanted: &[ImageSet],
         missing: BTreeSet<String>,
         facts: &NodeFacts,
-    ) -> Result<Option<Result<images::Fetched, ImagesError>>, AttemptError> {
+    ) -> Result<Option<Result<images::FetchResult, ImagesError>>, AttemptError> {
         let terms = Terms {
             allocatable: facts.allocatable,
             at_once: facts.at_once(),
@@ -226,7 +226,7 @@ impl Keeper {
                     let fetched = fetched?;
                     return Ok((!superseded).then_some(fetched));
                 }
-                () = self.sources.news() => {}
+                () = self.sources.changed() => {}
                 Ok(()) = self.facts.changed() => {}
             }
             let now = self.facts.borrow().clone();
@@ -278,7 +278,11 @@ async fn survey(
     on_own_thread(machine, move |machine| images::survey(machine, &sets)).await
 }
 
-async fn fail(voice: &Voice, wanted: &[ImageSet], error: &ImagesError) -> Result<After, AttemptError> {
+async fn fail(
+    voice: &PinnedImageStatus,
+    wanted: &[ImageSet],
+    error: &ImagesError,
+) -> Result<PullFollowUp, AttemptError> {
     voice.failed_altogether(wanted, error).await;
-    Ok(After::Retry)
+    Ok(PullFollowUp::Retry)
 }

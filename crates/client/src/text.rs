@@ -45,10 +45,10 @@ pub fn lasting(seconds: i64) -> String {
 
 /// Escapes control characters, including those that change the text direction. Names and contents are untrusted, and
 /// such characters must reach neither terminals nor pages.
-pub fn harmless(text: &str) -> String {
+pub fn escape_control_chars(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
-            let escape = c.is_control() && !matches!(c, '\n' | '\t') || turns_writing(c);
+            let escape = c.is_control() && !matches!(c, '\n' | '\t') || is_bidi_control(c);
             let plain = (!escape).then_some(c);
             plain
                 .into_iter()
@@ -57,7 +57,7 @@ pub fn harmless(text: &str) -> String {
         .collect()
 }
 
-fn turns_writing(c: char) -> bool {
+fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -83,7 +83,10 @@ mod tests {
 
     #[test]
     fn control_characters_are_seen_and_not_obeyed() {
-        assert_eq!(harmless("a\u{1b}[31mb\n\tc\u{7f}"), "a\\u{1b}[31mb\n\tc\\u{7f}");
-        assert_eq!(harmless("a\u{202e}b"), "a\\u{202e}b");
+        assert_eq!(
+            escape_control_chars("a\u{1b}[31mb\n\tc\u{7f}"),
+            "a\\u{1b}[31mb\n\tc\\u{7f}"
+        );
+        assert_eq!(escape_control_chars("a\u{202e}b"), "a\\u{202e}b");
     }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use kube::api::Api;
 use mco_api::MachineConfigNode;
-use mco_core::rollout::kept_images::{ImageSet, Keeping, SetReport, SetState};
+use mco_core::rollout::pinned_images_on_node::{ImageSet, Keeping, SetReport, SetState};
 
-use super::report::{self, Told};
+use super::report::{self, StatusWrite};
 use crate::images::ImagesError;
 
 /// Reports the state of pinned images in one node's `MachineConfigNode`.
-pub(super) struct Voice {
+pub(super) struct PinnedImageStatus {
     all: Api<MachineConfigNode>,
     node: String,
 }
 
-impl Voice {
+impl PinnedImageStatus {
     pub fn new(client: kube::Client, node: String) -> Self {
         Self {
             all: Api::all(client),
@@ -27,38 +27,43 @@ impl Voice {
         &self.node
     }
 
-    pub async fn kept(&self, wanted: &[ImageSet]) -> Told {
+    pub async fn kept(&self, wanted: &[ImageSet]) -> StatusWrite {
         let message = match wanted.len() {
             0 => "No images to pin".to_owned(),
             1 => "All images of the set are pulled and pinned".to_owned(),
             count => format!("All images of {count} sets are pulled and pinned"),
         };
         let reports = reports(wanted, |_| SetState::Kept);
-        self.tell(&Keeping::Done { message }, &reports).await
+        self.report(&Keeping::Done { message }, &reports).await
     }
 
-    pub async fn prefetching(&self, wanted: &[ImageSet], present: &BTreeSet<String>, missing: usize) -> Told {
+    pub async fn prefetching(
+        &self,
+        wanted: &[ImageSet],
+        present: &BTreeSet<String>,
+        missing: usize,
+    ) -> StatusWrite {
         let all = missing + present.len();
         let message = format!("Pre-pulling {missing} of {all} images");
         let reports = reports(wanted, |set| awaited(set, present));
-        self.tell(&Keeping::Prefetching { message }, &reports).await
+        self.report(&Keeping::Prefetching { message }, &reports).await
     }
 
-    pub async fn awaiting_node(&self, wanted: &[ImageSet], present: &BTreeSet<String>) -> Told {
+    pub async fn awaiting_node(&self, wanted: &[ImageSet], present: &BTreeSet<String>) -> StatusWrite {
         let message = "Waiting for the node to be Ready before pulling images".to_owned();
         let reports = reports(wanted, |set| awaited(set, present));
-        self.tell(&Keeping::Prefetching { message }, &reports).await
+        self.report(&Keeping::Prefetching { message }, &reports).await
     }
 
     /// Reports a failure that concerns no image in particular.
-    pub async fn failed_altogether(&self, wanted: &[ImageSet], error: &ImagesError) -> Told {
+    pub async fn failed_altogether(&self, wanted: &[ImageSet], error: &ImagesError) -> StatusWrite {
         let text = error.to_string();
         tracing::warn!(node = self.node, error = text, "could not pin images");
         let failed = |_: &ImageSet| SetState::Failed { error: text.clone() };
         let keeping = Keeping::Failed {
             message: text.clone(),
         };
-        self.tell(&keeping, &reports(wanted, failed)).await
+        self.report(&keeping, &reports(wanted, failed)).await
     }
 
     /// Reports the sets with missing images as failed; `why` returns the cause for the first missing image of each.
@@ -67,7 +72,7 @@ impl Voice {
         wanted: &[ImageSet],
         present: &BTreeSet<String>,
         why: impl Fn(&str) -> String,
-    ) -> Told {
+    ) -> StatusWrite {
         let reports = reports(wanted, |set| failed(set, present, &why));
         let failures: Vec<String> = reports
             .iter()
@@ -78,10 +83,10 @@ impl Voice {
             .collect();
         let message = failures.join("; ");
         tracing::warn!(node = self.node, error = message, "could not pin images");
-        self.tell(&Keeping::Failed { message }, &reports).await
+        self.report(&Keeping::Failed { message }, &reports).await
     }
 
-    async fn tell(&self, keeping: &Keeping, sets: &[SetReport]) -> Told {
+    async fn report(&self, keeping: &Keeping, sets: &[SetReport]) -> StatusWrite {
         report::tell(&self.all, &self.node, keeping, sets).await
     }
 }

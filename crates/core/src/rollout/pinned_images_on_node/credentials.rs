@@ -39,18 +39,18 @@ pub enum CredentialsError {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct PullSecret {
-    auths: BTreeMap<String, Entry>,
+    auths: BTreeMap<String, CredentialEntry>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Entry {
+struct CredentialEntry {
     auth: String,
     username: String,
     password: String,
 }
 
-impl Entry {
+impl CredentialEntry {
     fn credential(&self) -> Option<Credential> {
         if !self.auth.is_empty() {
             return Some(Credential(self.auth.clone()));
@@ -73,7 +73,7 @@ pub fn credential(
             column: error.column(),
         })?;
     let sources = pull_sources(registries_conf, image).map_err(CredentialsError::Registries)?;
-    let by_place: BTreeMap<&str, &Entry> = secret
+    let by_place: BTreeMap<&str, &CredentialEntry> = secret
         .auths
         .iter()
         .map(|(key, entry)| (place(key), entry))
