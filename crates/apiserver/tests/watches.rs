@@ -128,7 +128,7 @@ async fn objects_enter_and_leave_a_selection() {
             .0,
         StatusCode::OK
     );
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut last = 0;
     for _ in 0..5 {
         let event = next(&mut selected).await.unwrap();
@@ -140,7 +140,7 @@ async fn objects_enter_and_leave_a_selection() {
         assert!(revision > last, "revisions only grow");
         last = revision;
         let data = event["object"]["data"]["x"].as_str().unwrap().len();
-        told.push(format!(
+        reported.push(format!(
             "{} {} {data}",
             event["type"].as_str().unwrap(),
             event["object"]["metadata"]["labels"]["team"].as_str().unwrap()
@@ -148,7 +148,7 @@ async fn objects_enter_and_leave_a_selection() {
     }
     // An object that leaves the selection is sent as it last was in it.
     assert_eq!(
-        told,
+        reported,
         [
             "ADDED red 1",
             "MODIFIED red 2",

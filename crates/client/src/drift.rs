@@ -117,8 +117,8 @@ fn of_node(
     if !advice::is_drift(complaint) {
         return None;
     }
-    let told = parse_reason(complaint);
-    let wanted = told.subject.as_deref().and_then(|path| {
+    let observed = parse_reason(complaint);
+    let wanted = observed.subject.as_deref().and_then(|path| {
         let config = configs.get(node.current_config)?;
         wanted_file(config, path)
     });
@@ -126,9 +126,9 @@ fn of_node(
         node: node.name.to_owned(),
         pool: pool.to_owned(),
         config: node.current_config.to_owned(),
-        subject: told.subject,
-        difference: told.difference,
-        more: told.more,
+        subject: observed.subject,
+        difference: observed.difference,
+        more: observed.more,
         since: since(node.name, complaint, progress, events),
         wanted,
         set_by: None,
@@ -162,14 +162,14 @@ fn since(
             .iter()
             .find(|condition| condition.type_ == type_::NODE_DEGRADED && condition.status == status::TRUE)
     });
-    let told = events.iter().filter(|event| {
+    let observed = events.iter().filter(|event| {
         event.involved_object.kind.as_deref() == Some("Node")
             && event.involved_object.name.as_deref() == Some(node)
             && event.message.as_deref() == Some(complaint)
     });
     condition
         .map(|condition| condition.last_transition_time.0)
-        .or_else(|| told.filter_map(time_of).min())
+        .or_else(|| observed.filter_map(time_of).min())
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -290,10 +290,10 @@ mod tests {
             ),
             ("something new", None, "something new", 0),
         ] {
-            let told = parse_reason(complaint);
-            assert_eq!(told.subject.as_deref(), subject, "{complaint}");
+            let observed = parse_reason(complaint);
+            assert_eq!(observed.subject.as_deref(), subject, "{complaint}");
             assert_eq!(
-                (told.difference.as_str(), told.more),
+                (observed.difference.as_str(), observed.more),
                 (difference, more),
                 "{complaint}"
             );

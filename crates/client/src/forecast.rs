@@ -437,10 +437,10 @@ mod tests {
         };
         let refusals = refused(&[low]);
         assert_eq!(refusals.len(), 1);
-        let told = refusals[0].problems[0].to_string();
+        let observed = refusals[0].problems[0].to_string();
         assert!(
-            told.contains("transition not allowed") && told.contains(medium),
-            "{told}"
+            observed.contains("transition not allowed") && observed.contains(medium),
+            "{observed}"
         );
         assert_eq!(refused(&[medium, low]), [], "step by step");
         assert_eq!(

@@ -90,7 +90,7 @@ impl World {
         .await;
 
         let codes: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (told, tokens) = (Arc::clone(&codes), Arc::clone(&server));
+        let (reported, tokens) = (Arc::clone(&codes), Arc::clone(&server));
         let access = ConsoleAccess::new(move |token| {
             let bearer = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
             let service = tokens.anonymous_service().map_request(
@@ -101,7 +101,7 @@ impl World {
             );
             Ok(Client::new(service, "default"))
         })
-        .with_owner(admin, move |code| told.lock().push(code.to_owned()));
+        .with_owner(admin, move |code| reported.lock().push(code.to_owned()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();

@@ -246,13 +246,13 @@ mod tests {
             error.to_string(),
             "sh -c echo no >&2; exit 4 failed with exit code 4: no"
         );
-        let told = succeed_with(
+        let reported = succeed_with(
             &HostCommands::default(),
             "sh",
             &["-c", "echo $SECRET"],
             &[("SECRET", "x")],
         );
-        assert_eq!(told.unwrap(), "x\n");
+        assert_eq!(reported.unwrap(), "x\n");
         let missing = succeed(&HostCommands::default(), "no-such-tool-here", &[]).unwrap_err();
         assert_eq!(
             missing.to_string(),

@@ -71,13 +71,17 @@ mod tests {
             (LogLevel::Trace, true, true, false),
             (LogLevel::TraceAll, true, true, true),
         ] {
-            let told = filter(level);
+            let reported = filter(level);
             let (own, other) = ("mco_controllers::rollout", "hyper::client");
-            assert!(told.would_enable(own, &Level::INFO) && told.would_enable(other, &Level::INFO));
-            assert_eq!(told.would_enable(own, &Level::DEBUG), own_debug, "{level:?}");
-            assert_eq!(told.would_enable(own, &Level::TRACE), own_trace, "{level:?}");
-            assert_eq!(told.would_enable(other, &Level::DEBUG), others_debug, "{level:?}");
-            assert!(!told.would_enable(other, &Level::TRACE), "{level:?}");
+            assert!(reported.would_enable(own, &Level::INFO) && reported.would_enable(other, &Level::INFO));
+            assert_eq!(reported.would_enable(own, &Level::DEBUG), own_debug, "{level:?}");
+            assert_eq!(reported.would_enable(own, &Level::TRACE), own_trace, "{level:?}");
+            assert_eq!(
+                reported.would_enable(other, &Level::DEBUG),
+                others_debug,
+                "{level:?}"
+            );
+            assert!(!reported.would_enable(other, &Level::TRACE), "{level:?}");
         }
     }
 }

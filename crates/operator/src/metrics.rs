@@ -124,7 +124,7 @@ mod tests {
         progress.set(SyncStep::Namespace, SyncOutcome::Done);
         metrics.round(Duration::from_secs(1), &progress);
         metrics.reported(&cluster_operator::initial(&Time(Timestamp::UNIX_EPOCH)));
-        let told = mco_testkit::metrics::exposed_names(&metrics.encode().unwrap());
-        assert_eq!(told, mco_testkit::metrics::documented("operator"));
+        let observed = mco_testkit::metrics::exposed_names(&metrics.encode().unwrap());
+        assert_eq!(observed, mco_testkit::metrics::documented("operator"));
     }
 }

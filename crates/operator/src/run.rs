@@ -174,11 +174,11 @@ impl Operator {
         let mut work = Work::Everything;
         let mut pace = SyncPace::new(Instant::now());
         loop {
-            let told = Box::pin(self.round(work)).await;
-            if let Err(error) = &told {
+            let observed = Box::pin(self.round(work)).await;
+            if let Err(error) = &observed {
                 warn!("cannot report: {error}");
             }
-            let is_well = told.is_ok() && !self.progress.has_failed();
+            let is_well = observed.is_ok() && !self.progress.has_failed();
             pace.done(work, is_well, Instant::now());
             let (pause, next) = if is_well {
                 self.rest(pace.since_everything(Instant::now()))
@@ -460,7 +460,7 @@ async fn settings(
         let levels = LogLevels::of(settings);
         options
             .log_levels
-            .send_if_modified(|told| std::mem::replace(told, levels) != levels);
+            .send_if_modified(|observed| std::mem::replace(observed, levels) != levels);
     }
     settings
 }

@@ -171,22 +171,22 @@ async fn without_a_readable_release_the_previous_one_is_reported() {
         answer.ok()
     })
     .await;
-    let told = eventually("what is reported", || async {
+    let observed = eventually("what is reported", || async {
         let found = operators.get("machine-config").await.unwrap();
         let conditions = found.status?.conditions;
         let message = |type_: &str| {
             let found = conditions.iter().find(|one| one.type_ == type_)?;
             Some(found.message.clone())
         };
-        let told = (message("Progressing")?, message("Degraded")?);
-        told.1.contains("resync").then_some(told)
+        let observed = (message("Progressing")?, message("Degraded")?);
+        observed.1.contains("resync").then_some(observed)
     })
     .await;
-    assert_eq!(told.0, "Unable to apply 4.14.0", "bringing up");
+    assert_eq!(observed.0, "Unable to apply 4.14.0", "bringing up");
     assert!(
-        told.1.starts_with("Failed to resync 4.14.0 because: "),
+        observed.1.starts_with("Failed to resync 4.14.0 because: "),
         "{}",
-        told.1
+        observed.1
     );
     running.stop().await;
 }

@@ -350,7 +350,7 @@ fn pools_that_are_not_rolled_out() {
         assert_eq!(chores(&plan), over, "{name}: only what is over is cleaned up");
         assert_eq!(held(&plan), expected, "{name}");
         assert_eq!(plan.problem.as_deref(), problem, "{name}");
-        let told: Vec<(&str, &str)> = plan
+        let observed: Vec<(&str, &str)> = plan
             .events
             .iter()
             .map(|event| (event.reason.as_str(), event.message.as_str()))
@@ -359,7 +359,7 @@ fn pools_that_are_not_rolled_out() {
             .map(|problem| ("FailedRollout", problem))
             .into_iter()
             .collect();
-        assert_eq!(told, expected, "{name}");
+        assert_eq!(observed, expected, "{name}");
     }
 }
 
@@ -457,16 +457,16 @@ fn a_node_that_could_not_be_written_has_no_event() {
         &pool("worker", "v1", json!({"maxUnavailable": 2})),
         &nodes("n1 v0/v0; n2 v0/v0"),
     );
-    let told = |written: &[&str]| -> Vec<String> {
+    let observed = |written: &[&str]| -> Vec<String> {
         let events = plan.events_after(|node| written.contains(&node));
         events.into_iter().map(|event| event.message).collect()
     };
     assert_eq!(
-        told(&["n1", "n2"]),
+        observed(&["n1", "n2"]),
         ["Set target for 2 nodes to MachineConfig: v1"]
     );
-    assert_eq!(told(&["n2"]), ["Targeted node n2 to MachineConfig: v1"]);
-    assert_eq!(told(&[]), [""; 0]);
+    assert_eq!(observed(&["n2"]), ["Targeted node n2 to MachineConfig: v1"]);
+    assert_eq!(observed(&[]), [""; 0]);
 }
 
 #[test]

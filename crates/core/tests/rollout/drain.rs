@@ -644,9 +644,9 @@ fn a_pod_that_does_not_leave_is_an_obstacle_once_its_grace_period_is_well_over()
 
 #[test]
 fn the_reason_is_the_controllers_only_while_the_daemon_waits_and_has_said_nothing() {
-    let node = |state: &str, reason: &str, told: Option<&str>| {
+    let node = |state: &str, reason: &str, observed: Option<&str>| {
         let mut record = record("drain-b", 5, CordonOrigin::Made);
-        record.waiting_for = told.map(str::to_owned);
+        record.waiting_for = observed.map(str::to_owned);
         let mut node = asking("drain-b", "uncordon-a", true, Some(&record));
         let annotations = node.metadata.annotations.get_or_insert_default();
         annotations.insert(key("state"), state.to_owned());

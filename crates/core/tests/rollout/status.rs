@@ -200,14 +200,14 @@ fn the_blocker_of_a_drain_is_also_reported_after_its_timeout() {
             "Updating",
         )
     };
-    let told = format!(
+    let observed = format!(
         "True All nodes are updating to MachineConfig v1. Nothing moves: node a fails on this config: {timeout}; the drain \
          waits for {obstacle}"
     );
-    assert_eq!(updating(timeout), told, "by a daemon that does not say");
+    assert_eq!(updating(timeout), observed, "by a daemon that does not say");
     assert_eq!(
         updating(&format!("{timeout}; the drain waits for {obstacle}")),
-        told
+        observed
     );
 }
 
@@ -215,43 +215,47 @@ fn the_blocker_of_a_drain_is_also_reported_after_its_timeout() {
 fn a_new_target_is_reported_once() {
     let mut pool = pool("worker", "v1", json!({}));
     pool.status = Some(from(json!({"configuration": {"name": "v0"}})));
-    let told = |pool: &MachineConfigPool, machines: &str| {
+    let observed = |pool: &MachineConfigPool, machines: &str| {
         let report = report_with(pool, &nodes(machines), &PoolStatusInputs::default());
-        let told: Vec<String> = report
+        let observed: Vec<String> = report
             .events
             .iter()
             .map(|event| format!("{} {}", event.reason, event.message))
             .collect();
-        (report.status, told.join("; "))
+        (report.status, observed.join("; "))
     };
     let targeting = |target: &str| format!("Updating Pool worker now targeting MachineConfig {target}");
-    let (status, news) = told(&pool, "a v0/v0; b v0/v0");
+    let (status, news) = observed(&pool, "a v0/v0; b v0/v0");
     assert_eq!(news, targeting("v1"));
     pool.status = Some(status);
     for machines in ["a v0/v0; b v0/v0", "a v0/v1; b v0/v0", "a v1/v1; b v0/v1"] {
-        let (status, news) = told(&pool, machines);
+        let (status, news) = observed(&pool, machines);
         assert_eq!(news, "", "{machines}");
         pool.status = Some(status);
     }
     pool.spec.configuration.reference.name = Some("v2".to_owned());
-    let (status, news) = told(&pool, "a v1/v1; b v0/v1");
+    let (status, news) = observed(&pool, "a v1/v1; b v0/v1");
     assert_eq!(news, targeting("v2"), "another target on the way");
     pool.status = Some(status);
-    let (status, news) = told(&pool, "a v2/v2; b v2/v2");
+    let (status, news) = observed(&pool, "a v2/v2; b v2/v2");
     assert_eq!(
         news,
         "Completed Pool worker has completed update to MachineConfig v2"
     );
     pool.status = Some(status);
-    let (_, news) = told(&pool, "a v2/v2; b v2/v2 NotReady");
+    let (_, news) = observed(&pool, "a v2/v2; b v2/v2 NotReady");
     assert_eq!(news, "", "a machine that is not well is no new target");
 
     let mut paused = pool.clone();
     paused.spec.paused = true;
     paused.spec.configuration.reference.name = Some("v3".to_owned());
-    assert_eq!(told(&paused, "a v2/v2").1, "", "nothing moves in a paused pool");
+    assert_eq!(
+        observed(&paused, "a v2/v2").1,
+        "",
+        "nothing moves in a paused pool"
+    );
     paused.spec.paused = false;
-    assert_eq!(told(&paused, "a v2/v2").1, targeting("v3"));
+    assert_eq!(observed(&paused, "a v2/v2").1, targeting("v3"));
 }
 
 #[test]
@@ -595,13 +599,13 @@ fn undetermined_pinned_image_sets_are_reported_and_do_not_degrade_the_pool() {
     let silent = report_after(&pool, None);
     assert_eq!(shown(&silent), None);
     let failed = report_after(&pool, Some(Err("too many")));
-    let told = "Failed to populate pinned image sets for pool worker: too many";
-    assert_eq!(shown(&failed), Some(("True".to_owned(), told.to_owned())));
+    let observed = "Failed to populate pinned image sets for pool worker: too many";
+    assert_eq!(shown(&failed), Some(("True".to_owned(), observed.to_owned())));
     assert!(!condition::holds(&failed.conditions, "Degraded"));
     pool.status = Some(failed);
     assert_eq!(
         shown(&report_after(&pool, None)),
-        Some(("True".to_owned(), told.to_owned())),
+        Some(("True".to_owned(), observed.to_owned())),
         "it stays until another outcome is reported"
     );
     let well = report_after(&pool, Some(Ok(())));
@@ -611,7 +615,7 @@ fn undetermined_pinned_image_sets_are_reported_and_do_not_degrade_the_pool() {
     let early = report_after(&pool, Some(Err("too many")));
     assert_eq!(
         shown(&early),
-        Some(("True".to_owned(), told.to_owned())),
+        Some(("True".to_owned(), observed.to_owned())),
         "before the first render too"
     );
 }
@@ -630,8 +634,8 @@ fn an_interrupted_build_is_reported_until_another_one_starts() {
         )
         .status;
         pool.status = Some(status.clone());
-        let told = condition::find(&status.conditions, "BuildInterrupted");
-        told.map(|told| format!("{} {} {}", told.status, told.reason, told.message))
+        let observed = condition::find(&status.conditions, "BuildInterrupted");
+        observed.map(|observed| format!("{} {} {}", observed.status, observed.reason, observed.message))
     };
     assert_eq!(after("Building"), None, "nothing to report");
     let interrupted = Some("True BuildInterrupted OS image build b was interrupted".to_owned());

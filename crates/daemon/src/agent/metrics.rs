@@ -178,7 +178,7 @@ mod tests {
             assert!(text.contains(line), "{line} in {text}");
         }
         assert!(!text.contains("state=\"Done\""), "{text}");
-        let told = mco_testkit::metrics::exposed_names(&text);
-        assert_eq!(told, mco_testkit::metrics::documented("daemon"));
+        let reported = mco_testkit::metrics::exposed_names(&text);
+        assert_eq!(reported, mco_testkit::metrics::documented("daemon"));
     }
 }

@@ -73,7 +73,7 @@ pub async fn run(
     let keeper = tokio::spawn(keeper.run(helpers.clone()));
     let news = cluster_changes(&agent.cluster);
     let ended = agent.follow(news, &options, &stop).await;
-    agent.teller.stopping();
+    agent.activity.stopping();
     agent.stop_watching();
     helpers.cancel();
     keeper.await?;
@@ -89,7 +89,7 @@ pub(super) struct Agent {
     pub cluster: AgentClient,
     pub events: NodeEvents,
     pub progress: ProgressReporter,
-    pub teller: ActivityReporter,
+    pub activity: ActivityReporter,
     pub health: Arc<Health>,
     pub node: Option<KnownNode>,
     /// Publishes the Node's properties to the task that pins images.
@@ -153,7 +153,7 @@ impl Agent {
             cluster: AgentClient::new(client.clone(), node.clone()),
             events: NodeEvents::start(client.clone(), node.clone()),
             progress: ProgressReporter::new(client, node),
-            teller: ActivityReporter::new(&machine.root, service_manager),
+            activity: ActivityReporter::new(&machine.root, service_manager),
             health: Arc::new(Health {
                 metrics: DaemonMetrics::new(release.id(), &release.version()),
                 ready: AtomicBool::new(false),
@@ -181,7 +181,7 @@ impl Agent {
         options: &AgentOptions,
         stop: &CancellationToken,
     ) -> Result<(), AgentError> {
-        self.teller.doing(
+        self.activity.doing(
             &self.machine.root,
             "waiting for the Node to be created in the cluster",
             None,
@@ -290,7 +290,7 @@ impl Agent {
         loop {
             let after = self.step().await?;
             if !self.health.ready.swap(true, Ordering::Relaxed) {
-                self.teller.ready();
+                self.activity.ready();
             }
             match after {
                 AfterStep::Wait(pause) => {
@@ -367,7 +367,7 @@ impl Agent {
             .and_then(|view| view.desired_config.clone())
             .unwrap_or_default();
         if let Some(doing) = doing(phase, &target) {
-            self.teller.doing(&self.machine.root, &doing, None);
+            self.activity.doing(&self.machine.root, &doing, None);
         }
         if let Some(node) = &self.node {
             self.progress.report(phase, &node.view).await;
@@ -419,7 +419,7 @@ impl Agent {
             "sync failed"
         );
         self.failures += 1;
-        self.teller.failed(&self.machine.root, &text);
+        self.activity.failed(&self.machine.root, &text);
         if !matches!(error, AgentError::Api { .. }) {
             self.verified = None;
         }

@@ -53,7 +53,7 @@ impl Agent {
         tracing::debug!(node = self.cluster.node(), ?step, "next step");
         match step {
             AgentStep::AwaitDesired => {
-                self.teller.doing(
+                self.activity.doing(
                     &self.machine.root,
                     "waiting for the controller to set a desired config",
                     None,
@@ -94,7 +94,7 @@ impl Agent {
         } else {
             "waiting for the controller to uncordon the node"
         };
-        let requested = self.teller.doing(&self.machine.root, doing, Some(request));
+        let requested = self.activity.doing(&self.machine.root, doing, Some(request));
         let deadline = self.view().and_then(|view| view.drain_deadline(requested));
         let left = deadline.unwrap_or(requested).duration_since(Timestamp::now());
         match Duration::try_from(left) {
@@ -214,7 +214,7 @@ impl Agent {
             way_back,
         };
         let updated = self
-            .blocking_with_progress(move |machine, tell| work::update(machine, &update, tell))
+            .blocking_with_progress(move |machine, notify| work::update(machine, &update, notify))
             .await?;
         self.follow_up(updated, &to, again).await
     }
@@ -380,7 +380,7 @@ impl Agent {
             self.report_irreconcilable(version).await;
         }
         self.report_phase(&UpdatePhase::Updated).await;
-        self.teller
+        self.activity
             .succeeded(&self.machine.root, "idle; the node is up to date");
         Ok(AfterStep::Wait(Pause::UntilNews))
     }
@@ -522,7 +522,7 @@ impl Agent {
     async fn degrade_by_drift(&mut self, cause: &str) -> Result<(), AgentError> {
         self.verified = None;
         let failing = self.view().is_some_and(NodeAnnotations::is_failing);
-        self.teller.failed(&self.machine.root, cause);
+        self.activity.failed(&self.machine.root, cause);
         // The reason of a failing node is more specific: it names the config that the node was validated against.
         if !failing {
             self.events.warning(event::CONFIG_DRIFT_DETECTED, cause);

@@ -177,7 +177,7 @@ pub(super) enum AgentUpdateResult {
 pub(super) fn update(
     machine: &Machine,
     update: &UpdateRequest,
-    tell: &dyn Fn(Note),
+    notify: &dyn Fn(Note),
 ) -> Result<AgentUpdateResult, AgentError> {
     let UpdateRequest { old, new, .. } = update;
     let request = ApplyRequest {
@@ -188,7 +188,7 @@ pub(super) fn update(
         circumstances: Circumstances::Cluster,
         reboot_owed: update.forced.then_some(FORCED),
     };
-    let mut prepared = prepare(machine, &request, tell)?;
+    let mut prepared = prepare(machine, &request, notify)?;
     if let Some(way) = &update.way_back {
         prepared = prepared.with_steps(revert::preparation(&machine.root, way, new)?);
     }
@@ -199,7 +199,7 @@ pub(super) fn update(
     } else {
         prepared.cost.drain.clone()
     };
-    log_cost(&prepared, &drain, tell);
+    log_cost(&prepared, &drain, notify);
     if drain_step(&update.node, &drain, new.name()) == DrainStep::Ask
         && let Drain::Needed { because } = drain
     {
@@ -212,13 +212,13 @@ pub(super) fn update(
     } else {
         Applied::Files
     };
-    tell(Progress::Applying(applied).into());
+    notify(Progress::Applying(applied).into());
     let is_change = !prepared.is_nothing();
     if is_change {
-        tell(notes::protected());
+        notify(notes::protected());
     }
     if let Some(change) = &system {
-        notes::os_update_started(change, new).into_iter().for_each(tell);
+        notes::os_update_started(change, new).into_iter().for_each(notify);
     }
     if let Some(journal) = read_journal(&machine.root).map_err(StatusError::from)? {
         // The boot cannot be proven and the update is forced, so the previous state is no longer a rollback target.
@@ -226,16 +226,16 @@ pub(super) fn update(
     }
     let committed = apply::commit(machine, prepared, &Uninterrupted);
     if is_change {
-        tell(notes::unprotected());
+        notify(notes::unprotected());
     }
     let committed = committed?;
     settle_in(machine)?;
     if let Some(change) = &system {
         notes::os_update_staged(change, old, new)
             .into_iter()
-            .for_each(tell);
+            .for_each(notify);
     }
-    tell(Progress::Applied(applied).into());
+    notify(Progress::Applied(applied).into());
     let version = ConfigVersion {
         config: new.name().to_owned(),
         image: new.built_image.clone(),
@@ -252,7 +252,7 @@ pub(super) fn update(
 fn prepare<'a>(
     machine: &Machine,
     request: &ApplyRequest<'a>,
-    tell: &dyn Fn(Note),
+    notify: &dyn Fn(Note),
 ) -> Result<PreparedApply<'a>, AgentError> {
     apply::prepare(machine, request).map_err(|error| match error {
         ConfigApplyError::Irreconcilable(problems) => {
@@ -265,21 +265,21 @@ fn prepare<'a>(
             let incompatible = Progress::Incompatible {
                 error: error.to_string(),
             };
-            tell(incompatible.into());
+            notify(incompatible.into());
             error
         }
         other => other.into(),
     })
 }
 
-fn log_cost(prepared: &PreparedApply<'_>, drain: &Drain, tell: &dyn Fn(Note)) {
+fn log_cost(prepared: &PreparedApply<'_>, drain: &Drain, notify: &dyn Fn(Note)) {
     let compatible = Progress::Prepared {
         post_actions: names(&prepared.cost),
         drain_required: *drain != Drain::NotNeeded,
     };
-    tell(compatible.into());
+    notify(compatible.into());
     if *drain == Drain::NotNeeded {
-        tell(Progress::DrainNotRequired.into());
+        notify(Progress::DrainNotRequired.into());
     }
 }
 

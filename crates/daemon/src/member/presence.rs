@@ -74,7 +74,7 @@ pub(super) async fn keep(client: Client, node: String, facts: MachineFacts, stop
         node,
         facts,
         renewed: None,
-        told: None,
+        reported: None,
     };
     let mut failing = false;
     loop {
@@ -100,7 +100,7 @@ struct NodeLease {
     holder: String,
     facts: MachineFacts,
     renewed: Option<Instant>,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl NodeLease {
@@ -112,9 +112,9 @@ impl NodeLease {
         let was_away = self
             .renewed
             .is_none_or(|at| at.elapsed() > Duration::from_secs(LEASE_SECONDS.unsigned_abs().into()));
-        if was_away || self.told.is_none_or(|at| at.elapsed() > STATUS) {
+        if was_away || self.reported.is_none_or(|at| at.elapsed() > STATUS) {
             self.report_ready().await?;
-            self.told = Some(Instant::now());
+            self.reported = Some(Instant::now());
         }
         self.renewed = Some(Instant::now());
         Ok(())

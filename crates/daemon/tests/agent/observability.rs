@@ -149,7 +149,7 @@ async fn an_os_change_and_a_start_during_an_update_are_reported() {
     world.publish_and_target(&second).await;
     world.start_daemon();
     world.until_done(&second).await;
-    let told = async |world: &World, reason: &str, texts: &[&str]| {
+    let reported = async |world: &World, reason: &str, texts: &[&str]| {
         let what = format!("events {reason} are {texts:?}");
         world
             .eventually(&what, async |world: &World| {
@@ -173,24 +173,24 @@ async fn an_os_change_and_a_start_during_an_update_are_reported() {
         ),
         ("OSUpdateStaged", "Changes to OS staged"),
     ] {
-        told(&world, reason, &[text]).await;
+        reported(&world, reason, &[text]).await;
     }
     // Twice: when the new node applied its first config, and now.
     for (reason, text) in [
         ("AddSigtermProtection", "Adding SIGTERM protection"),
         ("RemoveSigtermProtection", "Removing SIGTERM protection"),
     ] {
-        told(&world, reason, &[text, text]).await;
+        reported(&world, reason, &[text, text]).await;
     }
     world.publish_and_target(&third).await;
     world.until_done(&third).await;
-    told(
+    reported(
         &world,
         "OSUpgradeSkipped",
         &["OS upgrade skipped; new MachineConfig (rendered-worker-3) has same OS image (registry.example/os@sha256:2) as old MachineConfig (rendered-worker-2)"],
     )
     .await;
-    told(
+    reported(
         &world,
         "OSUpdateStarted",
         &[

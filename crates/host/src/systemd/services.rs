@@ -60,7 +60,7 @@ const CARRIERS: [&str; 3] = ["dbus.service", "dbus.socket", "dbus-broker.service
 pub struct SystemdServices {
     bus: Bus,
     systemctl: Systemctl,
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 impl SystemdServices {
@@ -68,7 +68,7 @@ impl SystemdServices {
         Self {
             bus,
             systemctl: Systemctl { commands },
-            told: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
         }
     }
 }
@@ -80,7 +80,7 @@ impl Services for SystemdServices {
         }
         match self.bus.perform(action) {
             Err(ServiceError::Bus(BusError::Unreachable(why))) => {
-                if !self.told.swap(true, Ordering::Relaxed) {
+                if !self.reported.swap(true, Ordering::Relaxed) {
                     tracing::info!(why, "without D-Bus, services are controlled through systemctl");
                 }
                 self.systemctl.perform(action)

@@ -139,6 +139,6 @@ impl RecordField for SpecStamp {
 
 impl Serialize for SpecStamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&crate::SpecVersion::V3_5)
+        serializer.collect_str(&crate::SpecVersion::NEWEST)
     }
 }

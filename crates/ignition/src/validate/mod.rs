@@ -23,7 +23,7 @@ use rule::ValidationRule;
 
 /// Applies every rule of spec 3.5 to a config.
 pub fn validate(config: &Config) -> FindingReport {
-    validate_as(config, SpecVersion::V3_5)
+    validate_as(config, SpecVersion::NEWEST)
 }
 
 /// Applies the rules of the version a config was written in.

@@ -142,7 +142,7 @@ pub struct PointerArguments {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Version of the Ignition spec to write.
-    #[arg(long, value_name = "VERSION", default_value = "3.5.0")]
+    #[arg(long, value_name = "VERSION", default_value = mco_ignition::SpecVersion::NEWEST.as_str())]
     pub spec_version: String,
     /// Create a new token for this pool.
     #[arg(long, requires = "tokens")]

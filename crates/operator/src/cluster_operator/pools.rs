@@ -89,7 +89,7 @@ pub fn required(
             missing.push(under_way(pool));
         }
     }
-    let told = |all: &[String]| {
+    let observed = |all: &[String]| {
         let all: Vec<String> = all.iter().map(|one| format!("error {one}")).collect();
         format!(
             "error during syncRequiredMachineConfigPools: [{}]",
@@ -97,12 +97,12 @@ pub fn required(
         )
     };
     if !failing.is_empty() {
-        return Err(told(&failing));
+        return Err(observed(&failing));
     }
     Ok(if missing.is_empty() {
         SyncResult::Yes
     } else {
-        SyncResult::NotYet(told(&missing))
+        SyncResult::NotYet(observed(&missing))
     })
 }
 

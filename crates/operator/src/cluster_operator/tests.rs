@@ -113,7 +113,7 @@ fn with_pools(pools: &[MachineConfigPool]) -> SyncProgress {
 
 use crate::progress::SyncResult;
 
-fn told(
+fn observed(
     before: &ClusterOperatorStatus,
     situation: &ClusterOperatorInputs<'_>,
 ) -> (ClusterOperatorStatus, Vec<String>) {
@@ -161,7 +161,7 @@ const UPGRADEABLE: &str = "Upgradeable=True AsExpected";
 fn a_healthy_cluster_says_so() {
     let pools = [updated("master"), updated("worker")];
     let progress = with_pools(&pools);
-    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    let (status, lines) = observed(&running("4.14.0"), &situation(&progress, &pools));
     assert_eq!(
         lines,
         [
@@ -186,7 +186,7 @@ fn a_healthy_cluster_says_so() {
 fn a_degraded_pool_is_named_with_its_node_and_reason() {
     let pools = [updated("master"), degraded_worker()];
     let progress = with_pools(&pools);
-    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    let (status, lines) = observed(&running("4.14.0"), &situation(&progress, &pools));
     let cause = r#"error during syncRequiredMachineConfigPools: [error MachineConfigPool worker is not ready, retrying. Status: (pool degraded: true total: 11, ready 0, updated: 0, unavailable: 11, reason: Node worker-3 is reporting: "content mismatch for file \"/etc/a\"")]"#;
     assert_eq!(
         lines,
@@ -209,7 +209,7 @@ fn a_degraded_pool_is_named_with_its_node_and_reason() {
     );
 
     let pools = [updated("master"), updated("worker")];
-    let (recovered, _) = told(&status, &situation(&with_pools(&pools), &pools));
+    let (recovered, _) = observed(&status, &situation(&with_pools(&pools), &pools));
     assert_eq!(
         degradation(&recovered),
         None,
@@ -261,13 +261,13 @@ fn upgrade_blockers_are_reported_by_severity() {
             ..situation(&progress, pools)
         };
         let status = report(&running("4.14.0"), &situation, &at(100));
-        let told = status
+        let observed = status
             .conditions
             .iter()
             .find(|one| one.type_ == "Upgradeable")
             .unwrap();
         assert_eq!(
-            format!("{} {} {}", told.status, told.reason, told.message),
+            format!("{} {} {}", observed.status, observed.reason, observed.message),
             expected,
             "{name}"
         );
@@ -281,7 +281,7 @@ fn what_is_under_way_is_neither_degraded_nor_unavailable() {
         updated("worker"),
     ];
     let progress = with_pools(&pools);
-    let (status, lines) = told(&running("4.14.0"), &situation(&progress, &pools));
+    let (status, lines) = observed(&running("4.14.0"), &situation(&progress, &pools));
     assert_eq!(
         lines,
         [
@@ -309,13 +309,13 @@ fn a_new_release_is_reported_when_the_required_pools_have_it() {
         updated("worker"),
     ];
     let progress = with_pools(&moving);
-    let (status, lines) = told(&running("4.13.0"), &situation(&progress, &moving));
+    let (status, lines) = observed(&running("4.13.0"), &situation(&progress, &moving));
     assert_eq!(lines[1], "Progressing=True  Working towards 4.14.0");
     assert_eq!(deployed(&status), Some("4.13.0"));
 
     let broken = [updated("master"), degraded_worker()];
     let progress = with_pools(&broken);
-    let (status, lines) = told(&status, &situation(&progress, &broken));
+    let (status, lines) = observed(&status, &situation(&progress, &broken));
     assert_eq!(lines[1], "Progressing=True  Unable to apply 4.14.0");
     assert!(lines[2].starts_with("Degraded=True RequiredPoolsFailed Unable to apply 4.14.0: error during"));
     assert_eq!(deployed(&status), Some("4.13.0"), "not while something fails");
@@ -324,7 +324,7 @@ fn a_new_release_is_reported_when_the_required_pools_have_it() {
         updated("master"),
         pool("worker", [3, 1, 1, 1], &[("Updating", "", "")]),
     ];
-    let (status, lines) = told(&status, &situation(&with_pools(&done), &done));
+    let (status, lines) = observed(&status, &situation(&with_pools(&done), &done));
     assert_eq!(lines[1], "Progressing=False AsExpected Cluster version is 4.14.0");
     assert_eq!(deployed(&status), Some("4.14.0"), "workers may follow later");
 }
@@ -339,7 +339,7 @@ fn a_cluster_that_starts_is_bootstrapping_and_not_yet_available() {
         bringup: true,
         ..situation(&waiting, &[])
     };
-    let (_, lines) = told(&initial(&at(1)), &starting);
+    let (_, lines) = observed(&initial(&at(1)), &starting);
     assert_eq!(
         lines[..2],
         [
@@ -347,7 +347,7 @@ fn a_cluster_that_starts_is_bootstrapping_and_not_yet_available() {
             "Progressing=True  Cluster is bootstrapping 4.14.0",
         ]
     );
-    let (_, lines) = told(&running("4.14.0"), &situation(&waiting, &[]));
+    let (_, lines) = observed(&running("4.14.0"), &situation(&waiting, &[]));
     assert!(
         lines[0].starts_with("Available=True"),
         "{}: a change under way is no outage",
@@ -384,7 +384,7 @@ fn it_is_not_available_when_nothing_works() {
         ),
     ] {
         let progress = progress(&[outcome]);
-        let (_, lines) = told(&running("4.14.0"), &situation(&progress, &[]));
+        let (_, lines) = observed(&running("4.14.0"), &situation(&progress, &[]));
         assert_eq!(lines[0], expected, "{name}");
     }
 }
@@ -398,7 +398,7 @@ fn every_failure_is_reported_and_the_first_is_the_reason() {
             SyncOutcome::Failed("second".to_owned()),
         ),
     ]);
-    let (_, lines) = told(&running("4.14.0"), &situation(&progress, &[]));
+    let (_, lines) = observed(&running("4.14.0"), &situation(&progress, &[]));
     assert_eq!(
         lines[2],
         "Degraded=True NetworkPoliciesFailed Failed to resync 4.14.0 because: first; second"
@@ -413,7 +413,7 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
         pool.metadata.generation = Some(generation);
         pool
     };
-    let told = |text: &str| format!("error during syncRequiredMachineConfigPools: [error {text}]");
+    let observed = |text: &str| format!("error during syncRequiredMachineConfigPools: [error {text}]");
     let mut fresh = updated("master");
     fresh.status = None;
     fresh.spec.configuration.reference.name = None;
@@ -435,21 +435,21 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
         (
             "nothing was rendered yet",
             vec![fresh],
-            Ok(SyncResult::NotYet(told(
+            Ok(SyncResult::NotYet(observed(
                 "MachineConfigPool master has not progressed to latest configuration: configuration spec for pool master is empty: <unknown>, retrying",
             ))),
         ),
         (
             "paused with work left",
             vec![paused(&[("Updating", "", "")], 2)],
-            Err(told(
+            Err(observed(
                 "required MachineConfigPool master is paused and cannot sync until it is unpaused",
             )),
         ),
         (
             "paused without work",
             vec![paused(&[("Updated", "", "")], 3)],
-            Err(told(
+            Err(observed(
                 "the required MachineConfigPool master was paused with no pending updates; no further syncing will occur until it is unpaused",
             )),
         ),
@@ -469,7 +469,7 @@ fn required_pools_hold_an_upgrade_and_others_do_not() {
                     "Failed to render configuration for pool worker: x",
                 )],
             )],
-            Err(told(
+            Err(observed(
                 "MachineConfigPool worker is not ready, retrying. Status: (pool degraded: true total: 1, ready 1, updated: 1, unavailable: 0, reason: Failed to render configuration for pool worker: x)",
             )),
         ),

@@ -49,10 +49,10 @@ pub async fn boot_images(
     settings: &mut MachineConfiguration,
 ) -> Result<(), MachineConfigurationError> {
     let enforced = boot_images::enforcement(settings, &surroundings(facts, release));
-    let told = settings.status.get_or_insert_default();
-    if told.boot_image_skew_enforcement_status != enforced {
+    let reported = settings.status.get_or_insert_default();
+    if reported.boot_image_skew_enforcement_status != enforced {
         write(cluster, enforced.as_ref()).await?;
-        told.boot_image_skew_enforcement_status = enforced;
+        reported.boot_image_skew_enforcement_status = enforced;
     }
     match updates_failing(settings) {
         Some(why) => Err(MachineConfigurationError::BootImages(why.to_owned())),

@@ -91,7 +91,7 @@ async fn of_pool(
         server,
         authorities: authorities.as_bytes(),
         token: None,
-        version: SpecVersion::V3_5,
+        version: SpecVersion::NEWEST,
     });
     let document = document.map_err(|source| UserDataError::Pointer {
         pool: name.to_owned(),

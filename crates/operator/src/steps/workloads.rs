@@ -190,7 +190,7 @@ fn deployment_state(found: &Deployment) -> SyncResult {
     let status = found.status.clone().unwrap_or_default();
     let wanted = found.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let count = |count: Option<i32>| count.unwrap_or_default();
-    let told = format!(
+    let reported = format!(
         "deployment {name} is not ready. status: (replicas: {}, updated: {}, ready: {}, unavailable: {})",
         count(status.replicas),
         count(status.updated_replicas),
@@ -199,11 +199,11 @@ fn deployment_state(found: &Deployment) -> SyncResult {
     );
     let is_observed = status.observed_generation >= found.metadata.generation;
     if wanted > 0 && count(status.available_replicas) == 0 {
-        SyncResult::NotRunning(told)
+        SyncResult::NotRunning(reported)
     } else if is_observed && count(status.updated_replicas) >= wanted {
         SyncResult::Yes
     } else {
-        SyncResult::NotYet(told)
+        SyncResult::NotYet(reported)
     }
 }
 
@@ -211,7 +211,7 @@ fn daemon_set_state(found: &DaemonSet) -> SyncResult {
     let name = found.metadata.name.as_deref().unwrap_or_default();
     let status = found.status.clone().unwrap_or_default();
     let count = |count: Option<i32>| count.unwrap_or_default();
-    let told = format!(
+    let reported = format!(
         "daemonset {name} is not ready. status: (desired: {}, updated: {}, ready: {}, unavailable: {})",
         status.desired_number_scheduled,
         count(status.updated_number_scheduled),
@@ -220,11 +220,11 @@ fn daemon_set_state(found: &DaemonSet) -> SyncResult {
     );
     let is_observed = status.observed_generation >= found.metadata.generation;
     if status.number_ready == 0 && (status.desired_number_scheduled > 0 || !is_observed) {
-        SyncResult::NotRunning(told)
+        SyncResult::NotRunning(reported)
     } else if is_observed && count(status.updated_number_scheduled) >= status.desired_number_scheduled {
         SyncResult::Yes
     } else {
-        SyncResult::NotYet(told)
+        SyncResult::NotYet(reported)
     }
 }
 
@@ -244,18 +244,18 @@ mod tests {
             }))
             .unwrap()
         };
-        let told =
+        let reported =
             |numbers: &str| format!("deployment machine-config-controller is not ready. status: ({numbers})");
         for (name, status, expected) in [
             (
                 "no pod",
                 json!({"observedGeneration": 2, "replicas": 2, "unavailableReplicas": 2}),
-                SyncResult::NotRunning(told("replicas: 2, updated: 0, ready: 0, unavailable: 2")),
+                SyncResult::NotRunning(reported("replicas: 2, updated: 0, ready: 0, unavailable: 2")),
             ),
             (
                 "an update under way",
                 json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": 1}),
-                SyncResult::NotYet(told("replicas: 2, updated: 1, ready: 1, unavailable: 1")),
+                SyncResult::NotYet(reported("replicas: 2, updated: 1, ready: 1, unavailable: 1")),
             ),
             (
                 "one node is gone",
@@ -265,7 +265,7 @@ mod tests {
             (
                 "an older one is described",
                 json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}),
-                SyncResult::NotYet(told("replicas: 2, updated: 2, ready: 2, unavailable: 0")),
+                SyncResult::NotYet(reported("replicas: 2, updated: 2, ready: 2, unavailable: 0")),
             ),
         ] {
             assert_eq!(deployment_state(&deployment(status)), expected, "{name}");

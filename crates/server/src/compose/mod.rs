@@ -187,7 +187,7 @@ pub fn compose(source: &PoolSource, version: SpecVersion) -> Result<Composed, Co
         );
     }
     let encapsulated_version = match context.origin {
-        ConfigOrigin::Files => SpecVersion::V3_5,
+        ConfigOrigin::Files => SpecVersion::NEWEST,
         ConfigOrigin::Cluster => version,
     };
     config.spec.config = Some(json!({"ignition": {"version": encapsulated_version.as_str()}}));

@@ -21,6 +21,7 @@ use mco_api::MachineConfig;
 use mco_api::machine_config::MachineConfigSpec;
 use mco_api::vocabulary::{annotations, labels};
 use mco_ignition::MergedItem;
+use mco_ignition::SpecVersion;
 use serde_json::{Value, json};
 
 pub use generator::{Generator, Restoration, generator_of, generator_of_name, is_intact, restoration};
@@ -110,7 +111,7 @@ impl GeneratedConfigSpec<'_> {
 }
 
 fn ignition(files: &[GeneratedFile]) -> Value {
-    let mut config = json!({"ignition": {"version": "3.5.0"}});
+    let mut config = json!({"ignition": {"version": SpecVersion::NEWEST.as_str()}});
     if !files.is_empty() {
         let files: Vec<Value> = files.iter().map(file).collect();
         config["storage"] = json!({ "files": files });

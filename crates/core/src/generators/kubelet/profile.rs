@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn kubelets_never_jump_between_the_shortest_and_the_longest_interval() {
-        for (present, asked, in_force, told) in [
+        for (present, asked, in_force, reported) in [
             (
                 "",
                 LOW,
@@ -176,8 +176,8 @@ mod tests {
             );
             assert_eq!(settings.spec.cgroup_mode, "v2", "everything else is followed");
             let message = settled.prohibited;
-            let expected = told.map(|told| {
-                format!("Skipping the Update Node event, name: cluster, transition not allowed from old WorkerLatencyProfile: {told}")
+            let expected = reported.map(|reported| {
+                format!("Skipping the Update Node event, name: cluster, transition not allowed from old WorkerLatencyProfile: {reported}")
             });
             assert_eq!(message, expected, "{present:?} to {asked:?}");
         }

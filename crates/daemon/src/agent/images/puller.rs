@@ -26,7 +26,7 @@ const STATUS_OBJECT_RETRY: Duration = Duration::from_mins(1);
 
 pub(in crate::agent) struct Keeper {
     machine: Arc<Machine>,
-    voice: PinnedImageStatus,
+    pinned_status: PinnedImageStatus,
     facts: watch::Receiver<Option<NodeFacts>>,
     sources: Sources,
     /// The image sets that are pulled, pinned and reported.
@@ -74,7 +74,7 @@ impl Keeper {
     ) -> Self {
         Self {
             machine,
-            voice: PinnedImageStatus::new(client.clone(), node),
+            pinned_status: PinnedImageStatus::new(client.clone(), node),
             facts,
             sources: Sources::new(client),
             settled: None,
@@ -112,7 +112,7 @@ impl Keeper {
             }
             while let Some(task) = self.task() {
                 let after = self.attempt(&task).await.unwrap_or_else(|error| {
-                    tracing::warn!(node = self.voice.node(), %error, "could not reconcile pinned images");
+                    tracing::warn!(node = self.pinned_status.node(), %error, "could not reconcile pinned images");
                     PullFollowUp::Retry
                 });
                 retry_at = self.note(after, task);
@@ -152,21 +152,25 @@ impl Keeper {
     async fn attempt(&mut self, Task { wanted, facts }: &Task) -> Result<PullFollowUp, AttemptError> {
         let survey = match self::survey(&self.machine, wanted).await? {
             Ok(survey) => survey,
-            Err(error) => return fail(&self.voice, wanted, &error).await,
+            Err(error) => return fail(&self.pinned_status, wanted, &error).await,
         };
         let (mut present, mut failures) = (survey.present, BTreeMap::new());
         if !survey.missing.is_empty() {
             if !facts.ready {
-                self.voice.awaiting_node(wanted, &present).await;
+                self.pinned_status.awaiting_node(wanted, &present).await;
                 return Ok(PullFollowUp::AwaitNode);
             }
             if facts.disk_pressure {
                 let text = "the node has DiskPressure; images are pulled once it has passed";
-                self.voice.failed(wanted, &present, |_| text.to_owned()).await;
+                self.pinned_status
+                    .failed(wanted, &present, |_| text.to_owned())
+                    .await;
                 return Ok(PullFollowUp::Retry);
             }
             let missing = survey.missing;
-            self.voice.prefetching(wanted, &present, missing.len()).await;
+            self.pinned_status
+                .prefetching(wanted, &present, missing.len())
+                .await;
             let Some(fetched) = self.fetch(wanted, missing.clone(), facts).await? else {
                 return Ok(PullFollowUp::Superseded);
             };
@@ -180,21 +184,23 @@ impl Keeper {
             };
             present = match self::survey(&self.machine, wanted).await? {
                 Ok(survey) => survey.present,
-                Err(error) => return fail(&self.voice, wanted, &error).await,
+                Err(error) => return fail(&self.pinned_status, wanted, &error).await,
             };
         }
         let pinned = present.clone();
         let pinned = on_own_thread(&self.machine, move |machine| images::pin(machine, &pinned)).await?;
         if let Err(error) = pinned {
-            return fail(&self.voice, wanted, &error).await;
+            return fail(&self.pinned_status, wanted, &error).await;
         }
         if !wanted.iter().all(|set| set.images.is_subset(&present)) {
             let why = |image: &str| failures.get(image).map_or("not pulled yet", String::as_str);
-            let told = self.voice.failed(wanted, &present, |image| why(image).to_owned());
-            told.await;
+            let observed = self
+                .pinned_status
+                .failed(wanted, &present, |image| why(image).to_owned());
+            observed.await;
             return Ok(PullFollowUp::Retry);
         }
-        Ok(match self.voice.kept(wanted).await {
+        Ok(match self.pinned_status.kept(wanted).await {
             StatusWrite::No => PullFollowUp::Retry,
             StatusWrite::NobodyListens if !wanted.is_empty() => PullFollowUp::TellLater,
             StatusWrite::Yes | StatusWrite::NobodyListens => PullFollowUp::Settled,
@@ -279,10 +285,10 @@ async fn survey(
 }
 
 async fn fail(
-    voice: &PinnedImageStatus,
+    pinned_status: &PinnedImageStatus,
     wanted: &[ImageSet],
     error: &ImagesError,
 ) -> Result<PullFollowUp, AttemptError> {
-    voice.failed_altogether(wanted, error).await;
+    pinned_status.failed_altogether(wanted, error).await;
     Ok(PullFollowUp::Retry)
 }

@@ -25,7 +25,7 @@ pub(super) enum StatusWrite {
 }
 
 /// Writes the status of pinned images if it has changed. `sets` are all sets that are pinned or desired.
-pub(super) async fn tell(
+pub(super) async fn write_status(
     all: &Api<MachineConfigNode>,
     node: &str,
     keeping: &Keeping,

@@ -87,7 +87,7 @@ impl PinnedImageStatus {
     }
 
     async fn report(&self, keeping: &Keeping, sets: &[SetReport]) -> StatusWrite {
-        report::tell(&self.all, &self.node, keeping, sets).await
+        report::write_status(&self.all, &self.node, keeping, sets).await
     }
 }
 
