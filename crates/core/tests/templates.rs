@@ -747,12 +747,16 @@ fn a_kubelet_uses_credential_providers_that_are_described_on_its_machine() {
             environment.starts_with("KUBELET_RUNTIME_ENDPOINT=unix:///run/"),
             "{environment}"
         );
-        let told = format!(
+        let reported = format!(
             "\n{variable}=--image-credential-provider-bin-dir=/usr/libexec/kubelet-image-credential-provider-plugins \
              --image-credential-provider-config={}\n",
             description.display()
         );
-        assert_eq!(environment.ends_with(&told), is_told, "{platform}: {environment}");
+        assert_eq!(
+            environment.ends_with(&reported),
+            is_told,
+            "{platform}: {environment}"
+        );
         assert_eq!(
             environment.contains(variable),
             is_told,

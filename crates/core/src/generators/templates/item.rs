@@ -1,5 +1,6 @@
 //! One rendered template as a part of an Ignition config.
 
+use mco_ignition::SpecVersion;
 use mco_ignition::{Config, MergedItem};
 use serde_json::{Value, json};
 
@@ -143,7 +144,7 @@ fn unit(given: &Value) -> Result<Piece, String> {
 
 fn config(sections: &Value) -> Result<Config, String> {
     let mut whole = sections.clone();
-    whole["ignition"] = json!({"version": "3.5.0"});
+    whole["ignition"] = json!({"version": SpecVersion::NEWEST.as_str()});
     mco_ignition::parse(&whole)
         .map(|parsed| parsed.config)
         .map_err(|error| error.to_string())
