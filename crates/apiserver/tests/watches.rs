@@ -1,4 +1,4 @@
-//! Watches at their limits: slow readers, expired revisions, selections that objects enter and leave.
+//! Limits of watches: slow readers, expired revisions, selections that objects enter and leave.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::{Cluster, DEADLINE};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
-use mco_apiserver::Options;
+use mco_apiserver::ApiServerOptions;
 use mco_apiserver::http::ApiBody;
 use mco_apiserver::store::Retention;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn open(cluster: &Cluster, query: &str) -> ApiBody {
     response.into_body()
 }
 
-/// The next event, or `None` at the end of the watch.
+/// Returns the next event, or `None` at the end of the watch.
 async fn next(body: &mut ApiBody) -> Option<Value> {
     let frame = tokio::time::timeout(DEADLINE, body.frame())
         .await
@@ -57,9 +57,9 @@ async fn a_watcher_that_stops_reading_is_told_that_it_expired() {
         events: 50,
         ..Retention::default()
     };
-    let cluster = Cluster::with(Options {
+    let cluster = Cluster::with(ApiServerOptions {
         retention,
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
     .await;
     let start = cluster.server.registry().store.revision();
@@ -83,9 +83,9 @@ async fn watchers_that_stop_reading_hold_no_memory() {
         bytes: 1 << 20,
         ..Retention::default()
     };
-    let cluster = Cluster::with(Options {
+    let cluster = Cluster::with(ApiServerOptions {
         retention,
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
     .await;
     let start = cluster.server.registry().store.revision();
@@ -146,7 +146,7 @@ async fn objects_enter_and_leave_a_selection() {
             event["object"]["metadata"]["labels"]["team"].as_str().unwrap()
         ));
     }
-    // What leaves is shown as it last was in the selection.
+    // An object that leaves the selection is sent as it last was in it.
     assert_eq!(
         told,
         [
@@ -194,9 +194,9 @@ async fn a_compacted_revision_is_gone_for_lists_and_its_token_says_how_to_go_on(
 
 #[tokio::test]
 async fn bookmarks_come_when_nothing_else_does_and_the_watch_ends_in_time() {
-    let cluster = Cluster::with(Options {
+    let cluster = Cluster::with(ApiServerOptions {
         bookmark_interval: std::time::Duration::from_millis(100),
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
     .await;
     let query = "allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion=1";

@@ -17,7 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::{Identity, Server};
+use mco_apiserver::{ApiServer, Identity};
 use mco_console::{ConsoleAccess, ConsoleOptions};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ use tower::ServiceExt as _;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 struct World {
-    server: Arc<Server>,
+    server: Arc<ApiServer>,
     port: u16,
     codes: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
@@ -63,7 +63,7 @@ impl Drop for World {
 impl World {
     async fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let server = Server::open(data.path(), mco_apiserver::Options::default())
+        let server = ApiServer::open(data.path(), mco_apiserver::ApiServerOptions::default())
             .await
             .unwrap();
         let server = Arc::new(server);

@@ -1,4 +1,4 @@
-//! Which certificates a ControllerConfig carries, and until when they are good.
+//! The certificates of a ControllerConfig with their validity, for its status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -6,7 +6,7 @@ use mco_api::controller_config::{ControllerCertificate, ControllerConfigSpec};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{ASN1Time, X509Name};
 
-/// The certificates of all bundles. A bundle is read up to its first malformed certificate.
+/// Returns the certificates of all bundles. A bundle is read up to its first malformed certificate.
 pub(crate) fn of(spec: &ControllerConfigSpec) -> Vec<ControllerCertificate> {
     let trust_bundle = spec.additional_trust_bundle.as_ref();
     let cloud = spec.cloud_provider_ca_data.as_ref();
@@ -45,7 +45,7 @@ fn certificates(file: &str, bundle: &[u8]) -> Vec<ControllerCertificate> {
         .collect()
 }
 
-/// The most specific part first, as the tools around Kubernetes print names.
+/// Formats a name with the most specific part first, as Go does.
 fn name(name: &X509Name<'_>) -> String {
     let mut parts: Vec<String> = name
         .iter_rdn()

@@ -1,57 +1,49 @@
-//! The labels and taints by which control-plane nodes take users' work or do not.
+//! The labels and taints of control-plane nodes that decide whether they accept user workloads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::api::Patch;
 use mco_api::vocabulary::names;
 use mco_core::rollout::control_plane::{Workloads, role_change};
+use mco_runtime::{FieldManager, Requeue};
 use serde_json::json;
 use tracing::info;
 
-use crate::cluster::Cluster;
-use crate::error::{Error, is_not_found};
-use crate::patches;
-use crate::queue::Again;
+use crate::context::Context;
+use crate::error::Error;
 
-const MANAGER: &str = "machine-config-controller-control-plane";
+const MANAGER: FieldManager = FieldManager::new("machine-config-controller-control-plane");
 
-/// Makes one control-plane node what the scheduler's settings ask for.
-pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
-    let Some(node) = cluster.nodes.get(&name) else {
-        return Ok(Again::OnChange);
+/// Applies the Scheduler's settings to one control-plane node.
+pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue, Error> {
+    let Some(node) = ctx.stores.nodes.get(&name) else {
+        return Ok(Requeue::OnChange);
     };
-    let workloads = match cluster.schedulers.get(names::SINGLETON) {
+    let workloads = match ctx.stores.schedulers.get(names::SINGLETON) {
         Some(scheduler) if scheduler.spec.masters_schedulable => Workloads::Welcome,
         Some(_) => Workloads::KeptAway,
-        None if cluster.scheduler_is_gone.load(Ordering::Relaxed) => Workloads::KeptAway,
+        None if ctx.scheduler_was_deleted.load(Ordering::Relaxed) => Workloads::KeptAway,
         None => Workloads::Unspecified,
     };
     let Some(change) = role_change(&node, workloads) else {
-        return Ok(Again::OnChange);
+        return Ok(Requeue::OnChange);
     };
     let mut patch = json!({"metadata": {"labels": change.labels}});
     if let Some(taints) = change.taints {
-        // The list has several writers; whoever was faster is read first.
+        // The list has several writers, so a concurrent write must fail this one.
         patch["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
         patch["spec"] = json!({ "taints": taints });
     }
-    match cluster
-        .api::<Node>()
-        .patch(&name, &patches::by(MANAGER), &Patch::Merge(patch))
-        .await
+    let written = ctx.stores.nodes.patch(&ctx.api(), &name, MANAGER, &patch).await;
+    if written
+        .map_err(Error::api(format!("writing node {name}")))?
+        .is_some()
     {
-        Ok(written) => {
-            info!(
-                node = name,
-                ?workloads,
-                "the control-plane node has its labels and taints"
-            );
-            cluster.nodes.learn(written);
-        }
-        Err(problem) if is_not_found(&problem) => {}
-        Err(problem) => return Err(Error::api(format!("writing node {name}"))(problem)),
+        info!(
+            node = name,
+            ?workloads,
+            "updated the labels and taints of the control-plane node"
+        );
     }
-    Ok(Again::OnChange)
+    Ok(Requeue::OnChange)
 }

@@ -1,29 +1,26 @@
-//! What changes cost, in the status of the cluster's MachineConfiguration: the built-in rules with the administrator's.
-//! Daemons read it from there.
+//! Publishes the node disruption policy, built-in and configured rules together, in the status of the cluster's
+//! MachineConfiguration. Daemons read it from there.
 
 use std::sync::Arc;
 
-use kube::api::Patch;
-use mco_api::MachineConfiguration;
 use mco_api::machine_configuration::{
     MACHINE_CONFIGURATION_NAME, NodeDisruptionPolicies, NodeDisruptionPolicyStatus,
 };
 use mco_core::config::rules::Rules;
+use mco_runtime::{FieldManager, Requeue, patch};
 use serde_json::json;
 use tracing::info;
 
-use crate::cluster::Cluster;
-use crate::error::{Error, is_not_found};
-use crate::patches;
-use crate::queue::Again;
+use crate::context::Context;
+use crate::error::Error;
 
-const MANAGER: &str = "machine-config-controller-policies";
+const MANAGER: FieldManager = FieldManager::new("machine-config-controller-policies");
 
-/// Publishes the rules that are in force.
-pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
+/// Writes the policy that is in force.
+pub(crate) async fn reconcile(ctx: Arc<Context>, (): ()) -> Result<Requeue, Error> {
     let name = MACHINE_CONFIGURATION_NAME;
-    let Some(settings) = cluster.machine_configurations.get(name) else {
-        return Ok(Again::OnChange);
+    let Some(settings) = ctx.stores.machine_configurations.get(name) else {
+        return Ok(Requeue::OnChange);
     };
     let policy = Rules::written(&settings).policy;
     let before = settings.status.clone().unwrap_or_default();
@@ -31,36 +28,29 @@ pub(crate) async fn reconcile(cluster: Arc<Cluster>) -> Result<Again, Error> {
     after.observed_generation = settings.metadata.generation.unwrap_or_default();
     let wanted = policy.to_cluster_policies();
     let published = before.node_disruption_policy_status.as_ref();
-    if !published.is_some_and(|published| are_same(&published.cluster_policies, &wanted)) {
+    if !published.is_some_and(|published| is_same_policy(&published.cluster_policies, &wanted)) {
         after.node_disruption_policy_status = Some(NodeDisruptionPolicyStatus {
             cluster_policies: wanted,
         });
     }
     if after == before {
-        return Ok(Again::OnChange);
+        return Ok(Requeue::OnChange);
     }
-    let patch = json!({"status": patches::between(&before, &after)});
-    match cluster
-        .api::<MachineConfiguration>()
-        .patch_status(name, &patches::by(MANAGER), &Patch::Merge(patch))
-        .await
+    let patch = json!({"status": patch::diff(&before, &after)});
+    let store = &ctx.stores.machine_configurations;
+    let written = store.patch_status(&ctx.api(), name, MANAGER, &patch).await;
+    if written
+        .map_err(Error::api("writing the status of the MachineConfiguration"))?
+        .is_some()
     {
-        Ok(written) => {
-            info!("the rules about what changes cost are published");
-            cluster.machine_configurations.learn(written);
-        }
-        Err(problem) if is_not_found(&problem) => {}
-        Err(problem) => {
-            return Err(Error::api("writing the status of the MachineConfiguration")(
-                problem,
-            ));
-        }
+        info!("published the node disruption policy");
     }
-    Ok(Again::OnChange)
+    Ok(Requeue::OnChange)
 }
 
-/// Whether two sets of rules say the same. Their order does not count: the longest path decides, and a unit has one rule.
-fn are_same(published: &NodeDisruptionPolicies, wanted: &NodeDisruptionPolicies) -> bool {
+/// Returns true if two policies have the same effect. Order does not matter: the longest path wins, and a unit has one
+/// rule.
+fn is_same_policy(published: &NodeDisruptionPolicies, wanted: &NodeDisruptionPolicies) -> bool {
     let sorted = |policies: &NodeDisruptionPolicies| {
         let mut sorted = policies.clone();
         sorted.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -82,8 +72,8 @@ mod tests {
         let mut published = wanted.clone();
         published.files.reverse();
         assert!(wanted.files.len() > 1 && published.files != wanted.files);
-        assert!(are_same(&published, &wanted));
+        assert!(is_same_policy(&published, &wanted));
         published.files.pop();
-        assert!(!are_same(&published, &wanted));
+        assert!(!is_same_policy(&published, &wanted));
     }
 }

@@ -1,26 +1,13 @@
-//! What can go wrong while acting, and what that means for trying again.
+//! What can go wrong while reconciling.
 
-use std::fmt;
 use std::net::SocketAddr;
 
+use mco_runtime::{ErrorClass, ReconcileError, describe};
 use thiserror::Error;
-
-/// What an error means for whoever tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// It may work later.
-    Transient,
-    /// Somebody else was faster; look again.
-    Conflict,
-    /// What was asked for cannot be done; somebody has to change it.
-    Invalid,
-    /// This process cannot go on.
-    Fatal,
-}
 
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{attempt}: {}", Described(.source))]
+    #[error("{attempt}: {}", describe(.source))]
     Api {
         attempt: String,
         #[source]
@@ -46,39 +33,14 @@ impl Error {
             source: Box::new(source),
         }
     }
+}
 
-    pub fn class(&self) -> Class {
+impl ReconcileError for Error {
+    fn class(&self) -> ErrorClass {
         match self {
-            Self::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) if status.is_conflict() => Class::Conflict,
-                kube::Error::Api(status) if status.is_invalid() => Class::Invalid,
-                _ => Class::Transient,
-            },
-            Self::Invalid(_) => Class::Invalid,
-            Self::Listen { .. } | Self::Ended { .. } => Class::Fatal,
+            Self::Api { source, .. } => source.as_ref().into(),
+            Self::Invalid(_) => ErrorClass::Invalid,
+            Self::Listen { .. } | Self::Ended { .. } => ErrorClass::Fatal,
         }
     }
-}
-
-/// An API server's answer in its own words; kube's text repeats it as a structure.
-struct Described<'a>(&'a kube::Error);
-
-impl fmt::Display for Described<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            kube::Error::Api(status) => f.write_str(&status.message),
-            other => other.fmt(f),
-        }
-    }
-}
-
-/// Whether the API server said that there is no such object, or no such kind: about an unknown kind it says so in plain
-/// text, and kube's own question looks for a reason there.
-pub(crate) fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
-}
-
-/// Whether the API server said that there is such an object already.
-pub(crate) fn is_already_there(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }

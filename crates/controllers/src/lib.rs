@@ -1,47 +1,39 @@
-//! The controllers: thin reconcilers that gather, let [`mco_core`] decide, act and report.
+//! The controllers: thin reconcilers that gather, call [`mco_core`] for the decision, write and report.
 //!
-//! Nothing here decides what a machine gets or when; every decision is a call of a pure function, so that `mco plan` and
-//! `mco diff` foretell exactly what happens here. All reconcilers share one watch per kind; of rendered MachineConfigs only
-//! metadata is kept.
+//! No reconciler decides what a node gets or when; every decision is a call of a pure function that `mco plan` and
+//! `mco diff` call too. All reconcilers share one watch per kind (see `watched_kinds`); of rendered MachineConfigs only
+//! metadata is cached.
 
 mod certificates;
-mod cluster;
-mod collector;
-mod contents;
+mod context;
 mod control_plane;
 mod disruption_policy;
 mod drain;
 mod error;
 mod events;
-mod foundation;
+mod generated_configs;
 mod generators;
-mod members;
+mod machine_config_nodes;
+mod membership;
 mod metrics;
-mod mirror;
-mod node_objects;
 mod options;
 mod os_streams;
-mod owned;
-mod patches;
 mod pinned_images;
-mod queue;
+mod reconcilers;
 mod render;
-mod renders;
+mod render_state;
+mod rendered_config_gc;
 mod restore;
 mod rollout;
 mod run;
+mod source_cache;
 mod target;
-mod trim;
-mod wiring;
-mod worker;
+mod template_controller;
+mod transforms;
+mod watch_handlers;
+mod watched_kinds;
 
-pub use error::{Class, Error};
+pub use error::Error;
 pub use metrics::Metrics;
 pub use options::{Clock, DrainTiming, Options};
 pub use run::{run, serve_metrics};
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-pub(crate) fn name_of(metadata: &ObjectMeta) -> &str {
-    metadata.name.as_deref().unwrap_or_default()
-}

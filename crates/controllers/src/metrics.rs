@@ -1,4 +1,4 @@
-//! What can be seen from outside, under the names that dashboards and alerts already know.
+//! Prometheus metrics, under the names that existing dashboards and alerts use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// The node of series that are there from the beginning; dashboards know to leave it out.
-const NOBODY: &str = "initialize";
+/// The node label of series that exist from the start; existing dashboards filter it out.
+const PLACEHOLDER_NODE: &str = "initialize";
 
-type Seconds = Gauge<f64, AtomicU64>;
+type SecondsGauge = Gauge<f64, AtomicU64>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Pool {
+struct PoolLabels {
     pool: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Node {
+struct NodeLabels {
     node: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolState {
+struct PoolStateLabels {
     node: String,
     pool: String,
     state: String,
@@ -39,41 +39,41 @@ struct PoolState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SubController {
+struct SubControllerLabels {
     subcontroller: &'static str,
     state: &'static str,
     object: String,
 }
 
-/// The numbers of one controller process. Clones are the same numbers.
+/// The metrics of one controller process. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<MetricFamilies>);
 
 #[derive(Debug)]
-struct Inner {
+struct MetricFamilies {
     registry: Registry,
-    machines: Family<Pool, Gauge>,
-    updated: Family<Pool, Gauge>,
-    degraded: Family<Pool, Gauge>,
-    unavailable: Family<Pool, Gauge>,
-    paused: Family<Pool, Gauge>,
-    state: Family<PoolState, Seconds>,
-    /// The series of each pool in `state`, so that it never has two.
-    states: Mutex<std::collections::HashMap<String, PoolState>>,
-    drain_error: Family<Node, Gauge>,
-    drain_blockers: Family<Node, Gauge>,
-    pool_alert: Family<Node, Gauge>,
-    sub_controller: Family<SubController, Seconds>,
-    image_override: Family<Pool, Gauge>,
+    machines: Family<PoolLabels, Gauge>,
+    updated: Family<PoolLabels, Gauge>,
+    degraded: Family<PoolLabels, Gauge>,
+    unavailable: Family<PoolLabels, Gauge>,
+    paused: Family<PoolLabels, Gauge>,
+    state: Family<PoolStateLabels, SecondsGauge>,
+    /// The current series of each pool in `state`, so that it never has two.
+    states: Mutex<std::collections::HashMap<String, PoolStateLabels>>,
+    drain_error: Family<NodeLabels, Gauge>,
+    drain_blockers: Family<NodeLabels, Gauge>,
+    pool_alert: Family<NodeLabels, Gauge>,
+    sub_controller: Family<SubControllerLabels, SecondsGauge>,
+    image_override: Family<PoolLabels, Gauge>,
     boot_images_unwatched: Gauge,
-    renders: Family<Pool, Counter>,
+    renders: Family<PoolLabels, Counter>,
     render_seconds: Histogram,
     drain_seconds: Histogram,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let inner = Inner {
+        let inner = MetricFamilies {
             machines: Family::default(),
             updated: Family::default(),
             degraded: Family::default(),
@@ -101,18 +101,18 @@ impl Default for Metrics {
             inner.boot_images_unwatched.clone(),
         );
         inner.seed();
-        Self(Arc::new(Inner { registry, ..inner }))
+        Self(Arc::new(MetricFamilies { registry, ..inner }))
     }
 }
 
-impl Inner {
-    /// An alert on a metric that nobody has seen cannot be told from one with a wrong name.
+impl MetricFamilies {
+    /// Creates one series per alert: an alert on a metric without series looks like an alert with a wrong name.
     fn seed(&self) {
-        let nobody = Node {
-            node: NOBODY.to_owned(),
+        let placeholder = NodeLabels {
+            node: PLACEHOLDER_NODE.to_owned(),
         };
         for alarm in [&self.drain_error, &self.pool_alert] {
-            alarm.get_or_create(&nobody).set(0);
+            alarm.get_or_create(&placeholder).set(0);
         }
     }
 
@@ -131,7 +131,7 @@ impl Inner {
             ),
             (
                 "mco_unavailable_machine_count",
-                "Machines of the pool that do not take work or are being changed",
+                "Machines of the pool that are unschedulable, not ready or being updated",
                 &self.unavailable,
             ),
             ("mco_pool_paused", "1 while the pool is paused", &self.paused),
@@ -146,7 +146,7 @@ impl Inner {
         }
         registry.register(
             "mco_state",
-            "When the pool was last looked at, with its newest condition that holds",
+            "Time of the last reconcile of the pool, with its newest condition that is true",
             self.state.clone(),
         );
         registry.register("mcc_renders", "Renders of the pool", self.renders.clone());
@@ -192,7 +192,7 @@ impl Inner {
 }
 
 impl Metrics {
-    /// The text that Prometheus scrapes.
+    /// Returns the metrics in the Prometheus text format.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         text::encode(&mut text, &self.0.registry)?;
@@ -205,10 +205,10 @@ impl Metrics {
     }
 
     pub(crate) fn pool(&self, name: &str, status: &MachineConfigPoolStatus, paused: bool, now: Timestamp) {
-        let pool = Pool {
+        let pool = PoolLabels {
             pool: name.to_owned(),
         };
-        let set = |family: &Family<Pool, Gauge>, count: i32| {
+        let set = |family: &Family<PoolLabels, Gauge>, count: i32| {
             family.get_or_create(&pool).set(i64::from(count));
         };
         set(&self.0.machines, status.machine_count);
@@ -224,7 +224,7 @@ impl Metrics {
             .iter()
             .filter(|condition| condition.status == status::TRUE)
             .max_by_key(|condition| condition.last_transition_time.as_ref().map(|time| time.0));
-        let series = PoolState {
+        let series = PoolStateLabels {
             node: String::new(),
             pool: name.to_owned(),
             state: newest
@@ -241,8 +241,8 @@ impl Metrics {
         self.0.state.get_or_create(&series).set(seconds(now));
     }
 
-    pub(crate) fn forget_pool(&self, name: &str) {
-        let pool = Pool {
+    pub(crate) fn remove_pool(&self, name: &str) {
+        let pool = PoolLabels {
             pool: name.to_owned(),
         };
         for family in [
@@ -262,7 +262,7 @@ impl Metrics {
     }
 
     pub(crate) fn drain(&self, node: &str, alarming: bool, blocking_pods: usize) {
-        let node = Node {
+        let node = NodeLabels {
             node: node.to_owned(),
         };
         self.0.drain_error.get_or_create(&node).set(i64::from(alarming));
@@ -273,12 +273,12 @@ impl Metrics {
     }
 
     pub(crate) fn drained(&self, node: &str, took: std::time::Duration) {
-        self.forget_drain(node);
+        self.remove_drain(node);
         self.0.drain_seconds.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn forget_drain(&self, node: &str) {
-        let node = Node {
+    pub(crate) fn remove_drain(&self, node: &str) {
+        let node = NodeLabels {
             node: node.to_owned(),
         };
         self.0.drain_error.remove(&node);
@@ -286,7 +286,7 @@ impl Metrics {
     }
 
     pub(crate) fn pool_alert(&self, node: &str, alert: bool) {
-        let node = Node {
+        let node = NodeLabels {
             node: node.to_owned(),
         };
         if alert {
@@ -303,7 +303,7 @@ impl Metrics {
         object: &str,
         now: Timestamp,
     ) {
-        let series = SubController {
+        let series = SubControllerLabels {
             subcontroller,
             state,
             object: object.to_owned(),
@@ -312,7 +312,7 @@ impl Metrics {
     }
 
     pub(crate) fn rendered(&self, pool: &str, image_overridden: bool, took: std::time::Duration) {
-        let pool = Pool {
+        let pool = PoolLabels {
             pool: pool.to_owned(),
         };
         self.0.renders.get_or_create(&pool).inc();
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_has_one_state_and_a_pool_that_is_gone_has_none() {
+    fn a_pool_has_one_state_and_a_deleted_pool_has_none() {
         let metrics = Metrics::default();
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut pool = MachineConfigPoolStatus {
@@ -355,12 +355,12 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("Updating"), "{text}");
-        metrics.forget_pool("worker");
+        metrics.remove_pool("worker");
         assert!(!metrics.encode().unwrap().contains("worker"));
     }
 
     #[test]
-    fn the_documentation_lists_what_is_told() {
+    fn the_documentation_lists_every_metric() {
         let metrics = Metrics::default();
         let moment = std::time::Duration::from_secs(1);
         metrics.pool(
@@ -372,12 +372,12 @@ mod tests {
         metrics.rendered("worker", false, moment);
         metrics.acted("template", "ok", "", Timestamp::UNIX_EPOCH);
         metrics.drain("n1", true, 2);
-        let told = mco_testkit::metrics::told(&metrics.encode().unwrap());
-        assert_eq!(told, mco_testkit::metrics::documented("controller"));
+        let served = mco_testkit::metrics::told(&metrics.encode().unwrap());
+        assert_eq!(served, mco_testkit::metrics::documented("controller"));
     }
 
     #[test]
-    fn alerts_are_about_what_is_there() {
+    fn alerts_disappear_with_their_cause() {
         let metrics = Metrics::default();
         metrics.drain("n1", true, 2);
         metrics.pool_alert("n1", true);

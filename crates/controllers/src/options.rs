@@ -1,4 +1,4 @@
-//! What the embedding program chooses.
+//! The options of the controllers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,36 +14,37 @@ use mco_http::metrics::ScrapeAccess;
 
 use crate::metrics::Metrics;
 
-/// What the embedding program chooses.
+/// The options of the controllers.
 #[derive(Clone)]
 pub struct Options {
-    /// The build version that the operator writes into the ControllerConfig; other versions' are waited out.
+    /// The build version that the operator writes into the ControllerConfig; nothing is rendered while it has another
+    /// one.
     pub build_version: String,
-    /// The source revision that goes into the MachineConfigs we make.
+    /// The source revision that is recorded in generated MachineConfigs.
     pub source_version: String,
-    /// The release whose feature gates count; none takes the ControllerConfig's, or the only one there is.
+    /// The release whose feature gates apply; by default the ControllerConfig's, or the only one in the FeatureGate.
     pub release_version: Option<String>,
     /// The base templates.
     pub templates: TemplateTree,
-    /// For evictions: a client that does not repeat what was answered with 429, because that is how a disruption budget
-    /// says no (`kube::Config::default_retry = false`). None takes the ordinary one, which is right for a client made
-    /// from a service.
+    /// A client for evictions that does not retry responses with status 429, which mean that a disruption budget
+    /// refuses the eviction (`kube::Config::default_retry = false`). By default the main client, which is right for a
+    /// client made from a service.
     pub drain_client: Option<Client>,
     pub drain: DrainTiming,
     pub metrics: Metrics,
-    /// Where to answer scrapes; none listens nowhere.
+    /// The address of the metrics endpoint; none is opened by default.
     pub metrics_address: Option<SocketAddr>,
-    /// Who sees metrics there.
+    /// Who may read metrics there.
     pub metrics_access: ScrapeAccess,
-    /// How many rendered configs of each pool stay although nobody uses them.
+    /// How many unused rendered configs of each pool are kept.
     pub kept_configs: usize,
-    /// The shortest time between two renders of a pool, however much is written.
+    /// The minimum time between two renders of a pool.
     pub render_interval: Duration,
     pub clock: Clock,
 }
 
 impl Options {
-    /// Everything as it is in production, for one version of us.
+    /// Returns the options of production for one version of the controllers.
     pub fn new(build_version: impl Into<String>, source_version: impl Into<String>) -> Self {
         Self {
             build_version: build_version.into(),
@@ -56,7 +57,7 @@ impl Options {
             metrics_address: None,
             metrics_access: ScrapeAccess::default(),
             kept_configs: 10,
-            render_interval: crate::cluster::RENDER_SPACING,
+            render_interval: crate::reconcilers::RENDER_INTERVAL,
             clock: Clock::default(),
         }
     }
@@ -82,12 +83,14 @@ impl fmt::Debug for Options {
     }
 }
 
-/// How long a drain is tried at a stretch, and how often a budget is asked.
+/// Timing and concurrency of drains.
 #[derive(Debug, Clone, Copy)]
 pub struct DrainTiming {
+    /// The duration of one attempt.
     pub attempt: Duration,
+    /// The time between two eviction requests for one pod.
     pub eviction_retry: Duration,
-    /// Nodes that are drained at once; more wait for their turn.
+    /// Nodes that are drained at the same time.
     pub at_once: usize,
 }
 
@@ -101,7 +104,7 @@ impl Default for DrainTiming {
     }
 }
 
-/// What time it is.
+/// A source of the current time, which tests replace.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 

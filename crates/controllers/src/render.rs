@@ -1,11 +1,10 @@
-//! Renders one pool: its MachineConfigs become one, under a name that depends on nothing but the content, and the pool is
-//! pointed at it. Nothing here touches a machine.
+//! Renders one pool: merges its MachineConfigs into one whose name depends on its content alone, and sets it as the
+//! pool's target. Rollouts update the nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::PostParams;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::{annotations, events, finalizers, names};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream};
@@ -15,79 +14,81 @@ use mco_core::config::reconcilable::Overrides;
 use mco_core::config::render::{Identity, Rendered, Size};
 use mco_core::config::skew::{self, Versions};
 use mco_core::generators::os_streams::Streams;
-use mco_core::pipeline::{self, PoolInputs, RenderFailure, RenderedPool};
+use mco_core::pipeline::{self, Base, PoolInputs, RenderFailure, RenderedPool};
 use mco_core::rollout::Event;
+use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Requeue, is_already_exists, object_name};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use crate::cluster::{Cluster, SOURCES_POLL};
-use crate::contents::Content;
-use crate::error::{Class, Error, is_already_there};
+use crate::context::{Context, SOURCES_POLL};
+use crate::error::Error;
 use crate::events::Reporter;
-use crate::foundation::Foundation;
-use crate::name_of;
-use crate::owned::Share;
-use crate::queue::Again;
-use crate::renders::{Generators, Missing, Outcome};
+use crate::generated_configs::GeneratedConfigs;
+use crate::render_state::{GeneratorProgress, MissingSources, RenderResult};
+use crate::source_cache::CachedSource;
 use crate::target;
 
-const OWN_GROUP: &str = "machineconfiguration.openshift.io/v1";
+const MANAGER: FieldManager = FieldManager::new("machine-config-controller-render");
 
-/// Renders the pool and points it at the result.
-pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
-    let Some(pool) = cluster.pools.get(&name) else {
-        return Ok(Again::OnChange);
+const API_VERSION: &str = "machineconfiguration.openshift.io/v1";
+
+/// Renders the pool and sets the result as its target.
+pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue, Error> {
+    let Some(pool) = ctx.stores.pools.get(&name) else {
+        return Ok(Requeue::OnChange);
     };
     let started = Instant::now();
-    let outcome = match gather(&cluster, &pool).await? {
-        Gathered::Wait(why) => {
-            tell(&cluster, &name, &Outcome::Waiting(why));
-            return Ok(Again::NotYet(None));
+    let result = match gather(&ctx, &pool).await? {
+        GatheredInputs::Wait(why) => {
+            record(&ctx, &name, &RenderResult::Waiting(why));
+            return Ok(Requeue::NotReady(None));
         }
-        Gathered::Stuck(why) => return stuck(&cluster, &pool, why).await,
-        // It comes in a moment, and may turn out to be the same, which enqueues nothing.
-        Gathered::OnTheWay => return Ok(Again::NotYet(Some(SOURCES_POLL))),
-        Gathered::Failed(why) => Outcome::Failed(why),
-        Gathered::Inputs(inputs) => match tokio::task::spawn_blocking(move || inputs.render()).await {
-            Ok(Ok(rendered)) => {
-                finish(&cluster, &pool, rendered, started).await?;
-                Outcome::Rendered
+        GatheredInputs::Blocked(why) => return blocked(&ctx, &pool, why).await,
+        // Polled, because a source that turns out to be unchanged enqueues nothing.
+        GatheredInputs::Incomplete => return Ok(Requeue::NotReady(Some(SOURCES_POLL))),
+        GatheredInputs::Failed(why) => RenderResult::Failed(why),
+        GatheredInputs::Complete(inputs) => {
+            match tokio::task::spawn_blocking(move || inputs.render()).await {
+                Ok(Ok(rendered)) => {
+                    finish(&ctx, &pool, rendered, started).await?;
+                    RenderResult::Rendered
+                }
+                Ok(Err(RenderFailure::Skew(other_version))) => {
+                    return blocked(&ctx, &pool, other_version.to_string()).await;
+                }
+                Ok(Err(RenderFailure::Select(SelectError::SelectsEverything { .. }))) => {
+                    return selects_everything(&ctx, &pool).await;
+                }
+                Ok(Err(failure)) => RenderResult::Failed(failure.to_string()),
+                Err(ended) => RenderResult::Failed(format!("rendering ended: {ended}")),
             }
-            Ok(Err(RenderFailure::Skew(other_version))) => {
-                return stuck(&cluster, &pool, other_version.to_string()).await;
-            }
-            Ok(Err(RenderFailure::Select(SelectError::SelectsEverything { .. }))) => {
-                return selects_everything(&cluster, &pool).await;
-            }
-            Ok(Err(failure)) => Outcome::Failed(failure.to_string()),
-            Err(ended) => Outcome::Failed(format!("rendering ended: {ended}")),
-        },
+        }
     };
-    tell(&cluster, &name, &outcome);
-    if matches!(outcome, Outcome::Failed(_)) {
-        target::stand_by(&cluster, &pool).await?;
+    record(&ctx, &name, &result);
+    if matches!(result, RenderResult::Failed(_)) {
+        target::restore_last_target(&ctx, &pool).await?;
     }
-    Ok(Again::OnChange)
+    Ok(Requeue::OnChange)
 }
 
-/// Another component has to act first, perhaps not soon.
-async fn stuck(cluster: &Cluster, pool: &MachineConfigPool, why: String) -> Result<Again, Error> {
-    target::stand_by(cluster, pool).await?;
-    tell(cluster, name_of(&pool.metadata), &Outcome::Waiting(why));
-    Ok(Again::NotYet(None))
+/// Keeps the last target while another component has to act first.
+async fn blocked(ctx: &Context, pool: &MachineConfigPool, why: String) -> Result<Requeue, Error> {
+    target::restore_last_target(ctx, pool).await?;
+    record(ctx, object_name(&pool.metadata), &RenderResult::Waiting(why));
+    Ok(Requeue::NotReady(None))
 }
 
-async fn selects_everything(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Again, Error> {
+async fn selects_everything(ctx: &Context, pool: &MachineConfigPool) -> Result<Requeue, Error> {
     let message = "This machineconfigpool is selecting all machineconfigs. A non-empty selector is required.";
     let event = Event::warning(events::rollout::SELECTING_ALL, message.to_owned());
-    cluster.events.tell(Reporter::Render, pool, event);
-    target::stand_by(cluster, pool).await?;
-    Ok(Again::OnChange)
+    ctx.events.record(Reporter::Render, pool, event);
+    target::restore_last_target(ctx, pool).await?;
+    Ok(Requeue::OnChange)
 }
 
-/// Writes what was rendered.
+/// Writes the rendered config and sets it as the pool's target.
 async fn finish(
-    cluster: &Cluster,
+    ctx: &Context,
     pool: &MachineConfigPool,
     RenderedPool {
         rendered,
@@ -96,74 +97,71 @@ async fn finish(
     }: RenderedPool,
     started: Instant,
 ) -> Result<(), Error> {
-    let name = name_of(&pool.metadata);
+    let name = object_name(&pool.metadata);
     let overridden = is_overridden(&rendered.config.object);
-    cluster.renders.follows(name, stream.filter(|_| !overridden));
-    cluster
-        .options
-        .metrics
-        .rendered(name, overridden, started.elapsed());
+    ctx.renders.set_stream(name, stream.filter(|_| !overridden));
+    ctx.options.metrics.rendered(name, overridden, started.elapsed());
     if let Size::NearLimit { bytes } = size {
         warn!(
             pool = name,
-            bytes, "the rendered config is close to the largest the API server stores"
+            bytes, "the rendered config is close to the size limit of the API server"
         );
     }
     for warning in &rendered.warnings {
         debug!(pool = name, configs = ?warning.sources, "{}", warning.problem);
     }
-    if let Err(problem) = publish(cluster, pool, &rendered).await {
-        // A conflict is no failure and is retried at once.
-        if problem.class() != Class::Conflict {
-            tell(cluster, name, &Outcome::Failed(problem.to_string()));
+    if let Err(problem) = publish(ctx, pool, &rendered).await {
+        // A conflict is no failure; the retry is soon.
+        if problem.class() != ErrorClass::Conflict {
+            record(ctx, name, &RenderResult::Failed(problem.to_string()));
         }
-        target::stand_by(cluster, pool).await?;
+        target::restore_last_target(ctx, pool).await?;
         return Err(problem);
     }
-    cluster.renders.keep_config(name, Arc::new(rendered.config));
+    ctx.renders.set_target_config(name, Arc::new(rendered.config));
     Ok(())
 }
 
-/// Tells whoever reports about the pool, if it is news.
-fn tell(cluster: &Cluster, pool: &str, outcome: &Outcome) {
-    if cluster.renders.report(pool, outcome.clone()) {
-        match outcome {
-            Outcome::Rendered => debug!(pool, "rendered"),
-            Outcome::Waiting(why) => info!(pool, "rendering waits: {why}"),
-            Outcome::Failed(why) => error!(pool, "rendering fails: {why}"),
+/// Records the result for the pool's status, and enqueues the rollout that writes it.
+fn record(ctx: &Context, pool: &str, result: &RenderResult) {
+    if ctx.renders.record(pool, result.clone()) {
+        match result {
+            RenderResult::Rendered => debug!(pool, "rendered"),
+            RenderResult::Waiting(why) => info!(pool, "cannot render yet: {why}"),
+            RenderResult::Failed(why) => error!(pool, "rendering failed: {why}"),
         }
-        cluster.queues.rollout.wake(pool);
+        ctx.queues.rollout.enqueue(pool);
     }
 }
 
-enum Gathered {
-    Inputs(Box<Inputs>),
-    /// Something happens first, in a moment, and will wake this pool.
+enum GatheredInputs {
+    Complete(Box<RenderInputs>),
+    /// Another component has to act first, and its change enqueues this pool soon.
     Wait(String),
-    /// Somebody has to do something first, perhaps not soon.
-    Stuck(String),
+    /// Another component or the administrator has to act first, perhaps not soon.
+    Blocked(String),
     Failed(String),
-    /// A source has changed and is being fetched, or a generator is at work on what has changed.
-    OnTheWay,
+    /// A changed source is being fetched, or a generator is running.
+    Incomplete,
 }
 
-/// Everything a render is made from.
-struct Inputs {
+/// Everything that a render reads.
+struct RenderInputs {
     pool: Arc<MachineConfigPool>,
     worker: Option<Arc<MachineConfigPool>>,
     controller_config: Arc<ControllerConfig>,
     sources: Vec<Arc<SourceConfig>>,
     streams: Streams,
     os_image_stream: Option<Arc<OSImageStream>>,
-    /// The config that the pool's machines go to now.
+    /// The config of the pool's current target.
     current: Option<Arc<ParsedConfig>>,
     overrides: Overrides,
-    /// Of this controller.
+    /// The versions of this controller.
     build_version: String,
     source_version: String,
 }
 
-impl Inputs {
+impl RenderInputs {
     fn render(&self) -> Result<RenderedPool, RenderFailure> {
         pipeline::render_pool(&PoolInputs {
             pool: &self.pool,
@@ -186,124 +184,125 @@ impl Inputs {
     }
 }
 
-/// What all pools have in common.
-struct Base {
+/// The inputs that all pools share.
+struct SharedInputs {
     controller_config: Arc<ControllerConfig>,
-    foundation: Arc<Foundation>,
-    /// Whatever generators make of it.
-    own: Share,
+    base: Arc<Base>,
+    generated: GeneratedConfigs,
 }
 
-/// The base, once all of it is of the present ControllerConfig; until then, what a render has to do.
-fn base(cluster: &Cluster) -> Result<Base, Gathered> {
-    let wait = |why: &str| Gathered::Wait(why.to_owned());
-    let controller_config = cluster
+/// Returns the shared inputs, once all of them were produced from the current ControllerConfig.
+fn shared_inputs(ctx: &Context) -> Result<SharedInputs, GatheredInputs> {
+    let wait = |why: &str| GatheredInputs::Wait(why.to_owned());
+    let controller_config = ctx
         .controller_config()
         .ok_or_else(|| wait("the operator has not written the ControllerConfig yet"))?;
-    skew::check_controller_config(&controller_config, cluster.options.versions())
-        .map_err(|other_version| Gathered::Stuck(other_version.to_string()))?;
+    skew::check_controller_config(&controller_config, ctx.options.versions())
+        .map_err(|other_version| GatheredInputs::Blocked(other_version.to_string()))?;
     let generation = |config: &ControllerConfig| config.metadata.generation;
-    let foundation = cluster
-        .foundation()
-        .filter(|made| generation(&made.controller_config) == generation(&controller_config))
-        .ok_or_else(|| match cluster.base_problem.read().as_ref() {
-            Some(problem) => Gathered::Stuck(format!("the base configuration cannot be made: {problem}")),
-            None => wait("the base configuration is being made"),
+    let base = ctx
+        .base()
+        .filter(|base| generation(&base.controller_config) == generation(&controller_config))
+        .ok_or_else(|| match ctx.base_problem.read().as_ref() {
+            Some(problem) => {
+                GatheredInputs::Blocked(format!("the base configs cannot be rendered: {problem}"))
+            }
+            None => wait("the base configs are not rendered yet"),
         })?;
-    let own = cluster
-        .owned
-        .whole(&foundation)
-        .ok_or_else(|| wait("the generated configuration is being made"))?;
-    Ok(Base {
+    let generated = ctx
+        .generated
+        .complete(&base)
+        .ok_or_else(|| wait("the generated configs are not complete yet"))?;
+    Ok(SharedInputs {
         controller_config,
-        foundation,
-        own,
+        base,
+        generated,
     })
 }
 
-async fn gather(cluster: &Cluster, pool: &Arc<MachineConfigPool>) -> Result<Gathered, Error> {
-    // A selector that cannot be used is reported by the render.
+async fn gather(ctx: &Context, pool: &Arc<MachineConfigPool>) -> Result<GatheredInputs, Error> {
+    // An invalid selector is reported by the render.
     let selector = pools::config_selector(pool).ok();
     let selects = |labels: Option<&BTreeMap<String, String>>| {
         selector.as_ref().is_some_and(|selector| selector.matches(labels))
     };
-    let name = name_of(&pool.metadata);
-    // Before what they have made is read.
-    let generators = if cluster.generators_have_seen(cluster.renders.waits_since(name)) {
-        Generators::Done
+    let name = object_name(&pool.metadata);
+    // Checked before their configs are read.
+    let generators = if ctx.generators_have_seen(ctx.renders.waiting_since(name)) {
+        GeneratorProgress::Done
     } else {
-        Generators::AtWork
+        GeneratorProgress::Running
     };
-    let Base {
+    let SharedInputs {
         controller_config,
-        foundation,
-        own,
-    } = match base(cluster) {
-        Ok(base) => base,
+        base,
+        generated,
+    } = match shared_inputs(ctx) {
+        Ok(inputs) => inputs,
         Err(instead) => {
-            cluster.renders.waits_no_more(name);
+            ctx.renders.stop_waiting(name);
             return Ok(instead);
         }
     };
-    let mut sources: Vec<Arc<SourceConfig>> = own.values().cloned().collect();
-    let mut missing = Missing::new();
-    let mut unreadable = None;
-    for metadata in cluster.config_metadata.all() {
+    let mut sources: Vec<Arc<SourceConfig>> = generated.values().cloned().collect();
+    let mut missing = MissingSources::new();
+    let mut malformed = None;
+    for metadata in ctx.stores.config_metadata.all() {
         let metadata = &metadata.metadata;
-        let source = name_of(metadata);
-        let is_source = pipeline::is_user_source(metadata) && !own.contains_key(source);
+        let source = object_name(metadata);
+        let is_source = pipeline::is_user_source(metadata) && !generated.contains_key(source);
         if !is_source || !selects(metadata.labels.as_ref()) {
             continue;
         }
-        let content = cluster.contents.get(source);
-        let is_current = |content: &Content| content.is_of(metadata.resource_version.as_ref());
-        if !content.as_ref().is_some_and(is_current) {
-            let so_far = content.as_ref().map(|content| content.versions().clone());
-            missing.insert(source.to_owned(), so_far);
+        let cached = ctx.sources.get(source);
+        let is_current = |cached: &CachedSource| cached.is_current(metadata.resource_version.as_ref());
+        if !cached.as_ref().is_some_and(is_current) {
+            let versions = cached.as_ref().map(|cached| cached.versions().clone());
+            missing.insert(source.to_owned(), versions);
         }
-        match content.map(|content| content.config) {
+        match cached.map(|cached| cached.config) {
             None => {}
-            Some(Err(problem)) => unreadable = unreadable.or(Some(problem)),
+            Some(Err(problem)) => malformed = malformed.or(Some(problem)),
             Some(Ok(config)) => sources.push(config),
         }
     }
-    if cluster.renders.must_wait(name, generators, &missing) {
-        return Ok(Gathered::OnTheWay);
+    if ctx.renders.must_wait(name, generators, &missing) {
+        return Ok(GatheredInputs::Incomplete);
     }
-    if let Some(problem) = unreadable {
-        return Ok(Gathered::Failed(problem));
+    if let Some(problem) = malformed {
+        return Ok(GatheredInputs::Failed(problem));
     }
-    let settings = cluster.machine_configurations.get(names::SINGLETON);
+    let settings = ctx.stores.machine_configurations.get(names::SINGLETON);
     let overrides = settings
         .map(|settings| Overrides::of(&settings))
         .unwrap_or_default();
-    let published = cluster.os_streams.get(names::SINGLETON);
-    Ok(Gathered::Inputs(Box::new(Inputs {
+    let published = ctx.stores.os_streams.get(names::SINGLETON);
+    Ok(GatheredInputs::Complete(Box::new(RenderInputs {
         pool: Arc::clone(pool),
-        worker: cluster.pools.get(names::pool::WORKER),
+        worker: ctx.stores.pools.get(names::pool::WORKER),
         controller_config,
         sources,
-        streams: Streams::of(published.as_deref(), &foundation.feature_gates),
+        streams: Streams::of(published.as_deref(), &base.feature_gates),
         os_image_stream: published,
-        current: current(cluster, pool).await?,
-        overrides: overrides.under(&foundation.feature_gates),
-        build_version: cluster.options.build_version.clone(),
-        source_version: cluster.options.source_version.clone(),
+        current: current(ctx, pool).await?,
+        overrides: overrides.under(&base.feature_gates),
+        build_version: ctx.options.build_version.clone(),
+        source_version: ctx.options.source_version.clone(),
     })))
 }
 
-/// The config that the pool's machines go to now, whatever was written into the pool since; none before the first render,
-/// when it was deleted, and when it cannot be parsed: it would otherwise keep the pool on it for ever.
-async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<Arc<ParsedConfig>>, Error> {
-    let given = cluster.renders.given(name_of(&pool.metadata));
-    let name = given.as_ref().unwrap_or(&pool.spec.configuration).name();
-    if name.is_empty() || cluster.config_metadata.get(name).is_none() {
+/// Returns the config of the pool's current target, ignoring targets that other clients have written. `None` before
+/// the first render, and when it was deleted or cannot be parsed: a comparison with it would block every render.
+async fn current(ctx: &Context, pool: &MachineConfigPool) -> Result<Option<Arc<ParsedConfig>>, Error> {
+    let last_target = ctx.renders.last_target(object_name(&pool.metadata));
+    let name = last_target.as_ref().unwrap_or(&pool.spec.configuration).name();
+    if name.is_empty() || ctx.stores.config_metadata.get(name).is_none() {
         return Ok(None);
     }
-    if let Some(known) = cluster.renders.config(name_of(&pool.metadata), name) {
-        return Ok(Some(known));
+    if let Some(config) = ctx.renders.target_config(object_name(&pool.metadata), name) {
+        return Ok(Some(config));
     }
-    let found = cluster
+    let found = ctx
         .api::<MachineConfig>()
         .get_opt(name)
         .await
@@ -312,10 +311,10 @@ async fn current(cluster: &Cluster, pool: &MachineConfigPool) -> Result<Option<A
     Ok(parsed.map(Arc::new))
 }
 
-async fn publish(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
-    store(cluster, pool, rendered).await?;
+async fn publish(ctx: &Context, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
+    store(ctx, pool, rendered).await?;
     let sources = rendered.provenance.sources().iter().map(|name| ObjectReference {
-        api_version: Some(OWN_GROUP.to_owned()),
+        api_version: Some(API_VERSION.to_owned()),
         kind: Some("MachineConfig".to_owned()),
         name: Some(name.clone()),
         ..ObjectReference::default()
@@ -327,59 +326,59 @@ async fn publish(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendere
         },
         source: sources.collect(),
     };
-    target::give(cluster, pool, configuration).await
+    target::set_target(ctx, pool, configuration).await
 }
 
-/// Puts the rendered config where machines find it, and puts it right if somebody changed it.
-async fn store(cluster: &Cluster, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
+/// Writes the rendered config, or restores it if another client has edited it.
+async fn store(ctx: &Context, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), Error> {
     let name = rendered.name();
     let mut wanted = MachineConfig::clone(&rendered.config.object);
     wanted.metadata.finalizers = Some(vec![finalizers::RENDERED_CONFIG_IN_USE.to_owned()]);
-    let configs = cluster.api::<MachineConfig>();
-    let Some(known) = cluster.config_metadata.get(name) else {
-        match configs.create(&PostParams::default(), &wanted).await {
+    let configs = ctx.api::<MachineConfig>();
+    let Some(existing) = ctx.stores.config_metadata.get(name) else {
+        match configs.create(&MANAGER.post_params(), &wanted).await {
             Ok(_) => {
-                announce(cluster, pool, &wanted);
+                record_generated(ctx, pool, &wanted);
                 return Ok(());
             }
-            Err(problem) if is_already_there(&problem) => return restore(cluster, &wanted).await,
+            Err(problem) if is_already_exists(&problem) => return restore(ctx, &wanted).await,
             Err(problem) => return Err(Error::api(format!("creating MachineConfig {name}"))(problem)),
         }
     };
-    let known = &known.metadata;
+    let existing = &existing.metadata;
     let annotated = wanted.metadata.annotations.iter().flatten().all(|(key, value)| {
-        let found = known.annotations.as_ref().and_then(|all| all.get(key));
+        let found = existing.annotations.as_ref().and_then(|all| all.get(key));
         found == Some(value)
     });
-    // Its content is in its name, so what was never changed is right.
-    let pristine = known.generation == Some(1);
+    // The name is a hash of the content, so a config that was never edited is right.
+    let pristine = existing.generation == Some(1);
     if pristine && annotated {
         return Ok(());
     }
-    restore(cluster, &wanted).await
+    restore(ctx, &wanted).await
 }
 
-async fn restore(cluster: &Cluster, wanted: &MachineConfig) -> Result<(), Error> {
-    let name = name_of(&wanted.metadata);
-    let configs = cluster.api::<MachineConfig>();
+async fn restore(ctx: &Context, wanted: &MachineConfig) -> Result<(), Error> {
+    let name = object_name(&wanted.metadata);
+    let configs = ctx.api::<MachineConfig>();
     let attempt = format!("restoring MachineConfig {name}");
     let actual = configs.get(name).await.map_err(Error::api(attempt))?;
     let edited = actual.spec != wanted.spec;
-    if crate::restore::restore(&configs, &actual, wanted)
+    if crate::restore::restore(&configs, MANAGER, &actual, wanted)
         .await?
         .is_some()
         && edited
     {
         warn!(
             config = name,
-            "somebody changed this rendered MachineConfig; it is as it was again"
+            "another client edited this rendered MachineConfig; reverted"
         );
     }
     Ok(())
 }
 
-fn announce(cluster: &Cluster, pool: &MachineConfigPool, config: &MachineConfig) {
-    let name = name_of(&config.metadata);
+fn record_generated(ctx: &Context, pool: &MachineConfigPool, config: &MachineConfig) {
+    let name = object_name(&config.metadata);
     let annotation = |key: &str| {
         let all = config.metadata.annotations.as_ref();
         all.and_then(|all| all.get(key)).cloned().unwrap_or_default()
@@ -390,16 +389,16 @@ fn announce(cluster: &Cluster, pool: &MachineConfigPool, config: &MachineConfig)
         annotation(annotations::GENERATED_BY_CONTROLLER_VERSION)
     );
     let event = Event::normal(events::render::RENDERED_CONFIG_GENERATED, message);
-    cluster.events.tell(Reporter::Render, pool, event);
+    ctx.events.record(Reporter::Render, pool, event);
     if is_overridden(config) {
         let message = format!("OSImageURL was overridden via machineconfig in {name}");
         let event = Event::normal(events::render::OS_IMAGE_URL_OVERRIDDEN, message);
-        cluster.events.tell(Reporter::Render, config, event);
+        ctx.events.record(Reporter::Render, config, event);
         if !config.spec.os_image_url.contains("sha256:") {
             warn!(
                 config = name,
                 image = config.spec.os_image_url,
-                "the image is not named by its digest"
+                "osImageURL has no digest"
             );
         }
     }

@@ -1,4 +1,5 @@
-//! Rolls a pool's target out to its nodes, as [`mco_core::rollout`] plans it, and reports how far it has come.
+//! Rolls a pool's target out to its nodes, as [`mco_core::rollout`] plans it, and reports the progress in the pool's
+//! status.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use kube::api::{ListParams, Patch};
+use kube::api::ListParams;
 use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::annotations::{build, node as annotation};
 use mco_api::vocabulary::{labels, names};
@@ -15,109 +16,94 @@ use mco_api::{MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSCon
 use mco_core::config::rendered_configs;
 use mco_core::rollout::patch::merge_patch;
 use mco_core::rollout::pool_status::{self, Inputs, RenderOutcome, Report};
-use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, Standing, View, plan_pool};
+use mco_core::rollout::{Action, Because, NodeView, PoolPlan, PoolView, TargetState, View, plan_pool};
+use mco_runtime::{FieldManager, Requeue, object_name, patch};
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 use tracing::{debug, info, warn};
 
-use crate::cluster::Cluster;
-use crate::error::{Error, is_not_found};
+use crate::context::Context;
+use crate::error::Error;
 use crate::events::Reporter;
-use crate::name_of;
-use crate::patches;
-use crate::queue::Again;
-use crate::renders::Outcome;
-use crate::target::{self, Render};
+use crate::render_state::RenderResult;
+use crate::target::{self, PendingRender};
 
-const MANAGER: &str = "machine-config-controller-rollout";
-/// Nodes that are written at once.
-const WRITES: usize = 32;
-/// Nodes that only get or lose a mark are written a few at a time, so that whoever is sent, in whatever pool, goes first.
-const MARKS: usize = 4;
-/// And so many in one look, so that a large pool's rollout never stands still for them.
-const MARKS_IN_A_LOOK: usize = 32;
-/// How soon an arbiter looks again whether the control plane still may get another target.
+const MANAGER: FieldManager = FieldManager::new("machine-config-controller-rollout");
+/// Nodes that are written at the same time.
+const CONCURRENT_WRITES: usize = 32;
+/// Nodes that only gain or lose a taint or annotation are written a few at a time, so that updates of any pool go
+/// first.
+const CONCURRENT_MARKS: usize = 4;
+/// The limit of such writes per reconcile, so that they do not delay the rollout of a large pool.
+const MARKS_PER_RECONCILE: usize = 32;
+/// How soon the arbiter pool checks again whether the control plane's target may change.
 const CONTROL_PLANE_POLL: Duration = Duration::from_millis(100);
-/// While a rollout goes on, counts are written this often; what turns a condition is written at once. People follow a
-/// small pool machine by machine, and nobody counts a large one that way.
-fn count_spacing(machines: usize) -> Duration {
-    const OF_EACH: Duration = Duration::from_millis(10);
-    const LONGEST: Duration = Duration::from_secs(1);
-    u32::try_from(machines).map_or(LONGEST, |machines| (OF_EACH * machines).min(LONGEST))
+
+/// Returns the minimum time between two writes of a status in which only counts changed; a changed condition is
+/// written at once. Small pools are followed node by node, large ones are not.
+fn count_interval(nodes: usize) -> Duration {
+    const PER_NODE: Duration = Duration::from_millis(10);
+    const MAX: Duration = Duration::from_secs(1);
+    u32::try_from(nodes).map_or(MAX, |nodes| (PER_NODE * nodes).min(MAX))
 }
 
-/// Plans the pool's next step, takes it, and reports.
-pub(crate) async fn reconcile(cluster: Arc<Cluster>, name: String) -> Result<Again, Error> {
-    if cluster.controller_config().is_none() {
-        return Ok(Again::OnChange);
+/// Plans the pool's next step, executes it, and reports.
+pub(crate) async fn reconcile(ctx: Arc<Context>, name: String) -> Result<Requeue, Error> {
+    if ctx.controller_config().is_none() {
+        return Ok(Requeue::OnChange);
     }
-    // Asked first, so that the plan rests on what is known after the answer.
-    let operator_node = operator_node(&cluster, &name).await;
-    let turn = turn(&cluster, &name).await;
-    let Some(known) = Known::gather(&cluster, &name, operator_node) else {
-        return Ok(Again::OnChange);
+    // Requested before the snapshot is taken, which would be outdated after the response.
+    let operator_node = operator_node(&ctx, &name).await;
+    let voters = lock_voters(&ctx, &name).await;
+    let Some(mut snapshot) = PoolSnapshot::gather(&ctx, &name, operator_node) else {
+        return Ok(Requeue::OnChange);
     };
-    let planned = known.view(|view, pool| {
-        let plan = plan_pool(view, pool);
-        let report = plan
-            .actions
-            .is_empty()
-            .then(|| assess(&cluster, &known, pool, &plan));
-        (plan, report)
-    });
-    let Some((plan, report)) = planned else {
-        return Ok(Again::OnChange);
+    let Some(plan) = snapshot.view(plan_pool) else {
+        return Ok(Requeue::OnChange);
     };
     if let Some(problem) = &plan.problem {
         warn!(pool = name, "{problem}");
     }
-    let Carried {
+    let Execution {
         written,
-        left,
+        has_more,
         outcome,
-    } = carry_out(&cluster, &plan).await;
-    drop(turn);
-    // Before anything more can fail: whoever tries again finds nothing to send.
+    } = execute(&ctx, &plan).await;
+    drop(voters);
+    // Before anything else can fail: a retry finds nothing to write and would record no event.
     for event in plan.events_after(|node| written.contains(node)) {
-        cluster
-            .events
-            .tell(Reporter::Rollout, known.pool().as_ref(), event);
+        ctx.events
+            .record(Reporter::Rollout, snapshot.pool.as_ref(), event);
     }
-    forget_stale_build(&cluster, &known).await;
-    let again = match report {
-        Some(report) => publish(&cluster, &known, report).await?,
-        // What was just written counts.
-        None => report_anew(&cluster, &name, &plan).await?,
+    clear_stale_build(&ctx, &snapshot).await;
+    if !plan.actions.is_empty() && !snapshot.refresh(&ctx) {
+        return outcome.map(|()| Requeue::OnChange);
+    }
+    let report = snapshot.view(|_, pool| assess(&ctx, &snapshot, pool, &plan));
+    let requeue = match report {
+        Some(report) => publish(&ctx, &snapshot, report).await?,
+        None => Requeue::OnChange,
     };
-    outcome.map(|()| match again {
-        _ if left => Again::After(Duration::ZERO),
-        Again::OnChange if known.waits_for_the_control_plane() => Again::After(CONTROL_PLANE_POLL),
-        again => again,
+    outcome.map(|()| match requeue {
+        _ if has_more => Requeue::After(Duration::ZERO),
+        Requeue::OnChange if snapshot.waits_for_the_control_plane() => Requeue::After(CONTROL_PLANE_POLL),
+        requeue => requeue,
     })
 }
 
-/// Control plane and arbiter nodes vote together, and what one of their pools decides rests on where the other's nodes
-/// are: neither decides before the other has written what it decided.
-async fn turn<'c>(cluster: &'c Cluster, pool: &str) -> Option<MutexGuard<'c, ()>> {
+/// Control-plane and arbiter nodes are the voters of etcd, and the plan of one pool depends on the nodes of the
+/// other: neither plans before the other has written what it planned.
+async fn lock_voters<'c>(ctx: &'c Context, pool: &str) -> Option<MutexGuard<'c, ()>> {
     match pool {
-        names::pool::MASTER | names::pool::ARBITER => Some(cluster.voters.lock().await),
+        names::pool::MASTER | names::pool::ARBITER => Some(ctx.voters.lock().await),
         _ => None,
     }
 }
 
-async fn report_anew(cluster: &Cluster, name: &str, plan: &PoolPlan) -> Result<Again, Error> {
-    let Some(known) = Known::gather(cluster, name, None) else {
-        return Ok(Again::OnChange);
-    };
-    match known.view(|_, pool| assess(cluster, &known, pool, plan)) {
-        Some(report) => publish(cluster, &known, report).await,
-        None => Ok(Again::OnChange),
-    }
-}
-
-/// What is known about a pool and whatever it has to respect.
-struct Known {
+/// The objects that a plan and a report of one pool depend on.
+struct PoolSnapshot {
     name: String,
+    pool: Arc<MachineConfigPool>,
     pools: Vec<Arc<MachineConfigPool>>,
     nodes: Vec<Arc<Node>>,
     machine_config_nodes: Vec<Arc<MachineConfigNode>>,
@@ -126,84 +112,76 @@ struct Known {
     topology: Option<String>,
     operator_node: Option<String>,
     first_pivots: BTreeMap<String, String>,
-    /// Of this pool's target and the control plane's.
-    standings: BTreeMap<String, Standing>,
-    this: Arc<MachineConfigPool>,
+    /// Of this pool and of the control plane.
+    target_states: BTreeMap<String, TargetState>,
 }
 
-impl Known {
-    /// None if the pool is gone.
-    fn gather(cluster: &Cluster, name: &str, operator_node: Option<String>) -> Option<Self> {
-        let renders = [name, names::pool::MASTER].map(|pool| (pool, Render::of(cluster, pool)));
-        let pools = cluster.pools.all();
-        let pool = |name: &str| pools.iter().find(|pool| name_of(&pool.metadata) == name);
-        let this = Arc::clone(pool(name)?);
-        let standings = renders.into_iter().filter_map(|(name, render)| {
-            let standing = target::standing(cluster, pool(name)?, render);
-            Some((name.to_owned(), standing))
+impl PoolSnapshot {
+    /// Returns `None` if the pool does not exist.
+    fn gather(ctx: &Context, name: &str, operator_node: Option<String>) -> Option<Self> {
+        let renders = [name, names::pool::MASTER].map(|pool| (pool, PendingRender::of_pool(ctx, pool)));
+        let pools = ctx.stores.pools.all();
+        let find = |name: &str| pools.iter().find(|pool| object_name(&pool.metadata) == name);
+        let pool = Arc::clone(find(name)?);
+        let target_states = renders.into_iter().filter_map(|(name, render)| {
+            let state = target::target_state(ctx, find(name)?, render);
+            Some((name.to_owned(), state))
         });
-        let standings = standings.collect();
-        let mut members = cluster.members.of(name);
-        // Control plane and arbiter nodes vote together, so each looks at the other.
+        let target_states = target_states.collect();
+        let mut members = ctx.membership.nodes_of(name);
+        // Control-plane and arbiter nodes are voters together, so each plan needs both.
         match name {
-            names::pool::MASTER => members.extend(cluster.members.of(names::pool::ARBITER)),
-            names::pool::ARBITER => members.extend(cluster.members.of(names::pool::MASTER)),
+            names::pool::MASTER => members.extend(ctx.membership.nodes_of(names::pool::ARBITER)),
+            names::pool::ARBITER => members.extend(ctx.membership.nodes_of(names::pool::MASTER)),
             _ => {}
         }
-        let nodes: Vec<Arc<Node>> = members
-            .iter()
-            .filter_map(|member| cluster.nodes.get(member))
-            .collect();
-        let machine_config_nodes = members
-            .iter()
-            .filter_map(|member| cluster.machine_config_nodes.get(member));
-        let first_pivots = nodes.iter().filter_map(|node| {
-            let first = node
-                .metadata
-                .annotations
-                .as_ref()?
-                .get(annotation::FIRST_PIVOT_CONFIG)?;
-            let config = cluster.config_metadata.get(first)?;
-            Some((
-                first.clone(),
-                rendered_configs::pool_of(&config.metadata)?.to_owned(),
-            ))
-        });
-        let topology = cluster.controller_config().and_then(|config| {
-            let infra = config.spec.infra.as_ref()?;
-            let topology = infra.status.as_ref()?.control_plane_topology.clone();
-            (!topology.is_empty()).then_some(topology)
-        });
+        let members = || members.iter();
+        let nodes: Vec<Arc<Node>> = members().filter_map(|name| ctx.stores.nodes.get(name)).collect();
+        let machine_config_nodes = members().filter_map(|name| ctx.stores.machine_config_nodes.get(name));
         Some(Self {
             name: name.to_owned(),
-            pools,
             machine_config_nodes: machine_config_nodes.collect(),
-            os_configs: cluster.os_configs.sorted(),
-            os_builds: cluster.os_builds.sorted(),
-            topology,
+            os_configs: ctx.stores.os_configs.sorted(),
+            os_builds: ctx.stores.os_builds.sorted(),
+            topology: topology(ctx),
             operator_node,
-            first_pivots: first_pivots.collect(),
-            standings,
+            first_pivots: first_pivots(ctx, &nodes),
+            target_states,
             nodes,
-            this,
+            pool,
+            pools,
         })
     }
 
-    fn pool(&self) -> &Arc<MachineConfigPool> {
-        &self.this
+    /// Re-reads the pool and the nodes after they were written. Returns false if the pool does not exist any more.
+    fn refresh(&mut self, ctx: &Context) -> bool {
+        let Some(pool) = ctx.stores.pools.get(&self.name) else {
+            return false;
+        };
+        for stored in &mut self.pools {
+            if stored.metadata.name == pool.metadata.name {
+                stored.clone_from(&pool);
+            }
+        }
+        self.pool = pool;
+        let nodes = self.nodes.iter();
+        self.nodes = nodes
+            .filter_map(|node| ctx.stores.nodes.get(object_name(&node.metadata)))
+            .collect();
+        true
     }
 
-    /// Nobody tells when a render ends that changes nothing.
+    /// A render of the control plane that changes nothing enqueues no rollout, so the arbiter pool polls.
     fn waits_for_the_control_plane(&self) -> bool {
-        self.name == names::pool::ARBITER && self.standing(names::pool::MASTER) == Standing::MayChange
+        self.name == names::pool::ARBITER && self.target_state(names::pool::MASTER) == TargetState::Rendering
     }
 
-    fn standing(&self, pool: &str) -> Standing {
-        self.standings.get(pool).copied().unwrap_or_default()
+    fn target_state(&self, pool: &str) -> TargetState {
+        self.target_states.get(pool).copied().unwrap_or_default()
     }
 
-    /// Looks at the pool as decisions see it.
-    fn view<T>(&self, look: impl FnOnce(&View<'_>, &PoolView<'_>) -> T) -> Option<T> {
+    /// Calls `decide` with the pool as decisions see it.
+    fn view<T>(&self, decide: impl FnOnce(&View<'_>, &PoolView<'_>) -> T) -> Option<T> {
         let pools = self.pools.iter().map(Arc::as_ref);
         let first_pivots = self
             .first_pivots
@@ -214,26 +192,46 @@ impl Known {
             .with_operator_node(self.operator_node.as_deref())
             .with_first_pivots(first_pivots)
             .with_images(&self.os_configs, &self.os_builds);
-        for (pool, standing) in &self.standings {
-            view = view.with_standing(pool, *standing);
+        for (pool, state) in &self.target_states {
+            view = view.with_target_state(pool, *state);
         }
-        view.pool(&self.name).map(|pool| look(&view, pool))
+        view.pool(&self.name).map(|pool| decide(&view, pool))
     }
 }
 
-/// The node of the operator's pod, when there is exactly one and several of the control plane wait for a turn.
-async fn operator_node(cluster: &Cluster, pool: &str) -> Option<String> {
+/// Returns the pool of each rendered config that one of these nodes was installed with.
+fn first_pivots(ctx: &Context, nodes: &[Arc<Node>]) -> BTreeMap<String, String> {
+    let pivots = nodes.iter().filter_map(|node| {
+        let annotations = node.metadata.annotations.as_ref()?;
+        let first = annotations.get(annotation::FIRST_PIVOT_CONFIG)?;
+        let config = ctx.stores.config_metadata.get(first)?;
+        let pool = rendered_configs::pool_of(&config.metadata)?;
+        Some((first.clone(), pool.to_owned()))
+    });
+    pivots.collect()
+}
+
+fn topology(ctx: &Context) -> Option<String> {
+    let config = ctx.controller_config()?;
+    let infrastructure = config.spec.infra.as_ref()?;
+    let topology = infrastructure.status.as_ref()?.control_plane_topology.clone();
+    (!topology.is_empty()).then_some(topology)
+}
+
+/// Returns the node of the operator's pod, if there is exactly one and several control-plane nodes wait for their
+/// update.
+async fn operator_node(ctx: &Context, pool: &str) -> Option<String> {
     if pool != names::pool::MASTER {
         return None;
     }
-    let master = cluster.pools.get(pool)?;
-    let members = cluster.members.of(pool);
-    let nodes = members.iter().filter_map(|member| cluster.nodes.get(member));
+    let master = ctx.stores.pools.get(pool)?;
+    let members = ctx.membership.nodes_of(pool);
+    let nodes = members.iter().filter_map(|member| ctx.stores.nodes.get(member));
     let waiting = nodes.filter(|node| NodeView::new(node).desired_config != master.target_name());
     if waiting.count() < 2 {
         return None;
     }
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), names::NAMESPACE);
     let selector = format!("{}={}", labels::APP, names::component::OPERATOR);
     let pods = pods.list(&ListParams::default().labels(&selector)).await.ok()?;
     match pods.items.as_slice() {
@@ -242,22 +240,22 @@ async fn operator_node(cluster: &Cluster, pool: &str) -> Option<String> {
     }
 }
 
-/// How far a plan was carried out.
-struct Carried {
+/// The result of executing a plan.
+struct Execution {
     /// Nodes that were written.
     written: HashSet<String>,
-    /// Some nodes still wait for their mark.
-    left: bool,
+    /// Some taints and annotations are left to the next reconcile.
+    has_more: bool,
     outcome: Result<(), Error>,
 }
 
-/// Writes each node once. One that cannot be written does not keep the others.
-async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> Carried {
+/// Writes each node once. A node that cannot be written does not stop the others.
+async fn execute(ctx: &Context, plan: &PoolPlan) -> Execution {
     let mut by_node: BTreeMap<&str, Vec<&Action>> = BTreeMap::new();
     for action in &plan.actions {
         by_node.entry(action.node()).or_default().push(action);
     }
-    // Nodes go in the order of their turn, so that whatever fails, the right ones went first.
+    // In the order of the plan, so that the right nodes are first if some writes fail.
     let mut changes: Vec<(&str, Vec<&Action>)> = plan
         .sent()
         .filter_map(|node| by_node.remove_entry(node))
@@ -266,87 +264,74 @@ async fn carry_out(cluster: &Cluster, plan: &PoolPlan) -> Carried {
         .into_iter()
         .partition(|(_, actions)| actions.iter().all(|action| action.is_mark()));
     changes.extend(others);
-    let left = marks.len() > MARKS_IN_A_LOOK;
-    let marks = marks.into_iter().take(MARKS_IN_A_LOOK).collect();
-    let mut outcomes = write_all(cluster, plan, changes, WRITES).await;
-    outcomes.extend(write_all(cluster, plan, marks, MARKS).await);
-    let mut carried = Carried {
+    let has_more = marks.len() > MARKS_PER_RECONCILE;
+    let marks = marks.into_iter().take(MARKS_PER_RECONCILE).collect();
+    let mut outcomes = write_all(ctx, plan, changes, CONCURRENT_WRITES).await;
+    outcomes.extend(write_all(ctx, plan, marks, CONCURRENT_MARKS).await);
+    let mut execution = Execution {
         written: HashSet::new(),
-        left,
+        has_more,
         outcome: Ok(()),
     };
     for outcome in outcomes {
         match outcome {
-            Ok(node) => carried.written.extend(node),
-            Err(error) => carried.outcome = carried.outcome.and(Err(error)),
+            Ok(node) => execution.written.extend(node),
+            Err(error) => execution.outcome = execution.outcome.and(Err(error)),
         }
     }
-    carried
+    execution
 }
 
-/// Writes these nodes, some at once, and says which were written.
+/// Writes these nodes concurrently and returns which were written.
 async fn write_all(
-    cluster: &Cluster,
+    ctx: &Context,
     plan: &PoolPlan,
     changes: Vec<(&str, Vec<&Action>)>,
-    at_once: usize,
+    concurrency: usize,
 ) -> Vec<Result<Option<String>, Error>> {
-    let nodes = cluster.api::<Node>();
-    let writes = changes.into_iter().map(|(name, actions)| {
-        let nodes = &nodes;
-        async move {
-            let Some(node) = cluster.nodes.get(name) else {
-                return Ok(None);
-            };
-            let Some(patch) = merge_patch(&node, actions.iter().copied()) else {
-                return Ok(None);
-            };
-            tell(&plan.pool, &actions);
-            let written = write(cluster, nodes, name, &patch).await?;
-            Ok(written.then(|| name.to_owned()))
-        }
+    let writes = changes.into_iter().map(|(name, actions)| async move {
+        let Some(node) = ctx.stores.nodes.get(name) else {
+            return Ok(None);
+        };
+        let Some(patch) = merge_patch(&node, actions.iter().copied()) else {
+            return Ok(None);
+        };
+        log_actions(&plan.pool, &actions);
+        let written = write_node(ctx, name, &patch).await?;
+        Ok(written.map(|_| name.to_owned()))
     });
     let writes: Vec<_> = writes.collect();
     futures::stream::iter(writes)
-        .buffer_unordered(at_once)
+        .buffer_unordered(concurrency)
         .collect()
         .await
 }
 
-/// A node that no pool has waits for no update of ours.
-pub(crate) async fn release(cluster: &Cluster, node: &Node) -> Result<(), Error> {
-    let name = name_of(&node.metadata);
-    let release = Action::RemoveUpdateTaint {
+/// Removes the update taint from a node that belongs to no pool.
+pub(crate) async fn remove_taint_outside_pools(ctx: &Context, node: &Node) -> Result<(), Error> {
+    let name = object_name(&node.metadata);
+    let untaint = Action::RemoveUpdateTaint {
         node: name.to_owned(),
     };
-    if cluster.members.home(name).pool.is_none()
+    if ctx.membership.of_node(name).pool.is_none()
         && NodeView::new(node).has_update_taint()
-        && let Some(patch) = merge_patch(node, [&release])
+        && let Some(patch) = merge_patch(node, [&untaint])
     {
-        info!(node = name, "no pool has the node, so its update is over");
-        write(cluster, &cluster.api::<Node>(), name, &patch).await?;
+        info!(
+            node = name,
+            "removing the update taint of a node that belongs to no pool"
+        );
+        write_node(ctx, name, &patch).await?;
     }
     Ok(())
 }
 
-/// Whether the node is still there to be written.
-async fn write(cluster: &Cluster, nodes: &Api<Node>, name: &str, patch: &Value) -> Result<bool, Error> {
-    match nodes
-        .patch(name, &patches::by(MANAGER), &Patch::Merge(patch))
-        .await
-    {
-        Ok(written) => {
-            cluster.nodes.learn(written);
-            Ok(true)
-        }
-        // It left meanwhile.
-        Err(problem) if is_not_found(&problem) => Ok(false),
-        Err(problem) => Err(Error::api(format!("writing node {name}"))(problem)),
-    }
+async fn write_node(ctx: &Context, name: &str, patch: &Value) -> Result<Option<Arc<Node>>, Error> {
+    let written = ctx.stores.nodes.patch(&ctx.api(), name, MANAGER, patch).await;
+    written.map_err(Error::api(format!("writing node {name}")))
 }
 
-/// The story of a rollout, node by node.
-fn tell(pool: &str, actions: &[&Action]) {
+fn log_actions(pool: &str, actions: &[&Action]) {
     for action in actions {
         match action {
             Action::SetDesired {
@@ -356,13 +341,13 @@ fn tell(pool: &str, actions: &[&Action]) {
                 because,
             } => {
                 let because = match because {
-                    Because::Turn => "it is its turn",
+                    Because::Turn => "it is next in order",
                     Because::Repair => "it failed on an older config",
                     Because::Superseded => "it was on its way to an older config",
                 };
                 info!(
                     pool,
-                    node, config, image, because, "the node is sent to a new config"
+                    node, config, image, because, "set the node's desired config"
                 );
             }
             Action::JoinPool { .. } => info!(pool, "{action}"),
@@ -371,13 +356,13 @@ fn tell(pool: &str, actions: &[&Action]) {
     }
 }
 
-/// A MachineOSConfig may name a build that is gone or was for another config. Plans do not follow it there, so it is
-/// tidied up if we may and left if not.
-async fn forget_stale_build(cluster: &Cluster, known: &Known) {
-    if known.os_configs.is_empty() || known.standing(&known.name) == Standing::Foreign {
+/// Removes the annotation of a MachineOSConfig that names a deleted build or one of another config. Plans ignore such
+/// a build, so a failure is only logged.
+async fn clear_stale_build(ctx: &Context, snapshot: &PoolSnapshot) {
+    if snapshot.os_configs.is_empty() || snapshot.target_state(&snapshot.name) == TargetState::NotOurs {
         return;
     }
-    let stale = known.view(|_, pool| {
+    let stale = snapshot.view(|_, pool| {
         let config = pool.layering.config.filter(|_| pool.layering.names_stale_build)?;
         let build = config
             .metadata
@@ -389,51 +374,50 @@ async fn forget_stale_build(cluster: &Cluster, known: &Known) {
     let Some((config, named)) = stale.flatten() else {
         return;
     };
-    let target = known.pool().target_name();
-    // A build that its config names may be younger than what the watch has brought.
-    match cluster.api::<MachineOSBuild>().get_opt(&named).await {
+    let target = snapshot.pool.target_name();
+    // The build may be newer than what the watch has delivered.
+    match ctx.api::<MachineOSBuild>().get_opt(&named).await {
         Ok(Some(build)) if build.spec.machine_config.name == target => return,
         Ok(_) => {}
         Err(problem) => {
-            debug!(build = named, "whether it is there cannot be asked: {problem}");
+            debug!(build = named, "cannot read the build: {problem}");
             return;
         }
     }
-    let name = name_of(&config);
+    let name = object_name(&config);
     let patch = json!({"metadata": {
         "resourceVersion": config.resource_version,
         "annotations": {build::CURRENT_MACHINE_OS_BUILD: null},
     }});
-    let written = cluster
-        .api::<MachineOSConfig>()
-        .patch(name, &patches::by(MANAGER), &Patch::Merge(patch))
-        .await;
-    match written {
-        Ok(written) => cluster.os_configs.learn(written),
-        Err(problem) => debug!(config = name, "its old build stays named: {problem}"),
+    let store = &ctx.stores.os_configs;
+    if let Err(problem) = store.patch(&ctx.api(), name, MANAGER, &patch).await {
+        debug!(
+            config = name,
+            "cannot remove the stale build annotation: {problem}"
+        );
     }
 }
 
-/// What there is to say about the pool.
-fn assess(cluster: &Cluster, known: &Known, pool: &PoolView<'_>, plan: &PoolPlan) -> Report {
-    let render = cluster.renders.outcome(&known.name);
-    let render = render.as_ref().and_then(|outcome| match outcome {
-        Outcome::Rendered => Some(RenderOutcome::Rendered),
-        Outcome::Failed(why) => Some(RenderOutcome::Failed(why)),
-        Outcome::Waiting(_) => None,
+/// Computes the pool's status and events.
+fn assess(ctx: &Context, snapshot: &PoolSnapshot, pool: &PoolView<'_>, plan: &PoolPlan) -> Report {
+    let render = ctx.renders.result(&snapshot.name);
+    let render = render.as_ref().and_then(|result| match result {
+        RenderResult::Rendered => Some(RenderOutcome::Rendered),
+        RenderResult::Failed(why) => Some(RenderOutcome::Failed(why)),
+        RenderResult::Waiting(_) => None,
     });
-    let controller_config = cluster.controller_config();
+    let controller_config = ctx.controller_config();
     let certificates = controller_config
         .as_ref()
         .and_then(|config| Some(config.status.as_ref()?.controller_certificates.as_slice()))
         .unwrap_or_default();
-    let machine_config_nodes: HashMap<&str, &MachineConfigNode> = known
+    let machine_config_nodes: HashMap<&str, &MachineConfigNode> = snapshot
         .machine_config_nodes
         .iter()
-        .map(|node| (name_of(&node.metadata), node.as_ref()))
+        .map(|node| (object_name(&node.metadata), node.as_ref()))
         .collect();
-    let stream = cluster.renders.stream(&known.name);
-    let pinned_images = cluster.pinned.of(&known.name);
+    let stream = ctx.renders.stream(&snapshot.name);
+    let pinned_images = ctx.pinned_images.of_pool(&snapshot.name);
     let inputs = Inputs {
         plan: Some(plan),
         machine_config_nodes,
@@ -444,60 +428,60 @@ fn assess(cluster: &Cluster, known: &Known, pool: &PoolView<'_>, plan: &PoolPlan
             .as_ref()
             .map(|outcome| outcome.as_ref().copied().map_err(String::as_str)),
     };
-    pool_status::report(pool, &inputs, &cluster.time())
+    pool_status::report(pool, &inputs, &ctx.time())
 }
 
-/// Writes the pool's status if it says something new.
-async fn publish(cluster: &Cluster, known: &Known, report: Report) -> Result<Again, Error> {
+/// Writes the pool's status if it has changed.
+async fn publish(ctx: &Context, snapshot: &PoolSnapshot, report: Report) -> Result<Requeue, Error> {
     let Report {
         status,
         events,
         changed,
     } = report;
-    let pool = known.pool();
-    cluster
-        .options
+    let pool = &snapshot.pool;
+    ctx.options
         .metrics
-        .pool(&known.name, &status, pool.spec.paused, cluster.now());
+        .pool(&snapshot.name, &status, pool.spec.paused, ctx.now());
     if !changed {
-        return Ok(Again::OnChange);
+        return Ok(Requeue::OnChange);
     }
     let before = pool.status.clone().unwrap_or_default();
-    if !turns_a_condition(&before, &status)
-        && let Some(wait) = cluster
+    if !changes_a_condition(&before, &status)
+        && let Some(wait) = ctx
             .renders
-            .too_soon(&known.name, count_spacing(known.nodes.len()))
+            .status_write_delay(&snapshot.name, count_interval(snapshot.nodes.len()))
     {
-        return Ok(Again::After(wait));
+        return Ok(Requeue::After(wait));
     }
-    write_status(cluster, pool, &status).await?;
+    write_status(ctx, pool, &status).await?;
     for event in events {
-        cluster.events.tell(Reporter::Rollout, pool.as_ref(), event);
+        ctx.events.record(Reporter::Rollout, pool.as_ref(), event);
     }
-    Ok(Again::OnChange)
+    Ok(Requeue::OnChange)
 }
 
 async fn write_status(
-    cluster: &Cluster,
+    ctx: &Context,
     pool: &MachineConfigPool,
     status: &MachineConfigPoolStatus,
 ) -> Result<(), Error> {
-    let name = name_of(&pool.metadata);
-    // The first report is written whole: a count of zero is a fact, and people's columns show it.
+    let name = object_name(&pool.metadata);
+    // The first status is written in full, so that the columns of kubectl show counts of zero.
     let reported = pool
         .status
         .as_ref()
         .filter(|status| status.observed_generation != 0);
     let patch = json!({
         "metadata": {"resourceVersion": pool.metadata.resource_version},
-        "status": patches::between(&reported, status),
+        "status": patch::diff(&reported, status),
     });
-    let written = cluster
-        .api::<MachineConfigPool>()
-        .patch_status(name, &patches::by(MANAGER), &Patch::Merge(patch))
-        .await
-        .map_err(Error::api(format!("writing the status of pool {name}")))?;
-    cluster.renders.wrote_status(name);
+    let written = ctx
+        .stores
+        .pools
+        .patch_status(&ctx.api(), name, MANAGER, &patch)
+        .await;
+    written.map_err(Error::api(format!("writing the status of pool {name}")))?;
+    ctx.renders.record_status_write(name);
     info!(
         pool = name,
         machines = status.machine_count,
@@ -505,14 +489,13 @@ async fn write_status(
         ready = status.ready_machine_count,
         unavailable = status.unavailable_machine_count,
         degraded = status.degraded_machine_count,
-        "progress"
+        "updated the pool's status"
     );
-    cluster.pools.learn(written);
     Ok(())
 }
 
-/// Whether any condition has another status or text, or the pool another config. Everything else is a count.
-fn turns_a_condition(before: &MachineConfigPoolStatus, after: &MachineConfigPoolStatus) -> bool {
+/// Returns true if a condition or the config changes, and not only counts.
+fn changes_a_condition(before: &MachineConfigPoolStatus, after: &MachineConfigPoolStatus) -> bool {
     let shape = |status: &MachineConfigPoolStatus| {
         let mut conditions: Vec<(String, String, String)> = status
             .conditions

@@ -1,133 +1,133 @@
-//! What a pool's machines go to: renders give it, and nobody else. A target that somebody else has written is not followed,
-//! and is undone as soon as the pool has been rendered again, or at once when it cannot be.
+//! The target of a pool, `spec.configuration`. Only renders set it: a target that another client has written is not
+//! rolled out, and is replaced by the next render, or by the last own target where rendering fails.
 
-use kube::api::Patch;
 use mco_api::MachineConfigPool;
 use mco_api::machine_config_pool::MachineConfigPoolConfiguration;
 use mco_api::vocabulary::names;
 use mco_core::config::rendered_configs;
-use mco_core::rollout::Standing;
+use mco_core::rollout::TargetState;
+use mco_runtime::{FieldManager, object_name, patch};
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::cluster::Cluster;
+use crate::context::Context;
 use crate::error::Error;
-use crate::name_of;
-use crate::patches;
 
-const MANAGER: &str = "machine-config-controller-render";
+const MANAGER: FieldManager = FieldManager::new("machine-config-controller-render");
 
-/// How long the pool's target is good for.
-pub(crate) fn standing(cluster: &Cluster, pool: &MachineConfigPool, render: Render) -> Standing {
+/// Returns whether the pool's target is our own, and whether a render that may replace it is pending.
+pub(crate) fn target_state(ctx: &Context, pool: &MachineConfigPool, render: PendingRender) -> TargetState {
     match render {
-        _ if !may_be_followed(cluster, pool) => Standing::Foreign,
-        Render::Pending => Standing::MayChange,
-        Render::Over => Standing::Final,
+        _ if !is_own_or_empty(ctx, pool) => TargetState::NotOurs,
+        PendingRender::Yes => TargetState::Rendering,
+        PendingRender::No => TargetState::Settled,
     }
 }
 
-/// Whether a pool is about to be rendered.
+/// Whether a render of a pool is due or running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Render {
-    Pending,
-    Over,
+pub(crate) enum PendingRender {
+    Yes,
+    No,
 }
 
-impl Render {
-    /// To be asked before the pool is read: a render that is over by then is seen in the pool.
-    pub fn of(cluster: &Cluster, pool: &str) -> Self {
-        if cluster.queues.render.is_pending(pool) {
-            Self::Pending
+impl PendingRender {
+    /// Must be called before the pool is read: the result of a render that has ended by then is seen in the pool.
+    pub fn of_pool(ctx: &Context, pool: &str) -> Self {
+        if ctx.queues.render.is_pending(pool) {
+            Self::Yes
         } else {
-            Self::Over
+            Self::No
         }
     }
 }
 
-/// Whether nodes may be sent where the pool points. A pool that points nowhere sends nobody.
-fn may_be_followed(cluster: &Cluster, pool: &MachineConfigPool) -> bool {
+/// Returns true if nodes may be updated to the pool's target. A pool without a target updates no node.
+fn is_own_or_empty(ctx: &Context, pool: &MachineConfigPool) -> bool {
     let configuration = &pool.spec.configuration;
-    configuration.name().is_empty() || cluster.renders.is_own(name_of(&pool.metadata), configuration)
+    configuration.name().is_empty()
+        || ctx
+            .renders
+            .is_own_target(object_name(&pool.metadata), configuration)
 }
 
-/// Points the pool at what was rendered from its present sources.
-pub(crate) async fn give(
-    cluster: &Cluster,
+/// Sets the pool's target to what was rendered from its current sources.
+pub(crate) async fn set_target(
+    ctx: &Context,
     pool: &MachineConfigPool,
     configuration: MachineConfigPoolConfiguration,
 ) -> Result<(), Error> {
-    let (name, to) = (name_of(&pool.metadata), configuration.name().to_owned());
+    let (name, to) = (object_name(&pool.metadata), configuration.name().to_owned());
     if pool.spec.configuration == configuration {
-        own(cluster, name, configuration);
+        adopt_target(ctx, name, configuration);
         return Ok(());
     }
-    cluster.renders.gives(name, configuration.clone());
-    let patch = Patch::Merge(json!({
-        "spec": {"configuration": patches::between(&pool.spec.configuration, &configuration)}
-    }));
-    let written = cluster
-        .api::<MachineConfigPool>()
-        .patch(name, &patches::by(MANAGER), &patch)
-        .await
-        .map_err(Error::api(format!("pointing pool {name} at {to}")))?;
+    ctx.renders.begin_target(name, configuration.clone());
+    let patch = json!({"spec": {"configuration": patch::diff(&pool.spec.configuration, &configuration)}});
+    let written = ctx.stores.pools.patch(&ctx.api(), name, MANAGER, &patch).await;
+    if written
+        .map_err(Error::api(format!("pointing pool {name} at {to}")))?
+        .is_none()
+    {
+        return Ok(());
+    }
     if pool.target_name() != to {
         info!(
             pool = name,
             from = pool.target_name(),
             to,
-            "the pool has a new target"
+            "set a new target for the pool"
         );
     }
-    own(cluster, name, configuration);
-    cluster.pools.learn(written);
+    adopt_target(ctx, name, configuration);
     Ok(())
 }
 
-/// The pool's present sources give no target, so the last good one stays: the one that we gave, or, if this process has
-/// given none, the one that we found, because it was given by the process before. Who changed it while nobody looked and
-/// nothing could be rendered cannot be told from that.
-pub(crate) async fn stand_by(cluster: &Cluster, pool: &MachineConfigPool) -> Result<(), Error> {
-    let name = name_of(&pool.metadata);
+/// Keeps the last good target of a pool that cannot be rendered: the one that this process set, or, if it has set
+/// none, the one that it found, which the process before has set. Whether another client has changed it between the
+/// two processes cannot be determined.
+pub(crate) async fn restore_last_target(ctx: &Context, pool: &MachineConfigPool) -> Result<(), Error> {
+    let name = object_name(&pool.metadata);
     let found = &pool.spec.configuration;
-    if may_be_followed(cluster, pool) {
+    if is_own_or_empty(ctx, pool) {
         return Ok(());
     }
     let rendered_for = |config: &str| {
-        let config = cluster.config_metadata.get(config)?;
+        let config = ctx.stores.config_metadata.get(config)?;
         rendered_configs::pool_of(&config.metadata).map(str::to_owned)
     };
-    match cluster.renders.given(name) {
-        Some(given) if rendered_for(given.name()).as_deref() == Some(name) => {
+    match ctx.renders.last_target(name) {
+        Some(last) if rendered_for(last.name()).as_deref() == Some(name) => {
             warn!(
                 pool = name,
                 target = found.name(),
-                "somebody gave the pool another target; it has its own again, and no node was sent there"
+                "another client changed spec.configuration; restoring it, no node was updated to it"
             );
-            give(cluster, pool, given).await
+            set_target(ctx, pool, last).await
         }
         None if rendered_for(found.name()).as_deref() == Some(name) => {
-            own(cluster, name, found.clone());
+            adopt_target(ctx, name, found.clone());
             Ok(())
         }
         _ => {
             warn!(
                 pool = name,
                 target = found.name(),
-                "no node is sent to a target that is not ours"
+                "spec.configuration was not set by this controller; no node is updated to it"
             );
             Ok(())
         }
     }
 }
 
-/// From now on this is the pool's target, and whoever waited for that goes on.
-fn own(cluster: &Cluster, pool: &str, configuration: MachineConfigPoolConfiguration) {
-    let is_news = !cluster.renders.is_own(pool, &configuration);
-    cluster.renders.gave(pool, configuration);
-    if is_news {
-        cluster.queues.rollout.wake(pool);
+/// Records the pool's target as ours, and enqueues the rollouts that depend on it.
+fn adopt_target(ctx: &Context, pool: &str, configuration: MachineConfigPoolConfiguration) {
+    let is_new = !ctx.renders.is_own_target(pool, &configuration);
+    ctx.renders.commit_target(pool, configuration);
+    if is_new {
+        ctx.queues.rollout.enqueue(pool);
         if pool == names::pool::MASTER {
-            cluster.queues.rollout.wake(names::pool::ARBITER);
+            ctx.queues.rollout.enqueue(names::pool::ARBITER);
         }
     }
 }

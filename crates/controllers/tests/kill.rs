@@ -1,8 +1,7 @@
-//! Controllers that are killed at random, again and again, while they roll a config out: the promises hold all the time,
-//! and it finishes.
+//! Kills controllers at random during a rollout: the invariants hold at every moment, and the rollout completes.
 //!
 //! On the embedded control plane over a real socket; on a real Kubernetes, with more nodes and more kills, when
-//! `MCO_E2E_KUBECONFIG` names one; `MCO_E2E_NODES` and `MCO_E2E_KILLS` say how many.
+//! `MCO_E2E_KUBECONFIG` names one; `MCO_E2E_NODES` and `MCO_E2E_KILLS` set their numbers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -19,7 +18,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config};
 use mco_api::vocabulary::annotations::node as annotation;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_controllers::Options;
 use mco_core::rollout::NodeView;
 use mco_simulator::{self as fleet, Behaviour, Blueprint};
@@ -31,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 const VERSION: &str = "v-kill";
 const KUBECONFIG: &str = "MCO_KILL_CHILD_KUBECONFIG";
 const REAL: &str = "MCO_E2E_KUBECONFIG";
-/// Whatever happens, it ends within this.
+/// The deadline of the whole test.
 const DEADLINE: Duration = Duration::from_mins(10);
 
 struct Scale {
@@ -57,7 +56,7 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Not a test: the process that is killed. Runs only when a parent has named a cluster.
+/// Not a test: the process that is killed. It runs only when its parent names a cluster.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the child process of the test below"]
 async fn child() {
@@ -82,16 +81,16 @@ fn spawn(kubeconfig: &Path) -> Child {
         .unwrap()
 }
 
-/// What must never happen, looked for all the time.
+/// Checks the invariants at every change of a node.
 #[derive(Debug, Default)]
 struct Witness {
-    /// Who is away, and what was known of it then.
+    /// Unavailable nodes, as they were when they became so.
     away: BTreeMap<String, String>,
     well: BTreeMap<String, bool>,
     most_away: BTreeMap<String, String>,
     reboots: BTreeMap<String, u32>,
     lifted: bool,
-    /// What controllers last wrote to a node: where to go, the answer to its drain, its cordon.
+    /// What controllers last wrote to a node: its desired config, the response to its drain, its cordon.
     written: BTreeMap<String, [String; 3]>,
     /// How often that changed.
     writes: usize,
@@ -170,7 +169,7 @@ async fn controllers_killed_at_random_keep_every_promise_and_finish() {
         };
         return play(&PathBuf::from(real), &scale).await;
     }
-    let server = Server::open(directory.path(), mco_apiserver::Options::default())
+    let server = ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
         .await
         .unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -211,7 +210,7 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
     let mut controllers = spawn(kubeconfig);
     let start = Instant::now();
     let target = wait_for_update(&pools, "", scale.nodes, start).await;
-    // A person's cordon takes one place of the budget, and must outlive everything.
+    // A foreign cordon uses one slot of the budget, and must never be removed.
     let person = "kill-000";
     let cordon = json!({"spec": {"unschedulable": true}});
     nodes
@@ -229,7 +228,7 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
     let configs: Api<MachineConfig> = Api::all(client.clone());
     configs.create(&PostParams::default(), &config).await.unwrap();
     for kill in Kills::new(scale) {
-        // However long a controller takes to begin, it is killed at work.
+        // The time is counted from the first write, so that the controller is killed while it works.
         let seen = witness.lock().writes;
         while witness.lock().writes < seen + kill.after_writes {
             assert!(start.elapsed() < DEADLINE, "{} kills, {seen} writes", kill.number);
@@ -239,7 +238,7 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
         controllers.start_kill().unwrap();
         controllers.wait().await.unwrap();
         let to_do = not_sent_from(&nodes, &target).await;
-        // Besides the one that a person keeps back.
+        // Besides the node with the foreign cordon.
         assert!(
             (2..scale.nodes).contains(&to_do),
             "kill {} is during the rollout, but {to_do} nodes of {} are still to be sent",
@@ -256,15 +255,15 @@ async fn play(kubeconfig: &Path, scale: &Scale) {
     controllers.wait().await.unwrap();
 }
 
-/// When a controller dies.
+/// When a controller is killed.
 struct Kill {
     number: usize,
-    /// After it has written so often.
+    /// After this number of writes.
     after_writes: usize,
     and_then: Duration,
 }
 
-/// Moments at random, from a generator of our own, so that a failure can be played again.
+/// Random moments from a seeded generator, so that a failure can be reproduced.
 struct Kills {
     done: usize,
     all: usize,
@@ -274,7 +273,7 @@ struct Kills {
 
 impl Kills {
     fn new(scale: &Scale) -> Self {
-        // A node is written four times. On average half of them come between kills, and the rest after the last.
+        // A node is written four times. On average half of the writes come between kills, and the rest after the last.
         let most_writes = (4 * scale.nodes / scale.kills).max(1);
         Self {
             done: 0,
@@ -309,7 +308,7 @@ impl Iterator for Kills {
     }
 }
 
-/// How many nodes shall still have this config.
+/// Returns how many nodes still have this desired config.
 async fn not_sent_from(nodes: &Api<Node>, old: &str) -> usize {
     let nodes = nodes.list(&ListParams::default()).await.unwrap();
     let waiting = nodes
@@ -333,7 +332,7 @@ fn observe(nodes: Api<Node>, person: &'static str) -> Arc<Mutex<Witness>> {
     witness
 }
 
-/// Waits until so many nodes have the pool's target, which must not be `old`, and returns it.
+/// Waits until this many nodes have the pool's target, which must not be `old`, and returns the target.
 async fn wait_for_update(
     pools: &Api<MachineConfigPool>,
     old: &str,
@@ -341,7 +340,7 @@ async fn wait_for_update(
     start: Instant,
 ) -> String {
     loop {
-        // A server that is busy with everything else may be late with this.
+        // A loaded API server may report this late.
         let Ok(pool) = pools.get("worker").await else {
             assert!(start.elapsed() < DEADLINE, "the API server does not answer");
             tokio::time::sleep(Duration::from_millis(200)).await;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use mco_apiserver::{Identity, Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions, Identity};
 use mco_http::metrics::{ScrapeAccess, serve_metrics};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_mins(6);
 
 /// A process that serves metrics, the API server that reviews its scrapers, and the files of its certificate.
 struct TestEndpoint {
-    server: Server,
+    server: ApiServer,
     /// The number of requests to the API server.
     reviews: Arc<AtomicUsize>,
     address: SocketAddr,
@@ -51,7 +51,9 @@ fn encode() -> Result<String, fmt::Error> {
 impl TestEndpoint {
     async fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let server = Server::open(data.path(), Options::default()).await.unwrap();
+        let server = ApiServer::open(data.path(), ApiServerOptions::default())
+            .await
+            .unwrap();
         let reviews = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&reviews);
         let service = server.service().map_request(move |request| {

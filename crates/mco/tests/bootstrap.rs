@@ -207,7 +207,7 @@ async fn a_cluster_renders_what_its_first_machines_were_given() {
     assert_eq!(expected.keys().collect::<Vec<_>>(), ["master", "next", "worker"]);
 
     let directory = tempfile::tempdir().unwrap();
-    let server = mco_apiserver::Server::open(directory.path(), mco_apiserver::Options::default())
+    let server = mco_apiserver::ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
         .await
         .unwrap();
     let client = Client::new(server.service(), "default");

@@ -209,7 +209,7 @@ fn a_machine_joins_is_kept_survives_a_kill_and_is_shown_the_door() {
     let refused = join(&invitation, &root, &[]).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(text.contains("not known here"), "{text}");
+    assert!(text.contains("join token not found"), "{text}");
     assert!(up.node("lab-7").is_none());
 }
 
@@ -281,7 +281,12 @@ fn whoever_cannot_join_hears_why_and_what_to_do() {
         "--token",
         &format!("{}x.{authority}", &secret[..secret.len() - 1]),
     );
-    refusal(&wrong, &root, &[], &["not known here", "mco up --join-token"]);
+    refusal(
+        &wrong,
+        &root,
+        &[],
+        &["join token not found", "mco up --join-token"],
+    );
     refusal(
         &with("--token", "nonsense"),
         &root,

@@ -3,11 +3,12 @@
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use mco_api::vocabulary::names::FIELD_MANAGER;
 use mco_core::config::semantic::{self, Blank};
+use mco_runtime::FieldManager;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -149,7 +150,7 @@ impl Cluster {
         object.data["spec"] = spec;
         let answer = place
             .api(&self.client)
-            .replace(&place.name, &written_by_us(), &object)
+            .replace(&place.name, &OPERATOR.post_params(), &object)
             .await;
         answer
             .map(|_| ())
@@ -174,7 +175,7 @@ impl Cluster {
                 object: place.to_string(),
                 source,
             })?;
-        match api.create(&written_by_us(), &object).await {
+        match api.create(&OPERATOR.post_params(), &object).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             answer => answer
                 .map(|_| ())
@@ -199,12 +200,8 @@ pub(crate) fn own_fields(found: &Value) -> Option<&Value> {
     ours.map(|entry| &entry["fieldsV1"])
 }
 
-pub(crate) fn written_by_us() -> PostParams {
-    PostParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
-    }
-}
+/// The field manager of every write of the operator.
+pub(crate) const OPERATOR: FieldManager = FieldManager::new(FIELD_MANAGER);
 
 /// Returns an error mapper that adds the request and the object.
 pub(crate) fn failed(

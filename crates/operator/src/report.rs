@@ -1,23 +1,22 @@
-//! Writes the ClusterOperator status, and events on its changes.
+//! Writes the ClusterOperator, and events when its version or degradation changes.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource as _;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::api::Patch;
 use mco_api::MachineConfigPool;
 use mco_api::foreign::cluster_operator::{ClusterOperator, ClusterOperatorSpec, ClusterOperatorStatus};
 use mco_api::vocabulary::{events, names};
+use mco_runtime::{EventQueue, EventType, Repeats};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use crate::cluster::{Cluster, ClusterError, failed, written_by_us};
+use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
 use crate::cluster_operator::{self, Situation};
 use crate::options::Options;
 use crate::progress::Progress;
 
-/// The reporting component of events.
+/// The reporting controller of events.
 const REPORTER: &str = "machineconfigoperator";
 
 /// The inputs of a report that do not come from the cluster.
@@ -81,13 +80,13 @@ pub(crate) async fn report(
         return Ok(());
     }
     write(cluster, &object, after.clone()).await?;
-    tell(cluster, &object, &before, &after).await;
+    record_events(cluster, &object, &before, &after).await;
     Ok(())
 }
 
 async fn create(cluster: &Cluster) -> Result<ClusterOperator, ClusterError> {
     let object = ClusterOperator::new(names::CLUSTER_OPERATOR, ClusterOperatorSpec::default());
-    let answer = cluster.all().create(&written_by_us(), &object).await;
+    let answer = cluster.all().create(&OPERATOR.post_params(), &object).await;
     answer.map_err(failed("creating", described))
 }
 
@@ -110,13 +109,13 @@ async fn write(
     for key in gone(before, status.extension.as_ref()) {
         patch["status"]["extension"][key] = Value::Null;
     }
-    let manager = PatchParams {
-        field_manager: written_by_us().field_manager,
-        ..PatchParams::default()
-    };
     let api = cluster.all::<ClusterOperator>();
     let answer = api
-        .patch_status(names::CLUSTER_OPERATOR, &manager, &Patch::Merge(patch))
+        .patch_status(
+            names::CLUSTER_OPERATOR,
+            &OPERATOR.patch_params(),
+            &Patch::Merge(patch),
+        )
         .await;
     answer.map(|_| ()).map_err(failed("updating", described))
 }
@@ -135,30 +134,31 @@ fn described() -> String {
     format!("ClusterOperator {}", names::CLUSTER_OPERATOR)
 }
 
-/// Writes the events. A failure to write an event is only logged.
-async fn tell(
+/// Writes an event for a new version and for a new degradation. A failure is only logged.
+async fn record_events(
     cluster: &Cluster,
     object: &ClusterOperator,
     before: &ClusterOperatorStatus,
     after: &ClusterOperatorStatus,
 ) {
-    let mut news = Vec::new();
+    let queue = EventQueue {
+        namespace: names::NAMESPACE,
+        capacity: 2,
+        repeats: Repeats::Write,
+    };
+    let (recorder, writer) = queue.open();
+    let record = |type_, reason, message| {
+        recorder.record(REPORTER, object.object_ref(&()), type_, reason, message);
+    };
     let (old, new) = (
         cluster_operator::deployed(before),
         cluster_operator::deployed(after),
     );
     if let Some(new) = new.filter(|new| old != Some(*new)) {
-        info!("the cluster now runs {new}");
-        news.push(Event {
-            type_: EventType::Normal,
-            reason: events::operator::OPERATOR_VERSION_CHANGED.to_owned(),
-            note: Some(format!(
-                "clusteroperator/machine-config version changed from {} to {new}",
-                old.unwrap_or("none")
-            )),
-            action: "Report".to_owned(),
-            secondary: None,
-        });
+        let old = old.unwrap_or("none");
+        let message = format!("clusteroperator/machine-config version changed from {old} to {new}");
+        let reason = events::operator::OPERATOR_VERSION_CHANGED.to_owned();
+        record(EventType::Normal, reason, message);
     }
     let (old, new) = (
         cluster_operator::degradation(before),
@@ -166,42 +166,14 @@ async fn tell(
     );
     if let Some((reason, message)) = new.filter(|_| old != new) {
         warn!("degraded: {message}");
-        news.push(Event {
-            type_: EventType::Warning,
-            reason: events::operator::degraded(reason),
-            note: Some(shortened(message)),
-            action: "Report".to_owned(),
-            secondary: None,
-        });
+        let reason = events::operator::degraded(reason);
+        record(EventType::Warning, reason, message.to_owned());
     } else if old.is_some() && new.is_none() {
         info!("no longer degraded");
     }
-    let recorder = Recorder::new(
-        cluster.client(),
-        Reporter {
-            controller: REPORTER.to_owned(),
-            instance: None,
-        },
-    );
-    let about = ObjectReference {
-        // Events about cluster-scoped objects are in our namespace, and the API requires both to match.
-        namespace: Some(names::NAMESPACE.to_owned()),
-        ..object.object_ref(&())
-    };
-    for event in news {
-        if let Err(error) = recorder.publish(&event, &about).await {
-            warn!("cannot write an event: {error}");
-        }
-    }
-}
-
-/// Truncates a note to the API's limit of one kilobyte.
-fn shortened(message: &str) -> String {
-    const LONGEST: usize = 1000;
-    match message.char_indices().find(|(index, _)| *index >= LONGEST) {
-        Some((index, _)) => format!("{}...", &message[..index]),
-        None => message.to_owned(),
-    }
+    // The writer ends when the last recorder is dropped.
+    drop(recorder);
+    writer.run(cluster.client()).await;
 }
 
 fn now() -> Time {

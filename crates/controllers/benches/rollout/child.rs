@@ -1,4 +1,4 @@
-//! The controllers in a process of their own. They end when their input does, and then say what they wrote.
+//! The controllers in a child process. It ends with its input, and then prints the numbers of writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub async fn config(kubeconfig: &Path) -> Config {
     config
 }
 
-/// What the child does.
+/// Runs the child.
 pub async fn run(kubeconfig: &str) {
     let counts = Counts::default();
     let counting = counts.clone();
@@ -46,7 +46,7 @@ pub async fn run(kubeconfig: &str) {
         Options::new(VERSION, VERSION),
         stop.clone(),
     ));
-    // Each line asks for the counts since the last; the end of the input asks to stop.
+    // Each line requests the counts since the last one; the end of the input stops it.
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut output = tokio::io::stdout();
     while let Ok(Some(_)) = lines.next_line().await {
@@ -85,7 +85,7 @@ impl Controllers {
         }
     }
 
-    /// What was written since this was last asked.
+    /// Returns the writes since the last call.
     pub async fn writes(&mut self) -> BTreeMap<String, u64> {
         self.input.write_all(b"\n").await.unwrap();
         self.input.flush().await.unwrap();
@@ -93,7 +93,7 @@ impl Controllers {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The most memory it ever had, in megabytes.
+    /// Returns its peak memory in megabytes.
     pub fn peak_megabytes(&self) -> f64 {
         let path = format!("/proc/{}/status", self.process.id().unwrap());
         let status = std::fs::read_to_string(path).unwrap();

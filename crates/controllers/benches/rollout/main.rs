@@ -1,7 +1,8 @@
-//! A large fleet: how soon a change begins, how much it costs, and how close the rollout comes to what is possible.
+//! A large fleet: latency and number of writes of a rollout, and its duration relative to the lower bound.
 //!
-//! The embedded control plane and the simulated machines run here; the controllers run in a process of their own, so that
-//! their memory and their writes are theirs. Exits with 1 when a budget is exceeded. `FLEET_NODES`, `FLEET_POOLS`,
+//! The embedded control plane and the simulated machines run here; the controllers run in a process of their own, so
+//! that their memory and their writes are theirs. Exits with 1 when a budget is exceeded. `FLEET_NODES`,
+//! `FLEET_POOLS`,
 //! `FLEET_CONFIGS` and `FLEET_SECONDS` (the time a machine takes) change the scale.
 #![allow(
     clippy::unwrap_used,

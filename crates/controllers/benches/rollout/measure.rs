@@ -1,11 +1,11 @@
-//! What is measured, and what it may be.
+//! The measurements and their budgets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::scene::Scale;
 
-/// Writes to a Node that no controller can do without: sending it, cordoning it, answering its drain, giving it back.
+/// The necessary writes per node: desired config, cordon, drain response, uncordon.
 const NEEDED_WRITES: f64 = 4.0;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The fleet, its pools and configs, and one change that reaches everybody.
+//! The fleet, its pools and configs, and one change of all of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::{Options, Server};
+use mco_apiserver::{ApiServer, ApiServerOptions};
 use mco_simulator::{self as fleet, Behaviour, Blueprint};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -18,7 +18,7 @@ use crate::measure::Measured;
 use crate::timeline::Timeline;
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
-/// Of each pool, so many percent go at once.
+/// maxUnavailable of each pool, in percent.
 const PERCENT: usize = 10;
 const PATIENCE: Duration = Duration::from_mins(30);
 
@@ -26,7 +26,7 @@ pub struct Scale {
     pub nodes: usize,
     pub pools: usize,
     pub configs: usize,
-    /// How long a machine takes.
+    /// How long the update of a node takes.
     pub each: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Scale {
         (self.nodes / self.pools * PERCENT / 100).max(1)
     }
 
-    /// The time that machines alone take.
+    /// Returns the lower bound: the time that the nodes need.
     pub fn possible(&self) -> Duration {
         let waves = self.of_each_pool().div_ceil(self.at_once());
         self.each * u32::try_from(waves).unwrap()
@@ -74,7 +74,11 @@ impl Scale {
 
 pub async fn play(scale: &Scale) -> Measured {
     let directory = tempfile::tempdir().unwrap();
-    let server = Arc::new(Server::open(directory.path(), Options::default()).await.unwrap());
+    let server = Arc::new(
+        ApiServer::open(directory.path(), ApiServerOptions::default())
+            .await
+            .unwrap(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let kubeconfig = server.write_kubeconfig(&url).unwrap();
@@ -106,7 +110,7 @@ pub async fn play(scale: &Scale) -> Measured {
     fleet::create(&client, &machines).await.unwrap();
     settled(&client, scale, "").await;
     let old = target_of_worker(&client).await;
-    // The last words of the beginning are not part of the change.
+    // The last writes of the setup do not count.
     tokio::time::sleep(Duration::from_secs(3)).await;
     controllers.writes().await;
     let timeline = Timeline::follow(client.clone()).await;
@@ -189,7 +193,7 @@ async fn target_of_worker(client: &Client) -> String {
     pool.target_name().to_owned()
 }
 
-/// Waits until every machine of every pool has its pool's target, and the worker pool's is another than `old`.
+/// Waits until every node has its pool's target, and the worker pool's target differs from `old`.
 async fn settled(client: &Client, scale: &Scale, old: &str) {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! When each machine reached which step of the change, as a watch sees it: where the time goes that is lost.
+//! When each node reached which step of the update, from a watch: shows where time is lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use mco_core::rollout::NodeView;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The steps of a machine, in their order.
+/// The steps of a node, in order.
 const STEPS: [&str; 8] = [
     "sent",
     "asks for its drain",
@@ -29,7 +29,7 @@ const DONE: usize = STEPS.len() - 1;
 
 type Stamps = [Option<Instant>; STEPS.len()];
 
-/// Follows all nodes from the moment it is made.
+/// Watches all nodes from its creation.
 #[derive(Debug, Default)]
 pub struct Timeline {
     machines: Mutex<HashMap<String, Stamps>>,
@@ -37,7 +37,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Begins to follow; returns when it knows every node.
+    /// Starts the watch; returns when all nodes are listed.
     pub async fn follow(client: Client) -> Arc<Self> {
         let timeline = Arc::new(Self::default());
         let (known, begun) = tokio::sync::oneshot::channel();
@@ -60,7 +60,7 @@ impl Timeline {
         timeline
     }
 
-    /// When the first machine was sent.
+    /// Returns when the first node got its desired config.
     pub async fn first_sent(&self) -> Instant {
         loop {
             let sent = self.somebody_was_sent.notified();
@@ -111,7 +111,7 @@ impl Timeline {
         self.somebody_was_sent.notify_waiters();
     }
 
-    /// How long each step took: the median, and what nine in ten stayed below.
+    /// Returns the median and the 90th percentile of each step.
     pub fn print(&self, pool_of: impl Fn(&str) -> String) {
         let machines = self.machines.lock();
         for step in 1..STEPS.len() {
@@ -131,7 +131,7 @@ impl Timeline {
         for [sent, done] in pools.values_mut() {
             sent.sort();
             done.sort();
-            // The first wave had nobody to wait for.
+            // The first wave did not wait for others.
             let at_once = sent.len().div_ceil(10);
             let pairs = sent.iter().skip(at_once).zip(done.iter());
             waits.extend(pairs.map(|(next, before)| next.saturating_duration_since(*before)));

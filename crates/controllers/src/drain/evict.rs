@@ -1,4 +1,4 @@
-//! One attempt to empty a node: asks for evictions, asks again where the answer is no, and waits for pods to leave.
+//! One attempt to drain a node: requests evictions, retries refused ones, and waits until the pods are deleted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -14,110 +14,113 @@ use mco_core::rollout::drain::{
     Blocker, Budgets, Completion, DrainRecord, Eviction, Obstacle, Policy, complete, pace,
 };
 use mco_core::rollout::node_progress::Phase;
+use mco_runtime::is_not_found;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::{progress, tell_obstacle};
-use crate::cluster::Cluster;
-use crate::error::{Error, is_not_found};
+use super::{progress, record_blockers};
+use crate::context::Context;
+use crate::error::Error;
 
-/// Evictions that are asked for at once, per node.
-const EVICTIONS: usize = 16;
-/// Pods leave within moments or within their grace period; the first look comes early, the later ones do not hurry.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
-const LATER_LOOKS: Duration = Duration::from_secs(1);
-/// How many obstacles are written onto the node; more are not read.
-const OBSTACLES_SHOWN: usize = 3;
-/// What an admission policy says can be long, and the Node is read by everybody.
-const LONGEST_ANSWER: usize = 300;
+/// Evictions that are requested at the same time, per node.
+const CONCURRENT_EVICTIONS: usize = 16;
+/// Pods are deleted within moments or within their grace period, so only the first poll is early.
+const FIRST_POLL: Duration = Duration::from_millis(100);
+const LATER_POLLS: Duration = Duration::from_secs(1);
+/// How many blocking pods are named on the node.
+const BLOCKERS_SHOWN: usize = 3;
+/// Messages of admission webhooks can be long, and every component reads Nodes.
+const MAX_REFUSAL: usize = 300;
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Debug)]
-pub(super) enum Ended {
-    Empty,
-    /// The daemon asks for something else, or somebody let work in again.
-    Overtaken,
+pub(super) enum AttemptResult {
+    Drained,
+    /// The daemon requests something else, or another client uncordoned the node.
+    Superseded,
     Blocked(Vec<Blocker>),
 }
 
-pub(super) struct Attempt<'a> {
-    cluster: &'a Cluster,
+pub(super) struct DrainAttempt<'a> {
+    ctx: &'a Context,
     client: Client,
     node: &'a str,
     record: DrainRecord,
     deadline: Instant,
-    /// What became of each pod that was asked for.
-    asked: HashMap<String, Asked>,
+    /// The last response for each pod.
+    requested: HashMap<String, EvictionState>,
     /// DaemonSets by `namespace/name`, and whether they exist.
     daemon_sets: HashMap<String, bool>,
 }
 
 #[derive(Debug, Clone)]
-enum Asked {
-    /// It may take its whole grace period; asking again changes nothing.
+enum EvictionState {
+    /// The pod may use its whole grace period; another request changes nothing.
     Accepted,
-    /// It may be asked again from then on.
-    Refused { again: Instant, refusal: Refusal },
+    Refused {
+        retry_at: Instant,
+        refusal: EvictionRefusal,
+    },
 }
 
-/// One round of questions.
+/// One round of eviction requests.
 struct Round<'p> {
-    asked: usize,
-    /// All pods that may not go, also those that were asked for before.
+    requests: usize,
+    /// All pods whose eviction is refused, now or in an earlier round.
     refused: Vec<&'p Pod>,
 }
 
-enum Answer {
+enum EvictionResponse {
     Accepted,
-    Gone,
-    Refused(Refusal),
+    NotFound,
+    Refused(EvictionRefusal),
 }
 
-/// Why a pod may not go, as the API server says it.
+/// Why the API server refused an eviction.
 #[derive(Debug, Clone)]
-struct Refusal {
+struct EvictionRefusal {
     code: u16,
     text: String,
 }
 
-impl<'a> Attempt<'a> {
-    pub fn new(cluster: &'a Cluster, node: &'a str, record: &DrainRecord) -> Self {
-        let client = cluster.options.drain_client.as_ref().unwrap_or(&cluster.client);
+impl<'a> DrainAttempt<'a> {
+    pub fn new(ctx: &'a Context, node: &'a str, record: &DrainRecord) -> Self {
+        let client = ctx.options.drain_client.as_ref().unwrap_or(&ctx.client);
         Self {
-            cluster,
+            ctx,
             client: client.clone(),
             node,
             record: record.clone(),
-            deadline: Instant::now() + cluster.options.drain.attempt,
-            asked: HashMap::new(),
+            deadline: Instant::now() + ctx.options.drain.attempt,
+            requested: HashMap::new(),
             daemon_sets: HashMap::new(),
         }
     }
 
-    pub async fn run(mut self) -> Result<Ended, Error> {
-        let mut first_look = true;
+    pub async fn run(mut self) -> Result<AttemptResult, Error> {
+        let mut is_first = true;
         let mut refusals: Vec<Blocker> = Vec::new();
         loop {
-            if self.is_overtaken() {
-                return Ok(Ended::Overtaken);
+            if self.is_superseded() {
+                return Ok(AttemptResult::Superseded);
             }
             let pods = self.pods().await?;
-            self.look_up_daemon_sets(&pods).await?;
+            self.find_daemon_sets(&pods).await?;
             let eviction = Eviction::of_pods(&pods, Policy::default(), |namespace, name| {
                 let key = format!("{namespace}/{name}");
                 self.daemon_sets.get(&key).copied().unwrap_or(true)
             });
             if eviction.is_finished() {
-                return Ok(Ended::Empty);
+                return Ok(AttemptResult::Drained);
             }
-            if first_look {
+            if is_first {
                 let names: Vec<String> = eviction.evict.iter().map(|pod| full_name(pod)).collect();
-                info!(node = self.node, pods = names.join(", "), "moving pods away");
+                info!(node = self.node, pods = names.join(", "), "evicting pods");
                 let phases = [Phase::Cordoned, progress::draining(&self.record)];
-                progress::report(self.cluster, self.node, &phases).await;
+                progress::report(self.ctx, self.node, &phases).await;
             }
-            let Round { asked, refused } = self.ask(&eviction.evict).await;
-            if asked > 0 {
+            let Round { requests, refused } = self.request_evictions(&eviction.evict).await;
+            if requests > 0 {
                 refusals = self.refusals(&refused).await?;
             }
             refusals.retain(|blocker| refused.iter().any(|pod| full_name(pod) == blocker.pod));
@@ -125,24 +128,24 @@ impl<'a> Attempt<'a> {
                 .overstaying(&eviction.leaving)
                 .chain(refusals.iter().cloned())
                 .collect();
-            let alarming = pace(self.record.since, self.cluster.now()).is_alarming();
-            let metrics = &self.cluster.options.metrics;
+            let alarming = pace(self.record.since, self.ctx.now()).is_alarming();
+            let metrics = &self.ctx.options.metrics;
             metrics.drain(self.node, alarming, blockers.len());
             let what = describe(&blockers);
-            tell_obstacle(self.cluster, self.node, &mut self.record, what).await?;
+            record_blockers(self.ctx, self.node, &mut self.record, what).await?;
             let now = Instant::now();
             if now >= self.deadline {
-                return Ok(Ended::Blocked(blockers));
+                return Ok(AttemptResult::Blocked(blockers));
             }
             let only_refused = eviction.leaving.is_empty() && refused.len() == eviction.evict.len();
-            let pause = match (first_look, only_refused) {
-                (true, false) => FIRST_LOOK,
-                (false, false) => LATER_LOOKS.min(self.cluster.options.drain.eviction_retry),
-                // Nothing leaves before somebody is asked again.
-                (_, true) => self.cluster.options.drain.eviction_retry,
+            let pause = match (is_first, only_refused) {
+                (true, false) => FIRST_POLL,
+                (false, false) => LATER_POLLS.min(self.ctx.options.drain.eviction_retry),
+                // No pod is being deleted before the next request.
+                (_, true) => self.ctx.options.drain.eviction_retry,
             };
-            first_look = false;
-            self.rest_until(self.deadline.min(now + pause)).await;
+            is_first = false;
+            self.wait_until(self.deadline.min(now + pause)).await;
         }
     }
 
@@ -156,50 +159,61 @@ impl<'a> Attempt<'a> {
         Ok(listed.items)
     }
 
-    /// Asks for the eviction of every pod whose time has come. One that is refused, for whatever reason, keeps no other
-    /// from going.
-    async fn ask<'p>(&mut self, pods: &[&'p Pod]) -> Round<'p> {
+    /// Requests the eviction of every pod that is due. A refusal does not stop the others.
+    async fn request_evictions<'p>(&mut self, pods: &[&'p Pod]) -> Round<'p> {
         let now = Instant::now();
         let client = &self.client;
         let requests: Vec<_> = pods
             .iter()
             .copied()
-            .filter(|pod| match self.asked.get(&full_name(pod)) {
+            .filter(|pod| match self.requested.get(&full_name(pod)) {
                 None => true,
-                Some(Asked::Accepted) => false,
-                Some(Asked::Refused { again, .. }) => *again <= now,
+                Some(EvictionState::Accepted) => false,
+                Some(EvictionState::Refused { retry_at, .. }) => *retry_at <= now,
             })
             .map(|pod| async move { (full_name(pod), evict(client, pod).await) })
             .collect();
-        let answers: Vec<(String, Answer)> = futures::stream::iter(requests)
-            .buffer_unordered(EVICTIONS)
+        let responses: Vec<(String, EvictionResponse)> = futures::stream::iter(requests)
+            .buffer_unordered(CONCURRENT_EVICTIONS)
             .collect()
             .await;
-        let asked = answers.len();
-        for (pod, answer) in answers {
-            let outcome = match answer {
-                Answer::Accepted | Answer::Gone => Asked::Accepted,
-                Answer::Refused(refusal) => Asked::Refused {
-                    again: now + self.cluster.options.drain.eviction_retry,
-                    refusal: self.as_before(&pod, refusal),
+        let sent = responses.len();
+        for (pod, response) in responses {
+            let outcome = match response {
+                EvictionResponse::Accepted | EvictionResponse::NotFound => EvictionState::Accepted,
+                EvictionResponse::Refused(refusal) => EvictionState::Refused {
+                    retry_at: now + self.ctx.options.drain.eviction_retry,
+                    refusal: self.unless_repeated(&pod, refusal),
                 },
             };
-            self.asked.insert(pod, outcome);
+            self.requested.insert(pod, outcome);
         }
-        let is_refused = |pod: &&Pod| matches!(self.asked.get(&full_name(pod)), Some(Asked::Refused { .. }));
+        let is_refused = |pod: &&Pod| {
+            matches!(
+                self.requested.get(&full_name(pod)),
+                Some(EvictionState::Refused { .. })
+            )
+        };
         let refused = pods.iter().copied().filter(is_refused).collect();
-        Round { asked, refused }
+        Round {
+            requests: sent,
+            refused,
+        }
     }
 
-    /// The same refusal in other words (some name the request or the time) is told once.
-    fn as_before(&self, pod: &str, refusal: Refusal) -> Refusal {
-        match self.asked.get(pod) {
-            Some(Asked::Refused { refusal: before, .. }) if before.code == refusal.code => before.clone(),
+    /// Returns the earlier refusal with the same code: messages may contain a request id or a time, and each change
+    /// would be reported again.
+    fn unless_repeated(&self, pod: &str, refusal: EvictionRefusal) -> EvictionRefusal {
+        match self.requested.get(pod) {
+            Some(EvictionState::Refused { refusal: before, .. }) if before.code == refusal.code => {
+                before.clone()
+            }
             _ => refusal,
         }
     }
 
-    /// What is behind the refusals: the budgets, or where none says no (any more), what the API server said.
+    /// Returns what blocks the refused pods: their disruption budgets, or the message of the API server where no
+    /// budget blocks.
     async fn refusals(&self, refused: &[&Pod]) -> Result<Vec<Blocker>, Error> {
         let namespaces: BTreeSet<&str> = refused
             .iter()
@@ -218,7 +232,7 @@ impl<'a> Attempt<'a> {
         }
         let (by_budget, otherwise): (Vec<&Pod>, Vec<&Pod>) = refused
             .iter()
-            .partition(|pod| self.refusal(pod).is_some_and(Refusal::is_by_budget));
+            .partition(|pod| self.refusal(pod).is_some_and(EvictionRefusal::is_by_budget));
         let mut blockers = Budgets::new(&budgets).blockers(self.node, by_budget.iter().copied());
         let named: BTreeSet<String> = blockers.iter().map(|blocker| blocker.pod.clone()).collect();
         for pod in by_budget.into_iter().chain(otherwise) {
@@ -236,9 +250,9 @@ impl<'a> Attempt<'a> {
         Ok(blockers)
     }
 
-    /// Pods that were asked to go long enough ago to be gone.
+    /// Returns pods that are still there although their grace period is over.
     fn overstaying(&self, leaving: &[&Pod]) -> impl Iterator<Item = Blocker> {
-        let now = self.cluster.now();
+        let now = self.ctx.now();
         leaving.iter().filter_map(move |pod| {
             Some(Blocker {
                 node: self.node.to_owned(),
@@ -248,14 +262,14 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    fn refusal(&self, pod: &Pod) -> Option<&Refusal> {
-        match self.asked.get(&full_name(pod)) {
-            Some(Asked::Refused { refusal, .. }) => Some(refusal),
+    fn refusal(&self, pod: &Pod) -> Option<&EvictionRefusal> {
+        match self.requested.get(&full_name(pod)) {
+            Some(EvictionState::Refused { refusal, .. }) => Some(refusal),
             _ => None,
         }
     }
 
-    async fn look_up_daemon_sets(&mut self, pods: &[Pod]) -> Result<(), Error> {
+    async fn find_daemon_sets(&mut self, pods: &[Pod]) -> Result<(), Error> {
         for pod in pods {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             let owners = pod.metadata.owner_references.iter().flatten();
@@ -275,69 +289,68 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Waits, but not when the node asks for something else meanwhile.
-    async fn rest_until(&self, end: Instant) {
+    /// Waits, but returns early when the daemon requests something else.
+    async fn wait_until(&self, end: Instant) {
         loop {
-            let woken = self.cluster.queues.drain.woken_during_a_look();
-            if self.is_overtaken() {
+            let enqueued = self.ctx.queues.drain.enqueued_during_reconcile();
+            if self.is_superseded() {
                 return;
             }
             tokio::select! {
                 () = tokio::time::sleep_until(end) => return,
-                () = woken => {}
+                () = enqueued => {}
             }
         }
     }
 
-    /// Whether the node still asks for this drain and still is cordoned, as far as the watch knows.
-    fn is_overtaken(&self) -> bool {
-        let Some(node) = self.cluster.nodes.get(self.node) else {
+    /// Returns true if the node no longer requests this drain or is no longer cordoned.
+    fn is_superseded(&self) -> bool {
+        let Some(node) = self.ctx.stores.nodes.get(self.node) else {
             return true;
         };
         complete(&node, &self.record) == Completion::Overtaken
     }
 }
 
-impl Refusal {
+impl EvictionRefusal {
     fn new(problem: kube::Error) -> Self {
         let (code, text) = match problem {
             kube::Error::Api(status) => (status.code, status.message.clone()),
             other => (0, other.to_string()),
         };
-        let text = match text.char_indices().nth(LONGEST_ANSWER) {
+        let text = match text.char_indices().nth(MAX_REFUSAL) {
             Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
             None => text,
         };
         Self { code, text }
     }
 
-    /// Several budgets for one pod are answered as a failure of the server; that is as final as a budget that is used
-    /// up.
+    /// Several budgets for one pod are reported as an internal error, which blocks like an exhausted budget.
     fn is_by_budget(&self) -> bool {
         self.code == 429 || self.code == 500 && self.text.contains("PodDisruptionBudget")
     }
 }
 
-async fn evict(client: &Client, pod: &Pod) -> Answer {
+async fn evict(client: &Client, pod: &Pod) -> EvictionResponse {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     match pods.evict(name, &EvictParams::default()).await {
         Ok(_) => {
             debug!(pod = %full_name(pod), "eviction accepted");
-            Answer::Accepted
+            EvictionResponse::Accepted
         }
-        Err(problem) if is_not_found(&problem) => Answer::Gone,
-        Err(problem) => Answer::Refused(Refusal::new(problem)),
+        Err(problem) if is_not_found(&problem) => EvictionResponse::NotFound,
+        Err(problem) => EvictionResponse::Refused(EvictionRefusal::new(problem)),
     }
 }
 
-/// What the drain waits for, for people; none while nothing is in its way.
+/// Describes what the drain waits for; `None` while nothing blocks it.
 fn describe(blockers: &[Blocker]) -> Option<String> {
     let mut what: Vec<String> = blockers.iter().map(Blocker::what).collect();
     what.sort();
-    let more = what.len().saturating_sub(OBSTACLES_SHOWN);
-    what.truncate(OBSTACLES_SHOWN);
+    let more = what.len().saturating_sub(BLOCKERS_SHOWN);
+    what.truncate(BLOCKERS_SHOWN);
     let text = what.join(", ");
     match (text.is_empty(), more) {
         (true, _) => None,

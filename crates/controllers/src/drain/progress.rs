@@ -1,21 +1,20 @@
-//! The drain's steps in the node's MachineConfigNode. A view for people: nothing depends on it, so
-//! nothing fails with it.
+//! Reports the steps of a drain in the node's MachineConfigNode. No component depends on it, so failures are only
+//! logged.
 
-use kube::api::Patch;
 use mco_api::MachineConfigNode;
 use mco_core::rollout::drain::DrainRecord;
 use mco_core::rollout::node_progress::{self, Phase};
+use mco_runtime::is_conflict;
 use serde_json::json;
 use tracing::debug;
 
 use super::MANAGER;
-use crate::cluster::Cluster;
-use crate::patches;
+use crate::context::Context;
 
-/// The daemon writes the same list; whoever comes second reads it again.
+/// The daemon writes the same list, so a conflict is likely and the list is read again.
 const ATTEMPTS: usize = 4;
 
-/// The step of a drain that is under way.
+/// Returns the step of a running drain.
 pub(super) fn draining(record: &DrainRecord) -> Phase {
     match &record.waiting_for {
         Some(what) => Phase::DrainBlocked {
@@ -25,22 +24,21 @@ pub(super) fn draining(record: &DrainRecord) -> Phase {
     }
 }
 
-/// Reports steps in one write. The list of conditions has several writers, so it is read before and guarded by its
-/// version.
-pub(super) async fn report(cluster: &Cluster, node: &str, phases: &[Phase]) {
-    let api = cluster.api::<MachineConfigNode>();
+/// Writes steps in one patch. The list of conditions has several writers, so the patch names the version that was read.
+pub(super) async fn report(ctx: &Context, node: &str, phases: &[Phase]) {
+    let api = ctx.api::<MachineConfigNode>();
     for _ in 0..ATTEMPTS {
         let object = match api.get_opt(node).await {
             Ok(Some(object)) => object,
             Ok(None) => return,
             Err(problem) => {
-                debug!(node, "the steps of the drain are not reported: {problem}");
+                debug!(node, "cannot report the progress of the drain: {problem}");
                 return;
             }
         };
         let status = object.status.clone().unwrap_or_default();
         let target = &object.spec.config_version.desired;
-        let after = node_progress::report_all(&status.conditions, phases, node, target, &cluster.time());
+        let after = node_progress::report_all(&status.conditions, phases, node, target, &ctx.time());
         let Some(conditions) = after else {
             return;
         };
@@ -50,14 +48,12 @@ pub(super) async fn report(cluster: &Cluster, node: &str, phases: &[Phase]) {
             "metadata": {"resourceVersion": object.metadata.resource_version},
             "status": {"conditions": conditions, "observedGeneration": observed},
         });
-        match api
-            .patch_status(node, &patches::by(MANAGER), &Patch::Merge(patch))
-            .await
-        {
-            Ok(written) => return cluster.machine_config_nodes.learn(written),
-            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+        let store = &ctx.stores.machine_config_nodes;
+        match store.patch_status(&api, node, MANAGER, &patch).await {
+            Ok(_) => return,
+            Err(problem) if is_conflict(&problem) => {}
             Err(problem) => {
-                debug!(node, "the steps of the drain are not reported: {problem}");
+                debug!(node, "cannot report the progress of the drain: {problem}");
                 return;
             }
         }

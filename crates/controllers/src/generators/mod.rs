@@ -13,84 +13,92 @@ use mco_api::{ContainerRuntimeConfig, KubeletConfig};
 use mco_core::generators::credential_provider::Outcome as CredentialProviderOutcome;
 use mco_core::generators::generated::{Generator, generator_of_name};
 use mco_core::pipeline::{
-    self, ClusterObjects, ExistingConfigs, GeneratedConfig, GenerationResult, GeneratorInputs, SkippedObject,
-    Stage,
+    self, Base, ClusterObjects, ExistingConfigs, GeneratedConfig, GenerationResult, GeneratorInputs,
+    SkippedObject, Stage,
 };
 use mco_core::rollout::Event;
+use mco_runtime::{Requeue, object_name};
 use tracing::{error, warn};
 
-use crate::cluster::{Cluster, SOURCES_POLL};
+use crate::context::{Context, SOURCES_POLL};
 use crate::error::Error;
 use crate::events::Reporter;
-use crate::foundation::Foundation;
-use crate::name_of;
-use crate::owned::{self, Published};
-use crate::queue::Again;
+use crate::generated_configs::{self, PublishResult};
+use crate::template_controller;
 
 const KUBELET_SUBCONTROLLER: &str = "machine-config-controller-kubelet-config";
 const RUNTIME_SUBCONTROLLER: &str = "machine-config-controller-container-runtime-config";
 
+/// Runs one generator.
+pub(crate) async fn reconcile(ctx: Arc<Context>, generator: Generator) -> Result<Requeue, Error> {
+    match generator {
+        Generator::Templates => template_controller::reconcile(ctx).await,
+        Generator::Kubelet => kubelet(ctx).await,
+        Generator::ContainerRuntime => container_runtime(ctx).await,
+        Generator::Registries => registries(ctx).await,
+        Generator::CredentialProvider => credential_provider(ctx).await,
+    }
+}
+
 /// Generates the kubelet configuration of all pools.
-pub(crate) async fn kubelet(cluster: Arc<Cluster>) -> Result<Again, Error> {
-    let Some((foundation, objects, mut result)) = run(&cluster, Generator::Kubelet).await? else {
-        return Ok(not_ready(&cluster));
+async fn kubelet(ctx: Arc<Context>) -> Result<Requeue, Error> {
+    let Some((base, objects, mut result)) = run(&ctx, Generator::Kubelet).await? else {
+        return Ok(not_ready(&ctx));
     };
     if let (Some(message), Some(settings)) = (&result.prohibited_profile, &objects.node) {
         warn!("{message}");
         let event = Event::normal(events::render::ACTION_PROHIBITED, message.clone());
-        cluster.events.tell(Reporter::Kubelet, settings, event);
+        ctx.events.record(Reporter::Kubelet, settings, event);
     }
-    let kubelet_configs = &cluster.kubelet_configs;
-    let recorded = user_configs::record_names::<KubeletConfig>(&cluster, &mut result, kubelet_configs).await;
-    let published = publish(&cluster, Generator::Kubelet, &result, &foundation).await;
-    let reported =
-        user_configs::report::<KubeletConfig>(&cluster, &result, &published, kubelet_configs).await;
+    let kubelet_configs = &ctx.stores.kubelet_configs;
+    let recorded = user_configs::record_names::<KubeletConfig>(&ctx, &mut result, kubelet_configs).await;
+    let published = publish(&ctx, Generator::Kubelet, &result, &base).await;
+    let reported = user_configs::report::<KubeletConfig>(&ctx, &result, &published, kubelet_configs).await;
     let outcome = published.outcome().and(reported).and(recorded);
-    outcome.map(|()| Again::OnChange)
+    outcome.map(|()| Requeue::OnChange)
 }
 
 /// Generates the container runtime configuration of all pools.
-pub(crate) async fn container_runtime(cluster: Arc<Cluster>) -> Result<Again, Error> {
-    let Some((foundation, _, mut result)) = run(&cluster, Generator::ContainerRuntime).await? else {
-        return Ok(not_ready(&cluster));
+async fn container_runtime(ctx: Arc<Context>) -> Result<Requeue, Error> {
+    let Some((base, _, mut result)) = run(&ctx, Generator::ContainerRuntime).await? else {
+        return Ok(not_ready(&ctx));
     };
-    let configs = &cluster.runtime_configs;
-    let recorded = user_configs::record_names::<ContainerRuntimeConfig>(&cluster, &mut result, configs).await;
-    let published = publish(&cluster, Generator::ContainerRuntime, &result, &foundation).await;
-    let reported =
-        user_configs::report::<ContainerRuntimeConfig>(&cluster, &result, &published, configs).await;
+    let configs = &ctx.stores.runtime_configs;
+    let recorded = user_configs::record_names::<ContainerRuntimeConfig>(&ctx, &mut result, configs).await;
+    let published = publish(&ctx, Generator::ContainerRuntime, &result, &base).await;
+    let reported = user_configs::report::<ContainerRuntimeConfig>(&ctx, &result, &published, configs).await;
     let outcome = published.outcome().and(reported).and(recorded);
-    outcome.map(|()| Again::OnChange)
+    outcome.map(|()| Requeue::OnChange)
 }
 
 /// Generates the registry configuration of the built-in pools.
-pub(crate) async fn registries(cluster: Arc<Cluster>) -> Result<Again, Error> {
-    let Some((foundation, objects, result)) = run(&cluster, Generator::Registries).await? else {
-        return Ok(not_ready(&cluster));
+async fn registries(ctx: Arc<Context>) -> Result<Requeue, Error> {
+    let Some((base, objects, result)) = run(&ctx, Generator::Registries).await? else {
+        return Ok(not_ready(&ctx));
     };
     for skipped in &result.skipped {
-        report_skipped(&cluster, &objects, skipped);
+        report_skipped(&ctx, &objects, skipped);
     }
     for warning in &result.warnings {
         warn!("{warning}");
     }
-    let published = publish(&cluster, Generator::Registries, &result, &foundation).await;
-    // Without knowing the conflicts, what the policies say about them stays.
+    let published = publish(&ctx, Generator::Registries, &result, &base).await;
+    // A failed generator reports no conflicts, so the status of policies stays as it is.
     let reported = if result.failures.is_empty() {
-        status::image_policies(&cluster, &result.conflicts).await
+        status::image_policies(&ctx, &result.conflicts).await
     } else {
         Ok(())
     };
     published.outcome().and(reported)?;
-    Ok(Again::OnChange)
+    Ok(Requeue::OnChange)
 }
 
 /// Generates the credential provider configuration of the built-in pools.
-pub(crate) async fn credential_provider(cluster: Arc<Cluster>) -> Result<Again, Error> {
-    let Some((foundation, objects, result)) = run(&cluster, Generator::CredentialProvider).await? else {
-        return Ok(not_ready(&cluster));
+async fn credential_provider(ctx: Arc<Context>) -> Result<Requeue, Error> {
+    let Some((base, objects, result)) = run(&ctx, Generator::CredentialProvider).await? else {
+        return Ok(not_ready(&ctx));
     };
-    let published = publish(&cluster, Generator::CredentialProvider, &result, &foundation).await;
+    let published = publish(&ctx, Generator::CredentialProvider, &result, &base).await;
     let written = published.outcome();
     if let (Some(config), Some(outcome)) = (&objects.credential_provider, result.credential_provider) {
         let outcome = match (&written, outcome) {
@@ -99,122 +107,123 @@ pub(crate) async fn credential_provider(cluster: Arc<Cluster>) -> Result<Again, 
             }
             (_, outcome) => outcome,
         };
-        status::credential_provider(&cluster, config, &outcome).await?;
+        status::credential_provider(&ctx, config, &outcome).await?;
     }
-    written.map(|()| Again::OnChange)
+    written.map(|()| Requeue::OnChange)
 }
 
-/// Runs a generator; none if its inputs are not complete yet.
+/// Computes the configs of a generator; `None` if its inputs are not complete yet.
 async fn run(
-    cluster: &Arc<Cluster>,
+    ctx: &Arc<Context>,
     generator: Generator,
-) -> Result<Option<(Arc<Foundation>, Arc<ClusterObjects>, GenerationResult)>, Error> {
-    let Some(foundation) = cluster.foundation() else {
+) -> Result<Option<(Arc<Base>, Arc<ClusterObjects>, GenerationResult)>, Error> {
+    let Some(base) = ctx.base() else {
         return Ok(None);
     };
-    if !cluster.sources_are_known() {
+    if !ctx.sources_are_current() {
         return Ok(None);
     }
-    let objects = Arc::new(gather(cluster));
+    let objects = Arc::new(gather(ctx));
     let computed = {
-        let (cluster, foundation, objects) =
-            (Arc::clone(cluster), Arc::clone(&foundation), Arc::clone(&objects));
+        let (ctx, base, objects) = (Arc::clone(ctx), Arc::clone(&base), Arc::clone(&objects));
         tokio::task::spawn_blocking(move || {
             let inputs = GeneratorInputs {
                 objects: &objects,
-                base: &foundation,
-                version: &cluster.options.source_version,
+                base: &base,
+                version: &ctx.options.source_version,
                 stage: Stage::Cluster,
             };
-            pipeline::run_generator(generator, &inputs, cluster.as_ref())
+            pipeline::run_generator(generator, &inputs, ctx.as_ref())
         })
     };
     let result = computed
         .await
         .map_err(|ended| Error::Invalid(format!("generating {generator:?} configs ended: {ended}")))?;
     log_failures(&result);
-    count(cluster, &result);
-    Ok(Some((foundation, objects, result)))
+    record_metrics(ctx, &result);
+    Ok(Some((base, objects, result)))
 }
 
-fn not_ready(cluster: &Cluster) -> Again {
-    match cluster.foundation() {
-        None => Again::OnChange,
-        Some(_) => Again::NotYet(Some(SOURCES_POLL)),
+fn not_ready(ctx: &Context) -> Requeue {
+    match ctx.base() {
+        None => Requeue::OnChange,
+        Some(_) => Requeue::NotReady(Some(SOURCES_POLL)),
     }
 }
 
-/// The objects that generators read, as they are now.
-fn gather(cluster: &Cluster) -> ClusterObjects {
+/// Returns copies of the objects that generators read.
+fn gather(ctx: &Context) -> ClusterObjects {
     macro_rules! singleton {
         ($field:ident) => {
-            cluster
+            ctx.stores
                 .$field
                 .get(names::SINGLETON)
                 .map(Arc::unwrap_or_clone)
         };
     }
     ClusterObjects {
-        pools: cluster.pools.sorted(),
-        controller_config: cluster
-            .foundation()
-            .map(|made| Arc::clone(&made.controller_config)),
-        kubelet_configs: cluster.kubelet_configs.sorted(),
-        runtime_configs: cluster.runtime_configs.sorted(),
-        digest_mirrors: cluster.digest_mirrors.sorted(),
-        tag_mirrors: cluster.tag_mirrors.sorted(),
-        content_policies: cluster.content_policies.sorted(),
-        cluster_policies: cluster.wide_image_policies.sorted(),
-        policies: cluster.image_policies.sorted(),
+        pools: ctx.stores.pools.sorted(),
+        controller_config: ctx.base().map(|base| Arc::clone(&base.controller_config)),
+        kubelet_configs: ctx.stores.kubelet_configs.sorted(),
+        runtime_configs: ctx.stores.runtime_configs.sorted(),
+        digest_mirrors: ctx.stores.digest_mirrors.sorted(),
+        tag_mirrors: ctx.stores.tag_mirrors.sorted(),
+        content_policies: ctx.stores.content_policies.sorted(),
+        cluster_policies: ctx.stores.cluster_image_policies.sorted(),
+        policies: ctx.stores.image_policies.sorted(),
         credential_provider: singleton!(credential_providers),
-        os_configs: cluster.os_configs.sorted(),
+        os_configs: ctx.stores.os_configs.sorted(),
         image: singleton!(images),
         feature_gate: singleton!(feature_gates),
         node: singleton!(node_settings),
         api_server: singleton!(api_servers),
-        cluster_version: cluster
-            .releases
+        cluster_version: ctx
+            .stores
+            .cluster_versions
             .get(names::CLUSTER_VERSION)
             .map(Arc::unwrap_or_clone),
         os_image_stream: singleton!(os_streams),
     }
 }
 
-impl ExistingConfigs for Cluster {
+impl ExistingConfigs for Context {
     fn exists(&self, name: &str) -> bool {
-        self.config_metadata.get(name).is_some()
+        self.stores.config_metadata.get(name).is_some()
     }
 
-    /// As it was generated last, whatever was made of it since, or as this controller found it.
+    /// Returns the config as it was generated last, whether or not it was edited since, or as this controller found it.
     fn in_force(&self, name: &str) -> Option<Arc<MachineConfig>> {
-        let generated = self.owned.get(name).map(|config| Arc::clone(&config.object));
-        generated.or_else(|| self.current_content(name))
+        let generated = self.generated.get(name).map(|config| Arc::clone(&config.object));
+        generated.or_else(|| self.current_source(name))
     }
 
     fn of_generator(&self, generator: Generator) -> Vec<Arc<MachineConfig>> {
-        if let Some(share) = self.owned.share_of(generator) {
-            return share.values().map(|config| Arc::clone(&config.object)).collect();
+        if let Some(configs) = self.generated.of_generator(generator) {
+            return configs
+                .values()
+                .map(|config| Arc::clone(&config.object))
+                .collect();
         }
-        let found = self.config_metadata.all();
-        let names = found.iter().map(|metadata| name_of(&metadata.metadata));
+        let found = self.stores.config_metadata.all();
+        let names = found.iter().map(|metadata| object_name(&metadata.metadata));
         names
             .filter(|name| generator_of_name(name) == Some(generator))
-            .filter_map(|name| self.current_content(name))
+            .filter_map(|name| self.current_source(name))
             .collect()
     }
 }
 
 async fn publish(
-    cluster: &Cluster,
+    ctx: &Context,
     generator: Generator,
     result: &GenerationResult,
-    foundation: &Arc<Foundation>,
-) -> Published {
-    let share = owned::share(cluster, &result.configs);
-    owned::publish(cluster, generator, share, foundation).await
+    base: &Arc<Base>,
+) -> PublishResult {
+    let configs = generated_configs::parse(ctx, &result.configs);
+    generated_configs::publish(ctx, generator, configs, base).await
 }
 
-/// KubeletConfigs and ContainerRuntimeConfigs report their failures in their own status.
+/// Logs failures that no object reports in its own status.
 fn log_failures(result: &GenerationResult) {
     for failure in &result.failures {
         let is_reported = result
@@ -222,13 +231,13 @@ fn log_failures(result: &GenerationResult) {
             .iter()
             .any(|report| failure.object == format!("{} {:?}", report.kind, report.name));
         if !is_reported {
-            error!("cannot be generated, so the present configuration stays: {failure}");
+            error!("generation failed, the current configs stay in force: {failure}");
         }
     }
 }
 
-fn count(cluster: &Cluster, result: &GenerationResult) {
-    let now = cluster.now();
+fn record_metrics(ctx: &Context, result: &GenerationResult) {
+    let now = ctx.now();
     let generated = result.configs.iter().filter(|config| config.origin.is_some());
     for config in generated {
         let Some((subcontroller, action)) = action_of(config) else {
@@ -237,7 +246,7 @@ fn count(cluster: &Cluster, result: &GenerationResult) {
         let labels = config.object.metadata.labels.as_ref();
         let pool = labels.and_then(|all| all.get(labels::ROLE));
         let pool = pool.map(String::as_str).unwrap_or_default();
-        cluster.options.metrics.acted(subcontroller, action, pool, now);
+        ctx.options.metrics.acted(subcontroller, action, pool, now);
     }
 }
 
@@ -254,14 +263,14 @@ fn action_of(config: &GeneratedConfig) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Reports on an object itself that it is left out of the registry settings.
-fn report_skipped(cluster: &Cluster, objects: &ClusterObjects, skipped: &SkippedObject) {
+/// Records an event on an object that is ignored because it is invalid.
+fn report_skipped(ctx: &Context, objects: &ClusterObjects, skipped: &SkippedObject) {
     warn!(
-        "{} {} is left out of the registry settings: {}",
+        "{} {} is ignored in the registry configuration: {}",
         skipped.kind, skipped.name, skipped.error
     );
     let event = || Event::warning(reasons::INVALID, skipped.error.to_string());
-    macro_rules! tell {
+    macro_rules! record {
         ($($kind:literal: $field:ident),*) => {
             match skipped.kind {
                 $($kind => {
@@ -271,14 +280,14 @@ fn report_skipped(cluster: &Cluster, objects: &ClusterObjects, skipped: &Skipped
                             && object.metadata.namespace == skipped.namespace
                     });
                     if let Some(object) = found {
-                        cluster.events.tell(Reporter::Registries, object, event());
+                        ctx.events.record(Reporter::Registries, object, event());
                     }
                 })*
                 _ => {}
             }
         };
     }
-    tell!(
+    record!(
         "ImageDigestMirrorSet": digest_mirrors,
         "ImageTagMirrorSet": tag_mirrors,
         "ImageContentSourcePolicy": content_policies,

@@ -1,12 +1,11 @@
-//! Records on KubeletConfigs and ContainerRuntimeConfigs which MachineConfigs are generated from them, and reports in
-//! their status what became of them.
+//! Records on KubeletConfigs and ContainerRuntimeConfigs the MachineConfigs that are generated from them, and writes
+//! their status.
 
 use std::fmt::Debug;
 
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource};
+use kube::Resource;
 use mco_api::kubelet_config::NodeConfigCondition;
 use mco_api::vocabulary::annotations;
 use mco_api::{ContainerRuntimeConfig, KubeletConfig};
@@ -14,19 +13,18 @@ use mco_core::generators::generated::assign::Assigned;
 use mco_core::generators::generated::condition::{self, Outcome};
 use mco_core::generators::generated::{Generator, generator_of_name};
 use mco_core::pipeline::{ExistingConfigs as _, GeneratedConfig, GenerationResult, is_generated_from};
+use mco_runtime::{ErrorClass, FieldManager, ReconcileError as _, Store, object_name};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use crate::cluster::Cluster;
-use crate::error::{Class, Error, is_not_found};
-use crate::mirror::Mirror;
-use crate::name_of;
-use crate::owned::Published;
+use crate::context::Context;
+use crate::error::Error;
+use crate::generated_configs::PublishResult;
 
-/// A kind by which users change what is generated for pools.
-pub(super) trait UserConfig:
+/// A kind with which users configure what is generated for pools.
+pub(super) trait UserConfigKind:
     Resource<Scope = ClusterResourceScope, DynamicType = ()>
     + Clone
     + Debug
@@ -37,6 +35,7 @@ pub(super) trait UserConfig:
     + 'static
 {
     const GENERATOR: Generator;
+    const MANAGER: FieldManager;
 
     fn conditions(&self) -> (&[NodeConfigCondition], i64);
     fn conditions_after(
@@ -46,8 +45,9 @@ pub(super) trait UserConfig:
     ) -> Vec<NodeConfigCondition>;
 }
 
-impl UserConfig for KubeletConfig {
+impl UserConfigKind for KubeletConfig {
     const GENERATOR: Generator = Generator::Kubelet;
+    const MANAGER: FieldManager = FieldManager::new("machine-config-controller-kubelet-config");
 
     fn conditions(&self) -> (&[NodeConfigCondition], i64) {
         let status = self.status.as_ref();
@@ -65,8 +65,9 @@ impl UserConfig for KubeletConfig {
     }
 }
 
-impl UserConfig for ContainerRuntimeConfig {
+impl UserConfigKind for ContainerRuntimeConfig {
     const GENERATOR: Generator = Generator::ContainerRuntime;
+    const MANAGER: FieldManager = FieldManager::new("machine-config-controller-container-runtime-config");
 
     fn conditions(&self) -> (&[NodeConfigCondition], i64) {
         let status = self.status.as_ref();
@@ -86,17 +87,17 @@ impl UserConfig for ContainerRuntimeConfig {
 
 /// Records the names of generated configs on the objects, before any config of those names is written. An object that
 /// cannot be written keeps the configs that it has, and no other waits for it.
-pub(super) async fn record_names<K: UserConfig>(
-    cluster: &Cluster,
+pub(super) async fn record_names<K: UserConfigKind>(
+    ctx: &Context,
     result: &mut GenerationResult,
-    objects: &Mirror<K>,
+    objects: &Store<K>,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
     for report in std::mem::take(&mut result.reports) {
         let Some(object) = objects.get(&report.name) else {
             continue;
         };
-        match mark(cluster, object.as_ref(), &report.assigned, objects).await {
+        match record_assigned(ctx, object.as_ref(), &report.assigned, objects).await {
             Ok(()) => result.reports.push(report),
             Err(problem) => {
                 let recorded = object.meta().finalizers.as_deref().unwrap_or_default();
@@ -107,7 +108,7 @@ pub(super) async fn record_names<K: UserConfig>(
                     .filter_map(|(_, name)| name.as_ref().ok());
                 for name in names.filter(|name| !recorded.contains(name)) {
                     result.configs.retain(|config| config.name() != name);
-                    let present = cluster.in_force(name);
+                    let present = ctx.in_force(name);
                     let present =
                         present.filter(|config| is_generated_from(config, report.kind, &report.name));
                     let present = present.map(|object| GeneratedConfig { object, origin: None });
@@ -120,11 +121,11 @@ pub(super) async fn record_names<K: UserConfig>(
     outcome
 }
 
-async fn mark<K: UserConfig>(
-    cluster: &Cluster,
+async fn record_assigned<K: UserConfigKind>(
+    ctx: &Context,
     object: &K,
     assigned: &Assigned,
-    objects: &Mirror<K>,
+    objects: &Store<K>,
 ) -> Result<(), Error> {
     let mut metadata = serde_json::Map::new();
     if let Some(suffix) = &assigned.suffix {
@@ -141,23 +142,23 @@ async fn mark<K: UserConfig>(
         );
     }
     if !metadata.is_empty() {
-        patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
+        patch(ctx, objects, object, &json!({ "metadata": metadata })).await?;
     }
     Ok(())
 }
 
 /// Removes our finalizers from objects that are being deleted, and writes the status of the others. An object whose
 /// configs could not be written reports that, and one whose configs could not be deleted stays.
-pub(super) async fn report<K: UserConfig>(
-    cluster: &Cluster,
+pub(super) async fn report<K: UserConfigKind>(
+    ctx: &Context,
     result: &GenerationResult,
-    published: &Published,
-    objects: &Mirror<K>,
+    published: &PublishResult,
+    objects: &Store<K>,
 ) -> Result<(), Error> {
     let mut reported = Ok(());
     for (_, name) in &result.deleted {
         if let Some(object) = objects.get(name) {
-            reported = reported.and(remove_finalizers(cluster, object.as_ref(), published, objects).await);
+            reported = reported.and(remove_finalizers(ctx, object.as_ref(), published, objects).await);
         }
     }
     for report in &result.reports {
@@ -166,47 +167,47 @@ pub(super) async fn report<K: UserConfig>(
         };
         let configs = &report.assigned.configs;
         let mut names = configs.iter().filter_map(|(_, name)| name.as_ref().ok());
-        let refused = names.find_map(|name| published.refused.get(name));
-        let outcome = match (&report.outcome, refused) {
-            // Another writer was faster, which is no failure; the next reconcile is soon.
-            (Outcome::Success, Some(problem)) if problem.class() == Class::Conflict => continue,
+        let failed = names.find_map(|name| published.failed.get(name));
+        let outcome = match (&report.outcome, failed) {
+            // Another client wrote at the same time, which is no failure; the retry is soon.
+            (Outcome::Success, Some(problem)) if problem.class() == ErrorClass::Conflict => continue,
             (Outcome::Success, Some(problem)) => &Outcome::error(problem.to_string()),
             (outcome, _) => outcome,
         };
-        reported = reported.and(report_one(cluster, object.as_ref(), outcome, objects).await);
+        reported = reported.and(report_one(ctx, object.as_ref(), outcome, objects).await);
     }
     reported
 }
 
-async fn remove_finalizers<K: UserConfig>(
-    cluster: &Cluster,
+async fn remove_finalizers<K: UserConfigKind>(
+    ctx: &Context,
     object: &K,
-    published: &Published,
-    objects: &Mirror<K>,
+    published: &PublishResult,
+    objects: &Store<K>,
 ) -> Result<(), Error> {
     let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
     let kept: Vec<&String> = finalizers
         .iter()
-        .filter(|name| generator_of_name(name) != Some(K::GENERATOR) || published.refused.contains_key(*name))
+        .filter(|name| generator_of_name(name) != Some(K::GENERATOR) || published.failed.contains_key(*name))
         .collect();
     if kept.len() == finalizers.len() {
         return Ok(());
     }
     let metadata = json!({"finalizers": kept, "resourceVersion": object.meta().resource_version});
-    patch(cluster, objects, object, &json!({ "metadata": metadata })).await?;
-    info!(object = %described::<K>(object.meta()), "being deleted, and so are the configs generated from it");
+    patch(ctx, objects, object, &json!({ "metadata": metadata })).await?;
+    info!(object = %described::<K>(object.meta()), "removed the finalizers of a deleted object");
     Ok(())
 }
 
-async fn report_one<K: UserConfig>(
-    cluster: &Cluster,
+async fn report_one<K: UserConfigKind>(
+    ctx: &Context,
     object: &K,
     outcome: &Outcome,
-    objects: &Mirror<K>,
+    objects: &Store<K>,
 ) -> Result<(), Error> {
     let (existing, observed) = object.conditions();
     let generation = object.meta().generation.unwrap_or_default();
-    let conditions = K::conditions_after(existing, outcome, &cluster.time());
+    let conditions = K::conditions_after(existing, outcome, &ctx.time());
     let same = |a: &NodeConfigCondition, b: &NodeConfigCondition| {
         (&a.type_, &a.status, &a.message) == (&b.type_, &b.status, &b.message)
     };
@@ -220,45 +221,27 @@ async fn report_one<K: UserConfig>(
         Outcome::Success => info!(object = %described::<K>(object.meta()), "in force"),
         Outcome::Failure { message } => warn!(object = %described::<K>(object.meta()), "{message}"),
     }
-    let name = name_of(object.meta());
+    let name = object_name(object.meta());
     let status = json!({"status": {"observedGeneration": generation, "conditions": conditions}});
-    let written = cluster
-        .api::<K>()
-        .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
-        .await;
-    match written {
-        Ok(written) => objects.learn(written),
-        Err(problem) if is_not_found(&problem) => {}
-        Err(problem) => {
-            let attempt = format!("writing the status of {}", described::<K>(object.meta()));
-            return Err(Error::api(attempt)(problem));
-        }
-    }
+    let written = objects.patch_status(&ctx.api(), name, K::MANAGER, &status).await;
+    let attempt = format!("writing the status of {}", described::<K>(object.meta()));
+    written.map_err(Error::api(attempt))?;
     Ok(())
 }
 
-async fn patch<K: UserConfig>(
-    cluster: &Cluster,
-    objects: &Mirror<K>,
+async fn patch<K: UserConfigKind>(
+    ctx: &Context,
+    objects: &Store<K>,
     object: &K,
     patch: &Value,
 ) -> Result<(), Error> {
-    let api: Api<K> = cluster.api();
-    let name = name_of(object.meta());
-    match api
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-    {
-        Ok(written) => objects.learn(written),
-        Err(problem) if is_not_found(&problem) => {}
-        Err(problem) => {
-            let attempt = format!("marking {}", described::<K>(object.meta()));
-            return Err(Error::api(attempt)(problem));
-        }
-    }
+    let name = object_name(object.meta());
+    let written = objects.patch(&ctx.api(), name, K::MANAGER, patch).await;
+    let attempt = format!("updating the metadata of {}", described::<K>(object.meta()));
+    written.map_err(Error::api(attempt))?;
     Ok(())
 }
 
-fn described<K: UserConfig>(metadata: &ObjectMeta) -> String {
-    format!("{} {:?}", K::kind(&()), name_of(metadata))
+fn described<K: UserConfigKind>(metadata: &ObjectMeta) -> String {
+    format!("{} {:?}", K::kind(&()), object_name(metadata))
 }

@@ -1,4 +1,4 @@
-//! A whole cluster in this process: the embedded control plane, the controllers, and machines that exist only as Nodes.
+//! A cluster in this process: the embedded control plane, the controllers, and simulated nodes.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource};
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_controllers::{DrainTiming, Metrics, Options};
 use mco_simulator::{self as fleet, Behaviour, Blueprint, Counting, Counts};
 use serde::Serialize;
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub const VERSION: &str = "v-test";
-/// No wait in a test lasts longer.
+/// The deadline of every wait.
 pub const DEADLINE: Duration = Duration::from_mins(2);
 
 pub struct Cluster {
@@ -30,7 +30,7 @@ pub struct Cluster {
     pub metrics: Metrics,
     /// What the controllers write.
     pub writes: Counts,
-    server: Server,
+    server: ApiServer,
     controllers: Option<Controllers>,
     fleet: CancellationToken,
     _directory: tempfile::TempDir,
@@ -42,14 +42,14 @@ struct Controllers {
 }
 
 impl Cluster {
-    /// With the kinds, the namespace, the two pools everybody has and a ControllerConfig; nothing runs yet.
+    /// Creates the definitions, the namespace, the two built-in pools and a ControllerConfig; starts nothing.
     pub async fn prepare() -> Self {
         let _ = tracing_subscriber::fmt()
             .with_test_writer()
             .with_max_level(tracing::Level::INFO)
             .try_init();
         let directory = tempfile::tempdir().unwrap();
-        let server = Server::open(directory.path(), mco_apiserver::Options::default())
+        let server = ApiServer::open(directory.path(), mco_apiserver::ApiServerOptions::default())
             .await
             .unwrap();
         let client = Client::new(server.service(), "default");
@@ -66,7 +66,8 @@ impl Cluster {
         cluster
     }
 
-    /// Three control-plane machines, so many workers, and the controllers at work; everybody up to date.
+    /// Starts three control-plane nodes, this many workers and the controllers, and waits until all nodes are up to
+    /// date.
     pub async fn start(workers: usize, behaviour: Behaviour) -> Self {
         let mut cluster = Self::prepare().await;
         cluster.start_controllers();
@@ -101,13 +102,13 @@ impl Cluster {
         self.start_controllers_through(self.counted_client(), options);
     }
 
-    /// A client whose writes are counted as the controllers'.
+    /// Returns a client whose writes are counted as the controllers'.
     pub fn counted_client(&self) -> Client {
         let service = Counting::new(self.server.service(), self.writes.clone());
         Client::new(service, "default")
     }
 
-    /// With a client that may do more than the ordinary one.
+    /// Starts the controllers with this client.
     pub fn start_controllers_through(&mut self, client: Client, options: Options) {
         let stop = CancellationToken::new();
         let run = mco_controllers::run(client, options, stop.clone());
@@ -117,7 +118,7 @@ impl Cluster {
         });
     }
 
-    /// Stops the controllers in good order.
+    /// Stops the controllers gracefully.
     pub async fn stop_controllers(&mut self) {
         if let Some(Controllers { stop, task }) = self.controllers.take() {
             stop.cancel();
@@ -154,7 +155,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// Defines a kind of config.openshift.io as far as an API server needs it; a cluster with it brings the whole definition.
+    /// Creates a minimal definition of a kind of config.openshift.io.
     pub async fn define(&self, kind: &str, plural: &str, version: &str, scope: &str) {
         let definition: CustomResourceDefinition = serde_json::from_value(json!({
             "metadata": {"name": format!("{plural}.config.openshift.io")},
@@ -181,8 +182,8 @@ impl Cluster {
         .await;
     }
 
-    /// Waits for an event about the object of this name, with this reason and such a text.
-    pub async fn told(&self, about: &str, reason: &str, part: &str) -> Event {
+    /// Waits for an event about the object of this name, with this reason and this text in its message.
+    pub async fn event(&self, about: &str, reason: &str, part: &str) -> Event {
         let events: Api<Event> = Api::all(self.client.clone());
         eventually(&format!("event {reason} about {about}: {part}"), || async {
             let events = events.list(&ListParams::default()).await.ok()?.items;
@@ -245,7 +246,7 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    /// Waits until a pool's status fits.
+    /// Waits until a pool's status matches.
     pub async fn pool_where(
         &self,
         name: &str,
@@ -260,7 +261,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until all machines of a pool have its target, and its target is what its configs make.
+    /// Waits until all nodes of a pool have its target, and the target is rendered from the current configs.
     pub async fn updated(&self, name: &str) -> MachineConfigPool {
         self.pool_where(name, "is updated", |pool| {
             let target = pool.target_name();
@@ -273,7 +274,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the controllers have written nothing for a while: whoever writes again and again never rests.
+    /// Waits until the controllers have written nothing for a while, and fails if they never stop writing.
     pub async fn at_rest(&self) {
         const A_WHILE: Duration = Duration::from_millis(1_500);
         eventually("the controllers write nothing more", || async {
@@ -284,7 +285,7 @@ impl Cluster {
         .await;
     }
 
-    /// How often a pool was rendered.
+    /// Returns how often a pool was rendered.
     pub fn renders(&self, pool: &str) -> u64 {
         let text = self.metrics.encode().unwrap();
         let start = format!("mcc_renders_total{{pool=\"{pool}\"}} ");
@@ -341,7 +342,7 @@ pub fn file_config(name: &str, role: &str, path: &str, text: &str) -> Value {
     })
 }
 
-/// The API of an API server that refuses some requests.
+/// An API that refuses some requests.
 pub fn refusing(
     client: Client,
     refused: impl Fn(&Method, &str) -> bool + Clone + Send + Sync + 'static,
@@ -364,7 +365,7 @@ pub fn refusing(
     Client::new(service, "default")
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is a result.
 pub async fn eventually<T, F>(what: &str, ask: impl Fn() -> F) -> T
 where
     F: Future<Output = Option<T>>,

@@ -1,4 +1,4 @@
-//! Whether control-plane nodes take users' work.
+//! Whether control-plane nodes accept user workloads.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, eventually};
 
-/// The node's roles and the keys of its taints that keep work away.
+/// Returns the node's roles and the keys of its NoSchedule taints.
 fn shape(node: &Node) -> (Vec<String>, Vec<String>) {
     let labels = node.metadata.labels.iter().flatten();
     let roles = labels.filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/"));

@@ -1,4 +1,4 @@
-//! What the ControllerConfig's status tells while the base configuration is made.
+//! The ControllerConfig's status while the base configs are rendered.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, VERSION, eventually, file_config, refusing, target};
 
-/// Notes the conditions that hold, each time they are others.
+/// Records the conditions that are True, each time they change.
 fn watch(cluster: &Cluster) -> Arc<Mutex<Vec<String>>> {
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
     let taking = Arc::clone(&notes);
@@ -26,14 +26,14 @@ fn watch(cluster: &Cluster) -> Arc<Mutex<Vec<String>>> {
                 continue;
             };
             let status = config.status.unwrap_or_default();
-            let told = status.conditions.iter().filter(|one| one.status == "True");
-            let told: Vec<String> = told
+            let reported = status.conditions.iter().filter(|one| one.status == "True");
+            let reported: Vec<String> = reported
                 .map(|one| format!("{}: {}", one.type_, one.message))
                 .collect();
-            let told = told.join(", ");
+            let reported = reported.join(", ");
             let mut notes = taking.lock();
-            if notes.last() != Some(&told) {
-                notes.push(told);
+            if notes.last() != Some(&reported) {
+                notes.push(reported);
             }
         }
     });
@@ -41,7 +41,7 @@ fn watch(cluster: &Cluster) -> Arc<Mutex<Vec<String>>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn making_something_new_is_told_while_it_goes_on_and_nothing_is_told_twice() {
+async fn rendering_is_reported_while_it_runs_and_nothing_is_reported_twice() {
     let mut cluster = Cluster::prepare().await;
     let notes = watch(&cluster);
     eventually("the watch", || async { (!notes.lock().is_empty()).then_some(()) }).await;
@@ -72,7 +72,7 @@ async fn making_something_new_is_told_while_it_goes_on_and_nothing_is_told_twice
     let before = cluster.pool("worker").await;
     cluster.stop_controllers().await;
     cluster.start_controllers();
-    // Nothing is rendered before the base was made again.
+    // No pool is rendered before the base configs.
     cluster
         .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
         .await;
@@ -108,7 +108,7 @@ async fn a_controller_config_that_comes_late_and_from_another_version_lets_nodes
     configs.delete(&name, &DeleteParams::default()).await.unwrap();
     let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": false}})).await;
     cluster.start_controllers();
-    // Whoever writes this has begun to work, and then everybody waits.
+    // This write means that the template controller has begun, and all renders wait.
     fleet::create(&cluster.client, &[Blueprint::new("worker-1", "worker")])
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! Draining nodes that run pods, with budgets that say no.
+//! Drains of nodes with pods that disruption budgets protect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -79,7 +79,7 @@ async fn a_budget_that_says_no_is_named_and_others_go_on_and_it_ends_when_the_bu
     let pool = cluster
         .pool_where(
             "worker",
-            "has updated the two other nodes and says what it waits for",
+            "has updated the two other nodes and reports what it waits for",
             |pool| {
                 pool.status
                     .as_ref()
@@ -124,13 +124,13 @@ async fn a_budget_that_says_no_is_named_and_others_go_on_and_it_ends_when_the_bu
     assert!(pods.get_opt("web").await.unwrap().is_none(), "it was evicted");
     assert!(
         pods.get_opt("static-web").await.unwrap().is_some(),
-        "nobody can evict it"
+        "no client can evict it"
     );
     assert!(
         pods.get_opt("db-0").await.unwrap().is_some(),
         "the budget kept it"
     );
-    // Somebody gives the budget more room.
+    // The budget is relaxed.
     let patch = json!({"spec": {"minAvailable": 0}});
     budgets
         .patch("db", &PatchParams::default(), &Patch::Merge(patch))
@@ -185,7 +185,7 @@ async fn namespace(cluster: &Cluster, name: &str) {
     cluster.create(&namespace).await;
 }
 
-/// A clock that can be put forward, by seconds.
+/// A clock that can be advanced by seconds.
 fn movable_clock() -> (Clock, Arc<AtomicI64>) {
     let ahead: Arc<AtomicI64> = Arc::default();
     let read = Arc::clone(&ahead);
@@ -194,7 +194,7 @@ fn movable_clock() -> (Clock, Arc<AtomicI64>) {
     (clock, ahead)
 }
 
-/// The API as somebody sees it whom an admission policy keeps from evicting one pod.
+/// An API whose admission policy refuses the eviction of one pod.
 fn denying(client: Client, pod: &'static str) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let client = client.clone();
@@ -214,11 +214,11 @@ fn denying(client: Client, pod: &'static str) -> Client {
     Client::new(service, "default")
 }
 
-/// Waits for an event with this reason whose text has all of these in it.
-async fn told(cluster: &Cluster, reason: &str, texts: &[&str]) {
+/// Waits for an event with this reason whose message contains all of these texts.
+async fn expect_event(cluster: &Cluster, reason: &str, texts: &[&str]) {
     let events: Api<k8s_openapi::api::events::v1::Event> =
         Api::namespaced(cluster.client.clone(), mco_api::vocabulary::names::NAMESPACE);
-    eventually(&format!("an event {reason} says {texts:?}"), || async {
+    eventually(&format!("an event {reason} with {texts:?}"), || async {
         let events = events.list(&kube::api::ListParams::default()).await.unwrap();
         events
             .items
@@ -233,7 +233,7 @@ async fn told(cluster: &Cluster, reason: &str, texts: &[&str]) {
 }
 
 async fn record_says(cluster: &Cluster, node: &str, text: &str) {
-    eventually(&format!("the record of {node} says {text}"), || async {
+    eventually(&format!("the record of {node} contains {text}"), || async {
         let node = cluster.node(node).await;
         Cluster::annotation(&node, "drain-record")
             .contains(text)
@@ -260,14 +260,14 @@ async fn a_refusal_that_is_no_budgets_is_named_and_alarms_and_other_pods_go() {
         .await;
     let refusal = "pod shop/kept (its eviction was rejected: admission policy keep-it denies this)";
     record_says(&cluster, "worker-0", refusal).await;
-    told(&cluster, "DrainBlocked", &[refusal]).await;
+    expect_event(&cluster, "DrainBlocked", &[refusal]).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
     eventually("the other pod is gone", || async {
         pods.get_opt("web").await.unwrap().is_none().then_some(())
     })
     .await;
     ahead.store(2 * 3_600, Ordering::Relaxed);
-    told(&cluster, "DrainFailed", &["drain exceeded timeout", refusal]).await;
+    expect_event(&cluster, "DrainFailed", &["drain exceeded timeout", refusal]).await;
     let text = cluster.metrics.encode().unwrap();
     for line in [
         "mcc_drain_err{node=\"worker-0\"} 1",
@@ -295,7 +295,7 @@ async fn a_pod_that_never_leaves_is_named() {
         .await;
     let held = "pod shop/held (it is being deleted since ";
     record_says(&cluster, "worker-0", held).await;
-    told(&cluster, "DrainBlocked", &[held, "held by example.com/backup"]).await;
+    expect_event(&cluster, "DrainBlocked", &[held, "held by example.com/backup"]).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "shop");
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     pods.patch("held", &PatchParams::default(), &release)
@@ -304,7 +304,7 @@ async fn a_pod_that_never_leaves_is_named() {
     cluster.updated("worker").await;
 }
 
-/// A pod that a budget keeps on `worker-0`.
+/// A pod on `worker-0` whose budget refuses evictions.
 async fn kept_by_a_budget(cluster: &Cluster) -> Api<PodDisruptionBudget> {
     namespace(cluster, "shop").await;
     pod(cluster, "shop", "db", "worker-0", json!({})).await;
@@ -319,7 +319,7 @@ async fn kept_by_a_budget(cluster: &Cluster) -> Api<PodDisruptionBudget> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_takes_long_is_told_before_it_alarms() {
+async fn a_slow_drain_is_reported_before_it_raises_an_alert() {
     let mut cluster = Cluster::start(1, Behaviour::default()).await;
     cluster.stop_controllers().await;
     let (clock, ahead) = movable_clock();
@@ -335,7 +335,7 @@ async fn a_drain_that_takes_long_is_told_before_it_alarms() {
     record_says(&cluster, "worker-0", obstacle).await;
     ahead.store(15 * 60, Ordering::Relaxed);
     let slow = "drain has been failing for more than 10m0s. Will retry every 5m0s.";
-    told(&cluster, "DrainThresholdExceeded", &[slow, obstacle]).await;
+    expect_event(&cluster, "DrainThresholdExceeded", &[slow, obstacle]).await;
     let text = cluster.metrics.encode().unwrap();
     assert!(text.contains("mcc_drain_err{node=\"worker-0\"} 0"), "{text}");
 }
@@ -440,7 +440,7 @@ async fn an_uncordon_during_a_blocked_drain_is_noticed_although_nobody_is_to_be_
     .await;
 }
 
-/// The API, where a person cordons `worker-0` just before the drain controller's first write to it arrives.
+/// An API where another client cordons `worker-0` just before the drain controller's first write to it.
 fn cordoning_first(client: Client) -> Client {
     let cordoned: Arc<AtomicBool> = Arc::default();
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! What controllers generate stays as they generated it, and follows what users ask for.
+//! Generated MachineConfigs: enforced against edits, and updated with their sources.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub async fn file(cluster: &Cluster, config: &str, path: &str) -> String {
     file_of(&config, path).unwrap()
 }
 
-/// A file of a MachineConfig, if it has one of this path.
+/// Returns the file of a MachineConfig with this path.
 pub fn file_of(config: &MachineConfig, path: &str) -> Option<String> {
     let parsed = mco_core::config::parsed_config::ParsedConfig::applicable(config.clone()).ok()?;
     parsed.text_of(path)
@@ -99,7 +99,7 @@ async fn kubelet_configs_get_their_names_reach_the_pool_and_leave_without_a_trac
             .await
             .contains("maxPods: 22\n")
     );
-    // An invalid one is told so and changes nothing.
+    // An invalid one reports it and changes nothing.
     cluster
         .create(&kubelet_config("third", "small", &json!({"clusterDomain": "x"})))
         .await;
@@ -183,7 +183,7 @@ async fn an_edit_of_a_generated_config_is_undone_and_nothing_rolls_out() {
         })
         .await;
     }
-    // Whatever the edits have left to render is rendered before what comes after them.
+    // Renders that the edits have enqueued run before what comes next.
     let mut expected: BTreeSet<String> = rendered_before.into_iter().collect();
     for pool in ["worker", "master"] {
         let _: MachineConfigPool = cluster.patch(pool, json!({"spec": {"paused": true}})).await;
@@ -206,7 +206,7 @@ async fn an_edit_of_a_generated_config_is_undone_and_nothing_rolls_out() {
     assert_eq!(target(&cluster.pool("worker").await), before);
     assert_eq!(observer.ever(), [""; 0]);
     assert_eq!(observer.sent("worker-0"), std::slice::from_ref(&before));
-    // The rendered one is put back as well.
+    // The rendered config is restored as well.
     let _: MachineConfig = cluster
         .patch(&before, json!({"spec": {"kernelArguments": ["evil=1"]}}))
         .await;
@@ -311,7 +311,7 @@ async fn a_mirror_that_cannot_be_used_is_named_and_spoils_no_other() {
     assert!(conf.contains("quay.io/release"), "{conf}");
     assert!(!conf.contains("x.example"), "{conf}");
     let events: Api<Event> = Api::all(cluster.client.clone());
-    let event = eventually("an event says what is wrong", || async {
+    let event = eventually("an event reports the problem", || async {
         let events = events.list(&ListParams::default()).await.ok()?.items;
         events
             .into_iter()
@@ -333,7 +333,7 @@ async fn one_bad_config_degrades_its_pool_and_no_other_and_its_deletion_heals() 
     });
     cluster.create_config(bad).await;
     let pool = cluster
-        .pool_where("worker", "says that rendering fails", |pool| {
+        .pool_where("worker", "reports that rendering fails", |pool| {
             holds(pool, "RenderDegraded") && holds(pool, "Degraded")
         })
         .await;
@@ -346,7 +346,7 @@ async fn one_bad_config_degrades_its_pool_and_no_other_and_its_deletion_heals() 
     assert_eq!(target(&pool), good, "machines keep what they have");
     let master = cluster.pool("master").await;
     assert!(!holds(&master, "RenderDegraded") && !holds(&master, "Degraded"));
-    // Meanwhile the other pool goes on.
+    // The other pool is not affected.
     let before = target(&master);
     cluster
         .create_config(file_config("99-master-a", "master", "/etc/a", "a"))
@@ -402,7 +402,7 @@ async fn a_config_that_another_version_made_is_rendered_once_it_is_said_to_be_no
     old["metadata"]["annotations"] = json!({made_by: "v-older"});
     cluster.create_config(old).await;
     cluster.start_controllers();
-    // Both pools are looked at when the base is there; the one without such a config shows when that was.
+    // Both pools are rendered after the base configs; the one without such a config shows when.
     cluster.updated("master").await;
     cluster.at_rest().await;
     assert_eq!(target(&cluster.pool("worker").await), "");
@@ -455,7 +455,7 @@ async fn what_the_controllers_render_is_what_the_command_line_renders() {
 async fn every_node_has_its_object_and_policies_are_published() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let target_now = target(&cluster.pool("worker").await);
-    let shown = eventually("the node's object says where it goes", || async {
+    let shown = eventually("the MachineConfigNode has the desired config", || async {
         let node: MachineConfigNode = cluster.api().get_opt("worker-0").await.unwrap()?;
         (node.spec.config_version.desired == target_now).then_some(node)
     })
@@ -566,12 +566,12 @@ async fn rendered_configs_nobody_uses_are_thrown_away_and_used_ones_cannot_be() 
     })
     .await;
     cluster.delete_config(&last).await;
-    // Whoever lets go of what nobody uses looks at all of them: when such a one is gone, this one was looked at.
+    // Garbage collection handles all configs in one reconcile: when another one is deleted, this one was considered.
     let _: MachineConfig = cluster
         .patch(&unused, json!({"metadata": {"finalizers": marks}}))
         .await;
     cluster.delete_config(&unused).await;
-    eventually("one that nobody uses is gone", || async {
+    eventually("an unused one is deleted", || async {
         let found = cluster.api::<MachineConfig>().get_opt(&unused).await.unwrap();
         found.is_none().then_some(())
     })
@@ -616,7 +616,7 @@ async fn credential_providers_follow_the_cluster_and_leave_without_a_trace() {
         text.contains("  matchImages:\n  - docker.io\n  - quay.io\n  name: crio-credential-provider\n"),
         "{text}"
     );
-    let told = |type_: &'static str| {
+    let reported = |type_: &'static str| {
         let objects = cluster.api::<CRIOCredentialProviderConfig>();
         async move {
             let status = objects.get("cluster").await.unwrap().status?;
@@ -625,8 +625,8 @@ async fn credential_providers_follow_the_cluster_and_leave_without_a_trace() {
         }
     };
     let applied = ("True".to_owned(), "MachineConfigRenderingSucceeded".to_owned());
-    eventually("it is told", || async {
-        (told("MachineConfigRendered").await? == applied).then_some(())
+    eventually("it is reported", || async {
+        (reported("MachineConfigRendered").await? == applied).then_some(())
     })
     .await;
     let rendered = cluster
@@ -641,8 +641,8 @@ async fn credential_providers_follow_the_cluster_and_leave_without_a_trace() {
     let wrong = json!({"spec": {"matchImages": ["*"]}});
     let _: CRIOCredentialProviderConfig = cluster.patch("cluster", wrong).await;
     let refused = ("False".to_owned(), "ValidationFailed".to_owned());
-    eventually("what is wrong is told", || async {
-        (told("Validated").await? == refused).then_some(())
+    eventually("the problem is reported", || async {
+        (reported("Validated").await? == refused).then_some(())
     })
     .await;
     assert_eq!(file(&cluster, NAME, FILE).await, text, "what was in force stays");

@@ -1,4 +1,4 @@
-//! What generators, and the keeper of what they make, do while the API server is slow or refuses.
+//! Generators and the enforcement of their configs while the API server is slow or refuses requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -24,7 +24,7 @@ use crate::generated::{file, file_of, kubelet_config, settled};
 const CONTROLLER_CONFIG: &str = "machine-config-controller";
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
-/// The API of an API server that answers updates of MachineConfigs some time after everybody has seen them.
+/// An API that responds to updates of MachineConfigs some time after watches have reported them.
 fn slow_to_answer(client: Client) -> Client {
     const LATE: Duration = Duration::from_millis(50);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -42,7 +42,7 @@ fn slow_to_answer(client: Client) -> Client {
     Client::new(service, "default")
 }
 
-/// The states that each object went through, as far as they differ in what is looked at.
+/// Records the distinct states of each object.
 type Histories = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 
 async fn histories<K>(cluster: &Cluster, look: impl Fn(&K) -> Option<String> + Send + 'static) -> Histories
@@ -84,14 +84,14 @@ where
     histories
 }
 
-/// The cluster's DNS server that a kubelet is told.
+/// Returns the cluster's DNS server in the kubelet configuration.
 fn dns_of(config: &MachineConfig) -> Option<String> {
     let conf = file_of(config, KUBELET_CONF)?;
     let mut lines = conf.lines().skip_while(|line| !line.starts_with("clusterDNS:"));
     Some(lines.nth(1)?.trim_start_matches([' ', '-']).to_owned())
 }
 
-/// Two pools that everybody has and eight without a node.
+/// The two built-in pools and eight without a node.
 async fn start_with_ten_pools() -> Cluster {
     let mut cluster = Cluster::prepare().await;
     for index in 0..8 {
@@ -146,7 +146,7 @@ async fn what_a_generator_changes_is_not_taken_for_an_edit_and_reaches_all_its_c
     }
 }
 
-/// The pool's kubelets have this many pods at most.
+/// Returns the maximum of pods in the kubelet configuration of the pool.
 async fn rendered_with(cluster: &Cluster, pool: &str, max_pods: u32) -> String {
     let line = format!("maxPods: {max_pods}\n");
     eventually(&format!("pool {pool} is rendered with {line:?}"), || async {
@@ -184,13 +184,13 @@ async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_
     assert_eq!(rendered_with(&cluster, "worker", 11).await, with_first);
     let left: MachineConfig = cluster.api().get("99-worker-generated-kubelet-1").await.unwrap();
     assert_eq!(left.metadata.deletion_timestamp, None);
-    // Nobody else goes without an answer for it.
+    // The others are not affected.
     let label = json!({"metadata": {"labels": {"custom-kubelet": "large"}}});
     let _: MachineConfigPool = cluster.patch("master", label).await;
     cluster
         .create(&kubelet_config("third", "large", &json!({"maxPods": 33})))
         .await;
-    assert_eq!(last_told(&settled(&cluster, "third").await).0, "Success");
+    assert_eq!(last_condition(&settled(&cluster, "third").await).0, "Success");
     let second = objects.get("second").await.unwrap();
     assert_eq!(
         second.metadata.finalizers.unwrap(),
@@ -199,7 +199,7 @@ async fn what_nobody_asks_for_any_more_leaves_the_machines_even_if_it_cannot_be_
     );
 }
 
-fn last_told(object: &KubeletConfig) -> (String, String) {
+fn last_condition(object: &KubeletConfig) -> (String, String) {
     let status = object.status.clone().unwrap_or_default();
     let last = status.conditions.last().cloned().unwrap_or_default();
     (last.type_, last.message)
@@ -223,20 +223,20 @@ async fn an_object_whose_config_is_refused_hears_so_and_the_others_are_in_force(
     cluster
         .create(&kubelet_config("second", "small", &json!({"podPidsLimit": 4096})))
         .await;
-    assert_eq!(last_told(&settled(&cluster, "second").await).0, "Success");
-    let told = eventually("the first one hears why", || async {
-        let told = last_told(&settled(&cluster, "first").await);
-        (told.0 == "Failure").then_some(told.1)
+    assert_eq!(last_condition(&settled(&cluster, "second").await).0, "Success");
+    let reported = eventually("the first one reports why", || async {
+        let reported = last_condition(&settled(&cluster, "first").await);
+        (reported.0 == "Failure").then_some(reported.1)
     })
     .await;
     assert!(
-        told.contains("99-worker-generated-kubelet") && told.ends_with("not today"),
-        "{told}"
+        reported.contains("99-worker-generated-kubelet") && reported.ends_with("not today"),
+        "{reported}"
     );
     refuses.store(false, Ordering::Relaxed);
     eventually("the first one is in force", || async {
-        let told = last_told(&settled(&cluster, "first").await);
-        (told.0 == "Success").then_some(())
+        let reported = last_condition(&settled(&cluster, "first").await);
+        (reported.0 == "Success").then_some(())
     })
     .await;
 }
@@ -298,12 +298,12 @@ async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
         .patch("first", json!({"spec": {"machineConfigPoolSelector": selector}}))
         .await;
     let first = settled(&cluster, "first").await;
-    let told = first.status.unwrap().conditions.pop().unwrap();
-    assert_eq!(told.type_, "Failure");
+    let reported = first.status.unwrap().conditions.pop().unwrap();
+    assert_eq!(reported.type_, "Failure");
     assert!(
-        told.message.contains("invalid label selector"),
+        reported.message.contains("invalid label selector"),
         "{}",
-        told.message
+        reported.message
     );
     assert_eq!(
         first.metadata.finalizers.unwrap(),
@@ -313,7 +313,7 @@ async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
     assert_eq!(target(&cluster.pool("worker").await), before);
     let config = file(&cluster, "99-worker-generated-kubelet", KUBELET_CONF).await;
     assert!(config.contains("maxPods: 11\n"), "{config}");
-    // Once it can be read again it counts, here as one for nobody.
+    // Once it is valid again it applies, here to no pool.
     let selector = json!({"matchExpressions": null, "matchLabels": {"custom-kubelet": "other"}});
     let _: KubeletConfig = cluster
         .patch("first", json!({"spec": {"machineConfigPoolSelector": selector}}))
@@ -322,7 +322,7 @@ async fn a_selector_that_cannot_be_read_leaves_its_pools_what_they_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
+async fn a_base_config_that_cannot_be_written_is_reported_until_it_can() {
     let mut cluster = Cluster::prepare().await;
     let (refuses, attempts): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
     let (asked, counted) = (Arc::clone(&refuses), Arc::clone(&attempts));
@@ -337,7 +337,7 @@ async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
     refuses.store(true, Ordering::Relaxed);
     let change = json!({"spec": {"clusterDNSIP": "10.96.0.99"}});
     let _: ControllerConfig = cluster.patch(CONTROLLER_CONFIG, change).await;
-    let told = |type_: &'static str| {
+    let reported = |type_: &'static str| {
         let cluster = &cluster;
         eventually(type_, move || async move {
             let status = cluster.controller_config().await.status?;
@@ -346,7 +346,7 @@ async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
             (status.observed_generation == 2).then_some(one.message)
         })
     };
-    let message = told("TemplateControllerFailing").await;
+    let message = reported("TemplateControllerFailing").await;
     let start = "failed to syncing towards (2) generation using controller version";
     assert!(message.starts_with(start), "{message}");
     assert!(
@@ -355,7 +355,7 @@ async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
     );
     let after = cluster.retargeted("worker", &before).await;
     let rendered = cluster.renders("worker");
-    // By then, with growing distance, a pool may have been rendered again.
+    // A pool may have been rendered again meanwhile, by a retry with backoff.
     eventually("it is tried again and again", || async {
         (attempts.load(Ordering::Relaxed) > 11).then_some(())
     })
@@ -366,14 +366,14 @@ async fn a_base_config_that_cannot_be_written_is_told_until_it_can() {
         "and nothing is made anew for it"
     );
     refuses.store(false, Ordering::Relaxed);
-    told("TemplateControllerCompleted").await;
+    reported("TemplateControllerCompleted").await;
     let config: MachineConfig = cluster.api().get("01-worker-kubelet").await.unwrap();
     assert_eq!(dns_of(&config).as_deref(), Some("10.96.0.99"));
     cluster.at_rest().await;
     assert_eq!(target(&cluster.pool("worker").await), after);
 }
 
-/// The API of an API server that takes its time to create MachineConfigs.
+/// An API that is slow to create MachineConfigs.
 fn slow_to_create(client: Client) -> Client {
     const LATE: Duration = Duration::from_millis(400);
     let service = tower::service_fn(move |request: Request<Body>| {

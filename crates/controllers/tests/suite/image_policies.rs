@@ -1,4 +1,4 @@
-//! Who must have signed images: policies of a namespace give way to those of the cluster, and say so.
+//! Image policies: those of the cluster override those of a namespace, which report it.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -17,7 +17,7 @@ fn policy(name: &str, scopes: &[&str]) -> Value {
     })
 }
 
-/// Switches on the feature without which policies are nothing.
+/// Enables the feature gate of image policies.
 async fn verify_signatures(cluster: &Cluster) {
     let gate: FeatureGate = serde_json::from_value(json!({"metadata": {"name": "cluster"}})).unwrap();
     cluster.create(&gate).await;
@@ -63,21 +63,25 @@ async fn a_policy_that_gives_way_to_the_clusters_says_so_until_it_no_longer_does
         let status = policies.get(name).await.unwrap().status.unwrap_or_default();
         status.conditions
     };
-    let told = eventually("the conflict is told", || async {
+    let reported = eventually("the conflict is reported", || async {
         conditions("mixed").await.into_iter().next()
     })
     .await;
     assert_eq!(
-        (told.type_.as_str(), told.status.as_str(), told.reason.as_str()),
+        (
+            reported.type_.as_str(),
+            reported.status.as_str(),
+            reported.reason.as_str()
+        ),
         ("Pending", "False", "ConflictScopes")
     );
     assert_eq!(
-        told.message,
+        reported.message,
         "has conflicting scope(s) [\"quay.example/team/app\"] that equal to or nest inside existing \
          clusterimagepolicy, only policy from clusterimagepolicy scope(s) will be applied"
     );
     cluster.at_rest().await;
-    assert_eq!(conditions("mixed").await, [told], "it is said once");
+    assert_eq!(conditions("mixed").await, [reported], "it is reported once");
     assert_eq!(conditions("free").await, [], "who has no conflict hears nothing");
     let generated: MachineConfig = cluster.api().get("99-worker-generated-registries").await.unwrap();
     let files = generated.spec.config.unwrap().to_string();

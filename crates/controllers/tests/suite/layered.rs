@@ -1,4 +1,4 @@
-//! Pools whose image somebody else builds.
+//! Pools with an image that another component builds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, eventually, target};
 
-/// The API, where a watch has not brought any build yet. Counts who asks for a build by its name.
+/// An API whose watch has delivered no build yet. Counts the requests for a build by name.
 fn before_the_watch_brings_builds(client: Client, asked: Arc<AtomicUsize>) -> Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let (client, asked) = (client.clone(), Arc::clone(&asked));
@@ -21,7 +21,7 @@ fn before_the_watch_brings_builds(client: Client, asked: Arc<AtomicUsize>) -> Cl
             let path = request.uri().path();
             if path.ends_with("/machineosbuilds") {
                 let query = request.uri().query().unwrap_or_default();
-                let hidden = format!("{path}?{query}&labelSelector=nobody%3Dhas");
+                let hidden = format!("{path}?{query}&labelSelector=none%3Dmatches");
                 *request.uri_mut() = hidden.parse::<Uri>().unwrap();
             } else if path.contains("/machineosbuilds/") {
                 asked.fetch_add(1, Ordering::SeqCst);

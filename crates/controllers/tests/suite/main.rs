@@ -1,6 +1,6 @@
-//! The controllers on the embedded control plane, with machines that exist only as Nodes.
+//! The controllers on the embedded control plane, with simulated nodes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::too_many_lines, reason = "a story is told in one go")]
+#![allow(clippy::too_many_lines, reason = "a scenario is one function")]
 
 mod cluster;
 mod control_plane;

@@ -1,4 +1,4 @@
-//! The cluster's node settings, and what they may not ask for.
+//! The cluster's node settings, and settings that are prohibited.
 
 use mco_api::foreign::node::Node as NodeSettings;
 use mco_api::{KubeletConfig, MachineConfigPool};
@@ -42,7 +42,7 @@ async fn a_latency_profile_never_jumps_not_even_by_a_restart_and_other_names_are
 
     cluster.create(&settings("mine", LOW)).await;
     let misnamed = cluster
-        .told("mine", "ActionProhibited", "must be \"cluster\"")
+        .event("mine", "ActionProhibited", "must be \"cluster\"")
         .await;
     assert_eq!(misnamed.type_.as_deref(), Some("Normal"));
     assert_eq!(
@@ -53,7 +53,7 @@ async fn a_latency_profile_never_jumps_not_even_by_a_restart_and_other_names_are
     );
 
     ask(&cluster, LOW).await;
-    let skipped = cluster.told("cluster", "ActionProhibited", "Skipping").await;
+    let skipped = cluster.event("cluster", "ActionProhibited", "Skipping").await;
     assert_eq!(skipped.type_.as_deref(), Some("Normal"));
     assert_eq!(
         skipped.note.as_deref(),
@@ -64,7 +64,7 @@ async fn a_latency_profile_never_jumps_not_even_by_a_restart_and_other_names_are
     );
     cluster.stop_controllers().await;
     cluster.start_controllers();
-    // A config that the same controller makes from something else proves that it has looked at the settings again.
+    // Another config of the same generator proves that it has read the settings again.
     let label = json!({"metadata": {"labels": {"custom-kubelet": "small"}}});
     let _: MachineConfigPool = cluster.patch("worker", label).await;
     let marker: KubeletConfig = serde_json::from_value(json!({
@@ -88,7 +88,7 @@ async fn a_latency_profile_never_jumps_not_even_by_a_restart_and_other_names_are
     }
     ask(&cluster, "").await;
     cluster
-        .told(
+        .event(
             "cluster",
             "ActionProhibited",
             "\"LowUpdateSlowReaction\" to new WorkerLatencyProfile: \"\"",

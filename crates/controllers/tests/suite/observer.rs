@@ -1,4 +1,4 @@
-//! Follows all nodes and notes who was away when.
+//! Watches all nodes and records which were unavailable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tokio::task::JoinHandle;
 #[derive(Debug, Default)]
 struct Notes {
     away: BTreeSet<String>,
-    /// The most that were away at once, by the beginning of their names.
+    /// The maximum of nodes that were unavailable at the same time, by prefix of their names.
     worst: BTreeMap<String, usize>,
     ever: BTreeSet<String>,
-    /// Every config a node was sent to, in order.
+    /// Every desired config of each node, in order.
     sent: BTreeMap<String, Vec<String>>,
-    /// Who was sent somewhere else, in order.
+    /// Nodes whose desired config changed, in order.
     order: Vec<String>,
 }
 
@@ -43,22 +43,22 @@ impl Observer {
         Self { notes, task }
     }
 
-    /// The most nodes whose names begin so that were away at once.
+    /// Returns the maximum of nodes with this prefix that were unavailable at the same time.
     pub fn worst(&self, prefix: &str) -> usize {
         self.notes.lock().worst.get(prefix).copied().unwrap_or_default()
     }
 
-    /// Everybody who was away.
+    /// Returns all nodes that were unavailable at some time.
     pub fn ever(&self) -> Vec<String> {
         self.notes.lock().ever.iter().cloned().collect()
     }
 
-    /// The nodes that were sent to another config than the one they came with, in the order of their turn.
+    /// Returns the nodes whose desired config changed, in the order of the changes.
     pub fn order(&self) -> Vec<String> {
         self.notes.lock().order.clone()
     }
 
-    /// The configs a node was sent to.
+    /// Returns the desired configs of a node.
     pub fn sent(&self, node: &str) -> Vec<String> {
         self.notes.lock().sent.get(node).cloned().unwrap_or_default()
     }

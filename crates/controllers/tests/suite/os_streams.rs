@@ -1,4 +1,4 @@
-//! Pools follow streams of operating systems, once the cluster says which there are.
+//! OS image streams of pools.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -65,12 +65,12 @@ async fn pools_choose_among_the_streams_that_the_release_offers() {
     let streams = cluster.api::<OSImageStream>();
     assert!(
         streams.get_opt(names::SINGLETON).await.unwrap().is_none(),
-        "a cluster that says nothing about streams gets no object"
+        "a cluster without streams gets no object"
     );
     let choice = |stream: &str| json!({"spec": {"osImageStream": {"name": stream}}});
     let _: MachineConfigPool = cluster.patch("worker", choice("rhel-10")).await;
     let refused = cluster
-        .pool_where("worker", "cannot have what nobody offers", |pool| {
+        .pool_where("worker", "has no such stream", |pool| {
             holds(pool, condition::RENDER_DEGRADED)
         })
         .await;

@@ -1,4 +1,4 @@
-//! Pools say which image sets their machines keep, and how many machines have got that far.
+//! Pinned image sets of pools, and how many nodes have pulled them.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use mco_api::{MachineConfigNode, MachineConfigPool, PinnedImageSet};
@@ -54,7 +54,7 @@ async fn sets_find_their_pools_by_label_and_pools_count_their_machines() {
         })
         .await;
 
-    // The list is the controller's, whoever else writes it.
+    // The controller restores its list.
     let foreign = json!({"spec": {"pinnedImageSets": [{"name": "mine"}]}});
     let _: MachineConfigPool = cluster.patch("worker", foreign).await;
     cluster
@@ -63,7 +63,7 @@ async fn sets_find_their_pools_by_label_and_pools_count_their_machines() {
         })
         .await;
 
-    // One machine has pulled everything, the other is on its way.
+    // One node has pulled everything, the other is pulling.
     let pulled = json!({"name": "tools", "desiredGeneration": 1, "currentGeneration": 1});
     let wanted = json!({"name": "tools", "desiredGeneration": 1});
     for (node, tools) in [("worker-0", pulled), ("worker-1", wanted)] {
@@ -118,13 +118,13 @@ async fn sets_find_their_pools_by_label_and_pools_count_their_machines() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_sets_than_a_pool_can_name_are_told_until_they_are_fewer() {
+async fn more_sets_than_a_pool_can_name_are_reported_until_they_are_fewer() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     for index in 0..=mco_core::rollout::pinned_images::MOST_SETS {
         cluster.create(&set(&format!("set-{index:03}"), "worker")).await;
     }
     cluster
-        .pool_where("worker", "says that there are too many", |pool| {
+        .pool_where("worker", "reports that there are too many", |pool| {
             message(pool, "PinnedImageSetsDegraded").starts_with(
                 "Failed to populate pinned image sets for pool worker: 101 PinnedImageSets match",
             )

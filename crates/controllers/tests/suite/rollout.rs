@@ -1,4 +1,4 @@
-//! How a new config reaches machines: how many at once, in which order, and what it costs in writes.
+//! Rollouts: concurrency, order and number of writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ async fn a_new_config_rolls_out_node_by_node_with_the_fewest_writes() {
     let before = cluster.pool("worker").await;
     let masters_before = cluster.pool("master").await;
     let observer = Observer::start(cluster.api());
-    // What the installation still writes is no part of the rollout.
+    // Writes of the installation do not count.
     cluster.at_rest().await;
     cluster.writes.reset();
     cluster
@@ -30,7 +30,7 @@ async fn a_new_config_rolls_out_node_by_node_with_the_fewest_writes() {
         .await;
     let new = cluster.retargeted("worker", &target(&before)).await;
     let after = cluster.updated("worker").await;
-    // When everything is done, nothing more is written, and what was written until then is all of it.
+    // After the rollout nothing more is written, so the counts are final.
     cluster.at_rest().await;
     assert_eq!(target(&after), new);
     assert_eq!(observer.worst("worker"), 1, "one worker at a time");
@@ -57,14 +57,14 @@ async fn a_new_config_rolls_out_node_by_node_with_the_fewest_writes() {
         );
     }
     assert_eq!(target(&cluster.pool("master").await), target(&masters_before));
-    // Sending, cordoning, answering the drain and giving back are four; waiting nodes get their taint with a fifth.
+    // Desired config, cordon, drain response and uncordon are four; the taint of waiting nodes is the fifth.
     let writes = cluster.writes.snapshot();
     assert_eq!(cluster.writes.of("nodes"), 3 * 4 + 2, "{writes:#?}");
     assert_eq!(cluster.writes.of("machineconfigs"), 1, "{writes:#?}");
     assert_eq!(cluster.writes.of("machineconfigpools"), 1, "{writes:#?}");
     assert_eq!(cluster.writes.of("machineconfignodes"), 3, "{writes:#?}");
-    // Two reports of each node. These machines ask for their drain in the moment in which they are sent, so that the first
-    // report may meet the write that says where, and is refused and written again.
+    // Two reports per node. These nodes request their drain as soon as they have a desired config, so that the first
+    // report may conflict with the write of the desired config and be repeated.
     assert!(
         cluster.writes.of("machineconfignodes/status") <= 3 * (2 + 1),
         "{writes:#?}"
@@ -92,7 +92,7 @@ async fn as_many_are_away_as_the_pool_allows() {
     }
 }
 
-/// Marks are written in portions, and none may be left when the last look at the pool has ended.
+/// Taints are written in portions, and none may be left after the last reconcile.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_of_a_large_pool_that_waits_is_marked() {
     let never = Behaviour {
@@ -128,15 +128,15 @@ async fn a_paused_pool_is_rendered_but_holds() {
     let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
     let observer = Observer::start(cluster.api());
     let mut new = before.clone();
-    // When the second is told, the first was planned with.
+    // When the second is reported, the first was part of a plan.
     for name in ["99-worker-a", "99-worker-b"] {
         cluster
             .create_config(file_config(name, "worker", &format!("/etc/{name}"), "a"))
             .await;
         new = cluster.retargeted("worker", &new).await;
-        let told = format!("Pool is paused; will not update to MachineConfig {new}");
+        let reported = format!("Pool is paused; will not update to MachineConfig {new}");
         let pool = cluster
-            .pool_where("worker", &told, |pool| message(pool, "Updating") == told)
+            .pool_where("worker", &reported, |pool| message(pool, "Updating") == reported)
             .await;
         assert!(!holds(&pool, "Updating") && !holds(&pool, "Updated"));
     }
@@ -176,7 +176,7 @@ async fn a_storm_of_changes_is_rendered_every_two_seconds() {
     let before = renders();
     let start = Instant::now();
     let mut last = String::new();
-    // It is never quiet, and is rendered all the same.
+    // There is no quiet period, and it is rendered all the same.
     while renders() < before + 2 {
         assert!(
             start.elapsed() < DEADLINE,
@@ -195,7 +195,7 @@ async fn a_storm_of_changes_is_rendered_every_two_seconds() {
         })
         .await;
     let (rendered, took) = (renders() - before, start.elapsed());
-    // Counted against the time it really took, so that a slow machine does not matter.
+    // Relative to the measured time, so that a slow machine does not matter.
     assert!(
         rendered <= 2 + took.as_secs() / 2,
         "{rendered} renders in {took:?}"
@@ -231,7 +231,7 @@ async fn a_node_that_fails_degrades_its_pool_and_a_better_config_repairs_it_outs
         message(&pool, "NodeDegraded")
     );
     assert!(!holds(&cluster.pool("master").await, "Degraded"));
-    // The failed node is cordoned and takes the whole budget; the way back must not wait for it.
+    // The failed node is cordoned and uses the whole budget; its repair must not wait for it.
     cluster.delete_config("99-worker-bad").await;
     let pool = cluster.updated("worker").await;
     assert_eq!(target(&pool), good);
@@ -258,7 +258,7 @@ async fn a_cordon_that_a_person_made_keeps_a_node_back_and_is_never_lifted() {
     let pool = cluster
         .pool_where(
             "worker",
-            "has updated the other node and says what it waits for",
+            "has updated the other node and reports what it waits for",
             |pool| {
                 pool.status
                     .as_ref()
@@ -280,7 +280,7 @@ async fn a_cordon_that_a_person_made_keeps_a_node_back_and_is_never_lifted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_control_plane_node_with_the_operator_goes_last_and_that_is_told() {
+async fn the_control_plane_node_with_the_operator_goes_last_and_that_is_reported() {
     let cluster = Cluster::start(0, Behaviour::default()).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
     let operator: Pod = serde_json::from_value(json!({
@@ -300,8 +300,10 @@ async fn the_control_plane_node_with_the_operator_goes_last_and_that_is_told() {
         .create_config(file_config("99-master-a", "master", "/etc/a", "a"))
         .await;
     cluster.retargeted("master", &before).await;
-    let told = "Deferring update of machine config operator node master-0";
-    cluster.told("master", "DeferringOperatorNodeUpdate", told).await;
+    let reported = "Deferring update of machine config operator node master-0";
+    cluster
+        .event("master", "DeferringOperatorNodeUpdate", reported)
+        .await;
     cluster.updated("master").await;
     let order = observer.order();
     assert_eq!(order.len(), 3, "{order:?}");
@@ -309,7 +311,7 @@ async fn the_control_plane_node_with_the_operator_goes_last_and_that_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_sent_is_told_even_if_the_pools_status_cannot_be_written() {
+async fn updated_nodes_are_reported_even_if_the_pools_status_cannot_be_written() {
     let mut cluster = Cluster::start(1, Behaviour::default()).await;
     cluster.stop_controllers().await;
     let client = refusing(cluster.counted_client(), |method, path| {
@@ -321,8 +323,8 @@ async fn who_was_sent_is_told_even_if_the_pools_status_cannot_be_written() {
         .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
         .await;
     let new = cluster.retargeted("worker", &before).await;
-    let told = format!("Targeted node worker-0 to MachineConfig: {new}");
-    cluster.told("worker", "SetDesiredConfig", &told).await;
+    let reported = format!("Targeted node worker-0 to MachineConfig: {new}");
+    cluster.event("worker", "SetDesiredConfig", &reported).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! What can be seen from outside: metrics on a port, and events with the reasons people know.
+//! Metrics over HTTP, and events with their documented reasons.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ async fn metrics_are_answered_where_an_option_says_and_events_tell_the_story() {
     }
     assert!(get(address, "/other").await.unwrap().starts_with("HTTP/1.1 404"));
     let overridden = format!("OSImageURL was overridden via machineconfig in {new}");
-    cluster.told(&new, "OSImageURLOverridden", &overridden).await;
+    cluster.event(&new, "OSImageURLOverridden", &overridden).await;
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), names::NAMESPACE);
     let expected: BTreeSet<String> = [
         "RenderedConfigGenerated",
@@ -114,7 +114,7 @@ async fn that_nobody_watches_over_boot_images_can_be_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_that_selects_everything_is_told_so() {
+async fn a_pool_that_selects_everything_reports_it() {
     let cluster = Cluster::start(1, Behaviour::default()).await;
     let greedy: MachineConfigPool = serde_json::from_value(json!({
         "metadata": {"name": "greedy"}, "spec": {"machineConfigSelector": {}, "nodeSelector": {}},
@@ -125,7 +125,7 @@ async fn a_pool_that_selects_everything_is_told_so() {
         "This machineconfigpool is selecting all machineconfigs.",
         "MachineConfigPool \"greedy\" is selecting all nodes.",
     ] {
-        cluster.told("greedy", "SelectingAll", everything).await;
+        cluster.event("greedy", "SelectingAll", everything).await;
     }
     assert_eq!(target(&cluster.pool("greedy").await), "");
 }

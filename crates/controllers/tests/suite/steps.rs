@@ -1,4 +1,4 @@
-//! The steps of an update as a MachineConfigNode shows them.
+//! The steps of an update in a MachineConfigNode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::cluster::{Cluster, eventually, file_config, target};
 
-/// Every condition that comes to hold, or not to be known, in the order in which that is written.
+/// Records every condition that becomes True or Unknown, in the order of the writes.
 fn watch(cluster: &Cluster, node: &str) -> Arc<Mutex<Vec<String>>> {
     let story: Arc<Mutex<Vec<String>>> = Arc::default();
-    let telling = Arc::clone(&story);
+    let recording = Arc::clone(&story);
     let only = watcher::Config::default().fields(&format!("metadata.name={node}"));
     let mut events = watcher(cluster.api::<MachineConfigNode>(), only).boxed();
     tokio::spawn(async move {
@@ -26,7 +26,7 @@ fn watch(cluster: &Cluster, node: &str) -> Arc<Mutex<Vec<String>>> {
             for condition in object.status.unwrap_or_default().conditions {
                 let before = known.insert(condition.type_.clone(), condition.status.clone());
                 if before.as_ref() != Some(&condition.status) && condition.status != "False" {
-                    telling
+                    recording
                         .lock()
                         .push(format!("{} {}", condition.type_, condition.status));
                 }
@@ -52,8 +52,8 @@ async fn the_steps_of_an_update_are_shown_in_their_order_and_the_last_word_is_th
     cluster.updated("worker").await;
     for (node, story) in &stories {
         eventually(&format!("{node} shows that its update is over"), || async {
-            let told = story.lock();
-            (told.last().map(String::as_str) == Some("Updated True") && told.len() > 1).then_some(())
+            let reported = story.lock();
+            (reported.last().map(String::as_str) == Some("Updated True") && reported.len() > 1).then_some(())
         })
         .await;
     }

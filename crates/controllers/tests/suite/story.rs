@@ -1,4 +1,4 @@
-//! The story that users tell about a Machine Config Operator, from the first MachineConfig to a pool of their own.
+//! A typical user's journey, from the first MachineConfig to a custom pool.
 
 use k8s_openapi::api::core::v1::Node;
 use mco_api::{MachineConfig, MachineConfigPool};
@@ -27,7 +27,7 @@ async fn from_the_first_config_to_a_pool_of_ones_own() {
     assert_eq!(
         updating.status.clone().unwrap().configuration.name(),
         worker,
-        "CONFIG shows what everybody had"
+        "CONFIG shows the old config"
     );
     let rendered: MachineConfig = cluster.api().get(&with_test).await.unwrap();
     let annotations = rendered.metadata.annotations.unwrap();
@@ -54,7 +54,7 @@ async fn from_the_first_config_to_a_pool_of_ones_own() {
     );
     assert_eq!(observer.worst("worker"), 1);
 
-    // A pool of one's own, with an Ignition 2.2.0 config, and a node that is relabelled into it.
+    // A custom pool with an Ignition 2.2.0 config, and a node that is relabelled into it.
     let infra: MachineConfigPool = serde_json::from_value(json!({
         "metadata": {"name": "infra"},
         "spec": {
@@ -123,7 +123,7 @@ async fn from_the_first_config_to_a_pool_of_ones_own() {
     })
     .await;
 
-    // A node is forced to another config by its annotations, while its pool is paused; then the pool takes it back.
+    // A node is forced to another config by its annotations while its pool is paused; then the pool updates it again.
     let _: MachineConfigPool = cluster.patch("worker", json!({"spec": {"paused": true}})).await;
     let forced = json!({"metadata": {"annotations": {
         "machineconfiguration.openshift.io/currentConfig": worker,

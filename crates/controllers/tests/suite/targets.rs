@@ -1,4 +1,4 @@
-//! Whose target a pool's nodes follow: that of its renders, and nobody else's.
+//! Targets of pools: nodes are updated only to targets that a render has set.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, eventually, file_config, holds, message, refusing, target};
 use crate::observer::Observer;
 
-/// What somebody who wants the pool elsewhere writes.
+/// A patch of spec.configuration by another client.
 fn foreign(pool: &MachineConfigPool) -> Value {
     json!({"spec": {"configuration": pool.spec.configuration}})
 }
@@ -90,7 +90,7 @@ async fn a_pool_that_cannot_be_rendered_goes_on_to_its_last_good_target_also_aft
         (observer.sent("worker-1") == [good.as_str()]).then_some(())
     })
     .await;
-    // What somebody else writes meanwhile is undone without a render.
+    // A foreign target is replaced without a render.
     let _: MachineConfigPool = cluster.patch("worker", foreign(&old)).await;
     undone(&cluster, &good).await;
     for node in ["worker-0", "worker-1"] {
@@ -113,7 +113,7 @@ async fn a_pool_with_a_target_of_another_that_cannot_be_rendered_says_so() {
             json!({"metadata": {"labels": {"node-role.kubernetes.io/infra": ""}}}),
         )
         .await;
-    // As somebody makes it who edits a copy of the worker pool.
+    // As by a user who edits a copy of the worker pool.
     let copy: MachineConfigPool = serde_json::from_value(json!({
         "metadata": {"name": "infra"},
         "spec": {
@@ -127,7 +127,7 @@ async fn a_pool_with_a_target_of_another_that_cannot_be_rendered_says_so() {
     .unwrap();
     cluster.create(&copy).await;
     let pool = cluster
-        .pool_where("infra", "says that it cannot be rendered", |pool| {
+        .pool_where("infra", "reports that it cannot be rendered", |pool| {
             holds(pool, "RenderDegraded") && holds(pool, "Degraded")
         })
         .await;
@@ -162,14 +162,14 @@ async fn a_pool_whose_rendered_config_the_api_refuses_says_so_until_it_does_not(
         .create_config(file_config("99-worker-a", "worker", "/etc/a", "a"))
         .await;
     let pool = cluster
-        .pool_where("worker", "says that its config cannot be written", |pool| {
+        .pool_where("worker", "reports that its config cannot be written", |pool| {
             holds(pool, "RenderDegraded") && holds(pool, "Degraded")
         })
         .await;
-    let told = message(&pool, "RenderDegraded");
+    let reported = message(&pool, "RenderDegraded");
     assert!(
-        told.contains("creating MachineConfig rendered-worker-") && told.ends_with("not today"),
-        "{told}"
+        reported.contains("creating MachineConfig rendered-worker-") && reported.ends_with("not today"),
+        "{reported}"
     );
     assert_eq!(target(&pool), before);
     refuses.store(false, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Control plane and arbiter nodes, of which only one may be away.
+//! Control-plane and arbiter nodes, of which only one may be unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::observer::Observer;
 const MASTERS: [&str; 2] = ["voter-a", "voter-b"];
 const ARBITER: &str = "voter-x";
 
-/// Two control-plane machines and an arbiter, all up to date, with controllers that reach the API through this.
+/// Two control-plane nodes and an arbiter, all up to date, with controllers that use this service.
 async fn start(through: impl FnOnce(Client) -> Client) -> Cluster {
     let mut cluster = Cluster::prepare().await;
     let topology = json!({"spec": {"infra": {"status": {"controlPlaneTopology": "HighlyAvailableArbiter"}}}});
@@ -131,7 +131,7 @@ async fn no_control_plane_node_is_sent_when_the_arbiter_went_away_while_the_oper
         .await;
     gate.add_permits(OPEN);
     let desired = async |name: &str| Cluster::annotation(&cluster.node(name).await, "desiredConfig");
-    // Whoever is sent is written before whoever only waits is marked.
+    // Desired configs are written before the taints of waiting nodes.
     for name in MASTERS {
         eventually(&format!("{name} waits"), async || {
             let taints = cluster.node(name).await.spec?.taints?;

@@ -17,7 +17,7 @@ use super::first_boot;
 use super::node::NodeView;
 use super::plan::{Action, Because, Budget, Event, Held, HeldReason, Plan, PoolPlan, Taken, TakenBy};
 use super::target::{Gate, Target, gate};
-use super::view::{PoolView, Standing, View};
+use super::view::{PoolView, TargetState, View};
 use crate::rollout::drain::cordon::Cordon;
 use crate::rollout::drain::with_obstacle;
 
@@ -49,7 +49,7 @@ pub fn plan_pool(view: &View<'_>, pool: &PoolView<'_>) -> PoolPlan {
             .push(Event::warning(events::rollout::SELECTING_ALL, message.clone()));
         plan.problem = Some(message);
     }
-    if pool.standing == Standing::Foreign {
+    if pool.target_state == TargetState::NotOurs {
         return held_for(plan, pool, &HeldReason::ForeignTarget);
     }
     let target = match gate(pool.pool, &pool.layering) {
@@ -262,7 +262,7 @@ fn limit_among_voters(view: &View<'_>, pool: &PoolView<'_>, limit: i64) -> (i64,
             Gate::Open(target) => master.members.iter().any(|node| !node.is_sent_to(&target)),
             Gate::NoTarget | Gate::Wait(_) | Gate::Failed(_) => true,
         };
-        let is_settled = !waiting && master.standing == Standing::Final;
+        let is_settled = !waiting && master.target_state == TargetState::Settled;
         !away(master) && (master.is_paused() || is_settled)
     });
     if control_plane_settled {

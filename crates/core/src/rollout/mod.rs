@@ -34,5 +34,5 @@ pub use plan::{
 };
 pub use pool_validation::admit_pool;
 pub use target::Target;
-pub use view::{PoolView, Standing, View};
+pub use view::{PoolView, TargetState, View};
 pub use waves::{PoolWaves, waves};

@@ -34,18 +34,18 @@ pub struct PoolView<'a> {
     /// In rollout order: by zone, then by age, oldest first; nodes without a zone last.
     pub members: Vec<NodeView<'a>>,
     pub layering: Layering<'a>,
-    pub standing: Standing,
+    pub target_state: TargetState,
 }
 
 /// Whether a pool's target was written by our own render, and whether a render is pending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum TargetState {
     #[default]
-    Final,
+    Settled,
     /// A render is pending, which may change the target.
-    MayChange,
+    Rendering,
     /// The target does not come from a render of the pool, so no node is sent to it.
-    Foreign,
+    NotOurs,
 }
 
 impl<'a> View<'a> {
@@ -113,9 +113,9 @@ impl<'a> View<'a> {
 
     /// Sets the state of a pool's target.
     #[must_use]
-    pub fn with_standing(mut self, pool: &str, standing: Standing) -> Self {
+    pub fn with_target_state(mut self, pool: &str, target_state: TargetState) -> Self {
         if let Some(pool) = self.pools.iter_mut().find(|known| known.name == pool) {
-            pool.standing = standing;
+            pool.target_state = target_state;
         }
         self
     }
@@ -155,7 +155,7 @@ impl<'a> PoolView<'a> {
             pool,
             members: Vec::new(),
             layering: Layering::default(),
-            standing: Standing::default(),
+            target_state: TargetState::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use mco_core::rollout::control_plane::{Workloads, role_change};
-use mco_core::rollout::{Plan, Standing, View, plan};
+use mco_core::rollout::{Plan, TargetState, View, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -155,22 +155,22 @@ fn control_plane_and_arbiter_never_go_together() {
 #[test]
 fn an_arbiter_waits_for_a_control_plane_that_is_about_to_get_another_target() {
     let nodes = masters("a v1/v1; b v1/v1; x v0/v0 role=arbiter;");
-    let sent_while = |standing, master: Value| {
+    let sent_while = |target_state, master: Value| {
         let pools = [pool("master", "v1", master), pool("arbiter", "v1", json!({}))];
         let view = View::new(&pools, &nodes)
             .with_topology(Some("HighlyAvailableArbiter"))
-            .with_standing("master", standing);
+            .with_target_state("master", target_state);
         let plan = plan(&view);
         let arbiter = plan.pool("arbiter").unwrap();
         (sent(arbiter), held(arbiter))
     };
     let waits = (String::new(), "x:afterControlPlane".to_owned());
     let goes = ("x".to_owned(), String::new());
-    assert_eq!(sent_while(Standing::Final, json!({})), goes);
-    assert_eq!(sent_while(Standing::MayChange, json!({})), waits);
+    assert_eq!(sent_while(TargetState::Settled, json!({})), goes);
+    assert_eq!(sent_while(TargetState::Rendering, json!({})), waits);
     let paused = json!({"paused": true});
     assert_eq!(
-        sent_while(Standing::MayChange, paused),
+        sent_while(TargetState::Rendering, paused),
         goes,
         "it goes nowhere for now"
     );

@@ -7,7 +7,7 @@ use mco_api::machine_config_pool::MachineConfigPoolStatus;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_core::rollout::pool_status::{Inputs, RenderOutcome, Report, report};
-use mco_core::rollout::{Standing, View, plan};
+use mco_core::rollout::{TargetState, View, plan};
 use serde_json::{Value, json};
 
 use crate::fixtures::*;
@@ -750,7 +750,7 @@ fn a_build_failure_that_is_history_is_cleared() {
 fn a_pool_with_a_foreign_target_updates_no_node_and_counts_only_once_rendering_has_failed() {
     let pool = pool("worker", "rendered-other", json!({}));
     let nodes = nodes("a v0/v0; b v0/rendered-other Working tainted");
-    let view = View::new([&pool], &nodes).with_standing("worker", Standing::Foreign);
+    let view = View::new([&pool], &nodes).with_target_state("worker", TargetState::NotOurs);
     let plan = plan(&view);
     let plan = plan.pool("worker").unwrap();
     assert_eq!(plan.actions, []);

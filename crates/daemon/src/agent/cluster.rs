@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, PartialObjectMeta, Patch, PatchParams};
+use kube::api::{Api, PartialObjectMeta, Patch};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::annotations::DRIFT_POLICY;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration};
 use mco_core::config::rules::Rules;
+use mco_runtime::FieldManager;
 use serde_json::json;
 
 use super::error::AgentError;
 use super::report::Report;
 use crate::revert::WayBack;
 use mco_core::rollout::DriftPolicy;
+
+/// The field manager of every write of the daemon.
+pub(crate) const FIELD_MANAGER: FieldManager = FieldManager::new("machine-config-daemon");
 
 pub(crate) struct Cluster {
     client: kube::Client,
@@ -113,7 +117,7 @@ impl Cluster {
     async fn annotate(&self, annotations: serde_json::Value) -> Result<Node, AgentError> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
         self.nodes()
-            .patch(&self.node, &PatchParams::default(), &patch)
+            .patch(&self.node, &FIELD_MANAGER.patch_params(), &patch)
             .await
             .map_err(failed(format!("annotate node {}", self.node)))
     }

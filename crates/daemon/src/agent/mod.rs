@@ -26,7 +26,7 @@ mod wake;
 mod work;
 
 pub use activity::{Activity, read as read_activity};
-pub(crate) use cluster::Cluster as OwnNode;
+pub(crate) use cluster::{Cluster as OwnNode, FIELD_MANAGER};
 pub use decide::{
     DecisionError, DrainStep, Observation, Pending, Step, Version, drain_step, next, retry_delay,
 };

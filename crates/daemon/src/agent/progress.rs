@@ -6,7 +6,7 @@ use std::slice;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::IrreconcilableChange;
 use mco_api::vocabulary::conditions::{machine_config_node as type_, status};
@@ -14,6 +14,7 @@ use mco_api::vocabulary::reasons::machine_config_node as reason;
 use mco_core::rollout::node_progress::{self, Phase};
 use serde_json::{Value, json};
 
+use super::cluster::FIELD_MANAGER;
 use mco_core::rollout::NodeAnnotations;
 
 /// Conflicts to retry: the drain controller writes to the same object. More in a row have another cause.
@@ -177,7 +178,7 @@ impl Progress {
         }));
         let written = self
             .all
-            .patch_status(&self.node, &PatchParams::default(), &patch)
+            .patch_status(&self.node, &FIELD_MANAGER.patch_params(), &patch)
             .await?;
         self.known = Some(written);
         Ok(true)

@@ -21,7 +21,7 @@ use super::activity::Teller;
 use super::cluster::Cluster;
 use super::decide::{Version, retry_delay};
 use super::error::AgentError;
-use super::events::Events;
+use super::events::NodeEvents;
 use super::health::{self, Health};
 use super::images::{Keeper, NodeFacts};
 use super::kubelet;
@@ -87,7 +87,7 @@ pub async fn run(
 pub(super) struct Agent {
     pub machine: Arc<Machine>,
     pub cluster: Cluster,
-    pub events: Events,
+    pub events: NodeEvents,
     pub progress: Progress,
     pub teller: Teller,
     pub health: Arc<Health>,
@@ -151,7 +151,7 @@ impl Agent {
         let service_manager = ServiceManager::new(options.notify_socket.clone());
         Self {
             cluster: Cluster::new(client.clone(), node.clone()),
-            events: Events::start(client.clone(), node.clone()),
+            events: NodeEvents::start(client.clone(), node.clone()),
             progress: Progress::new(client, node),
             teller: Teller::new(&machine.root, service_manager),
             health: Arc::new(Health {

@@ -7,13 +7,15 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use mco_host::Machine;
 use mco_host::os::OsRelease;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::agent::FIELD_MANAGER;
 
 /// Renewal interval and Lease duration, as for a kubelet.
 const RENEWAL: Duration = Duration::from_secs(10);
@@ -132,7 +134,7 @@ impl Presence {
                 "spec": spec,
             });
             let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
-            self.leases.create(&PostParams::default(), &lease).await?;
+            self.leases.create(&FIELD_MANAGER.post_params(), &lease).await?;
             return Ok(true);
         };
         if self.is_kept_by_another(&found, now) {
@@ -140,7 +142,7 @@ impl Presence {
         }
         let patch = Patch::Merge(json!({"spec": spec}));
         self.leases
-            .patch(&self.node, &PatchParams::default(), &patch)
+            .patch(&self.node, &FIELD_MANAGER.patch_params(), &patch)
             .await?;
         Ok(true)
     }
@@ -177,7 +179,7 @@ impl Presence {
         }});
         let patch = Patch::Strategic(&status);
         self.nodes
-            .patch_status(&self.node, &PatchParams::default(), &patch)
+            .patch_status(&self.node, &FIELD_MANAGER.patch_params(), &patch)
             .await?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use mco_api::crd::CustomResourceDefinition;
 use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::{MachineConfig, MachineConfigPool};
-use mco_apiserver::Server;
+use mco_apiserver::ApiServer;
 use mco_client::comparison;
 use mco_client::forecast::Edit;
 use mco_client::plan::{PlanError, Report, foretell};
@@ -95,7 +95,7 @@ const FOREIGN: [(&str, &str, &str, &str, &str); 9] = [
 pub struct Cluster {
     pub client: Client,
     writes: Counts,
-    server: Server,
+    server: ApiServer,
     controllers: Option<(CancellationToken, JoinHandle<Result<(), mco_controllers::Error>>)>,
     _directory: tempfile::TempDir,
 }
@@ -103,8 +103,8 @@ pub struct Cluster {
 impl Cluster {
     pub async fn prepare() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = mco_apiserver::Options::default();
-        let server = Server::open(directory.path(), options).await.unwrap();
+        let options = mco_apiserver::ApiServerOptions::default();
+        let server = ApiServer::open(directory.path(), options).await.unwrap();
         let client = Client::new(server.service(), "default");
         let cluster = Self {
             client,

@@ -1,118 +1,114 @@
-//! Cache of the rendered configs that are in use, fed by watches, so that admission needs no request.
+//! Which rendered configs are in use, from watches, so that an admission request needs no request of its own.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt::Debug;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
+use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource};
+use kube::runtime::watcher;
+use kube::{Api, Client};
 use mco_api::{MachineConfigPool, MachineOSBuild};
 use mco_core::config::problem::Problem;
 use mco_core::config::rendered_configs::{used_by_build, used_by_node, used_by_pool};
 use mco_core::pipeline::admission::{InUse as Answer, Request, Users, review};
-use serde::de::DeserializeOwned;
+use mco_runtime::{Reflected, object_name};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// The users of every rendered config. Shared between the watches and the webhook.
+/// The prefix of the annotations by which a node uses configs.
+const OWN_ANNOTATIONS: &str = "machineconfiguration.openshift.io/";
+
+/// The users of every rendered config. Shared by the task that watches them and the webhook.
 #[derive(Debug, Default)]
 pub struct InUse {
-    nodes: RwLock<Configs>,
-    pools: RwLock<Configs>,
-    builds: RwLock<Configs>,
+    watched: OnceLock<WatchedUsers>,
 }
 
-/// The configs that each object uses; `known` once the first list is complete.
-#[derive(Debug, Default)]
-struct Configs {
-    by_user: HashMap<String, BTreeSet<String>>,
-    /// The list that is being received.
-    listed: HashMap<String, BTreeSet<String>>,
-    known: bool,
+#[derive(Debug)]
+struct WatchedUsers {
+    nodes: Reflected<PartialObjectMeta<Node>>,
+    pools: Reflected<MachineConfigPool>,
+    builds: Reflected<MachineOSBuild>,
 }
 
 impl InUse {
-    /// Returns the users of this config.
+    /// Returns the users of a config; unknown until all objects are listed.
     pub fn of(&self, config: &str) -> Answer {
-        let (nodes, pools, builds) = (read(&self.nodes), read(&self.pools), read(&self.builds));
-        if !(nodes.known && pools.known && builds.known) {
-            return Answer::Unknown;
-        }
-        Answer::By(Users {
-            nodes: nodes.users(config),
-            pools: pools.users(config),
-            builds: builds.users(config),
-        })
+        let users = self.watched.get().and_then(|watched| watched.users(config));
+        users.map_or(Answer::Unknown, Answer::By)
     }
 
-    /// Reviews a write; see [`mco_core::pipeline::admission::review`].
+    /// Decides about a write; see [`mco_core::pipeline::admission::review`].
     pub fn review(&self, request: &Request<'_>) -> Result<Vec<Problem>, String> {
         review(request, |config| self.of(config))
     }
 
-    /// Runs the watches until `stop`.
+    /// Watches the users until `stop` is cancelled. May be called once.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
-        let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
-        let pools: Api<MachineConfigPool> = Api::all(client.clone());
-        let builds: Api<MachineOSBuild> = Api::all(client);
+        let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), used_annotations);
+        let (pools, pool_events) =
+            Reflected::watch(Api::all(client.clone()), |pool: &mut MachineConfigPool| {
+                pool.metadata.managed_fields = None;
+            });
+        let (builds, build_events) = Reflected::watch(Api::all(client), |build: &mut MachineOSBuild| {
+            build.metadata.managed_fields = None;
+        });
+        let watched = WatchedUsers { nodes, pools, builds };
+        if self.watched.set(watched).is_err() {
+            return;
+        }
+        let events = stream::select_all([node_events.boxed(), pool_events.boxed(), build_events.boxed()]);
         tokio::select! {
             () = stop.cancelled() => {}
-            () = follow(nodes, &self.nodes, |node| owned(used_by_node(&node.metadata))) => {}
-            () = follow(pools, &self.pools, |pool| owned(used_by_pool(pool))) => {}
-            () = follow(builds, &self.builds, |build| owned(used_by_build(build))) => {}
+            () = poll(events) => {}
         }
     }
 }
 
-impl Configs {
-    fn users(&self, config: &str) -> BTreeSet<String> {
-        let users = self.by_user.iter();
-        users
-            .filter(|(_, configs)| configs.contains(config))
-            .map(|(user, _)| user.clone())
-            .collect()
-    }
-}
-
-async fn follow<K>(api: Api<K>, configs: &RwLock<Configs>, used: fn(&K) -> BTreeSet<String>)
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let mut changes = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    while let Some(change) = changes.next().await {
-        let name = |object: &K| object.meta().name.clone().unwrap_or_default();
-        match change {
-            Ok(watcher::Event::Init) => write(configs).listed.clear(),
-            Ok(watcher::Event::InitApply(object)) => {
-                write(configs).listed.insert(name(&object), used(&object));
-            }
-            Ok(watcher::Event::InitDone) => {
-                let mut configs = write(configs);
-                configs.by_user = std::mem::take(&mut configs.listed);
-                configs.known = true;
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                write(configs).by_user.insert(name(&object), used(&object));
-            }
-            Ok(watcher::Event::Delete(object)) => {
-                write(configs).by_user.remove(&name(&object));
-            }
-            Err(error) => debug!("a watch was interrupted and is retried: {error}"),
+async fn poll(events: impl Stream<Item = Result<(), watcher::Error>>) {
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        if let Err(error) = event {
+            debug!("watch interrupted; retrying: {error}");
         }
     }
 }
 
-fn owned<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<String> {
-    names.map(str::to_owned).collect()
+impl WatchedUsers {
+    fn users(&self, config: &str) -> Option<Users> {
+        let (nodes, pools, builds) = (self.nodes.listed()?, self.pools.listed()?, self.builds.listed()?);
+        let nodes = nodes
+            .iter()
+            .filter(|node| used_by_node(&node.metadata).any(|used| used == config));
+        let pools = pools
+            .iter()
+            .filter(|pool| used_by_pool(pool).any(|used| used == config));
+        let builds = builds
+            .iter()
+            .filter(|build| used_by_build(build).any(|used| used == config));
+        Some(Users {
+            nodes: names(nodes.map(|node| &node.metadata)),
+            pools: names(pools.map(|pool| &pool.metadata)),
+            builds: names(builds.map(|build| &build.metadata)),
+        })
+    }
 }
 
-fn read(configs: &RwLock<Configs>) -> RwLockReadGuard<'_, Configs> {
-    configs.read().unwrap_or_else(PoisonError::into_inner)
+fn names<'o>(objects: impl Iterator<Item = &'o ObjectMeta>) -> BTreeSet<String> {
+    objects.map(|metadata| object_name(metadata).to_owned()).collect()
 }
 
-fn write(configs: &RwLock<Configs>) -> RwLockWriteGuard<'_, Configs> {
-    configs.write().unwrap_or_else(PoisonError::into_inner)
+/// Keeps of a node only the annotations that name configs: a cluster has thousands of nodes.
+fn used_annotations(node: &mut PartialObjectMeta<Node>) {
+    let mut annotations = node.metadata.annotations.take();
+    if let Some(annotations) = &mut annotations {
+        annotations.retain(|key, _| key.starts_with(OWN_ANNOTATIONS));
+    }
+    node.metadata = ObjectMeta {
+        name: node.metadata.name.take(),
+        annotations,
+        ..ObjectMeta::default()
+    };
 }

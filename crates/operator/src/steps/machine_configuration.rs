@@ -1,7 +1,7 @@
 //! The MachineConfiguration: created if missing. Its spec belongs to the user; its status is written by us and the
 //! controllers.
 
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use mco_api::MachineConfiguration;
 use mco_api::machine_configuration::{
     BootImageSkewEnforcementStatus, MACHINE_CONFIGURATION_NAME, MachineConfigurationSpec,
@@ -12,7 +12,7 @@ use mco_core::generators::boot_images::{self, FEATURE_GATE, Gate, Surroundings};
 use serde_json::json;
 use thiserror::Error;
 
-use crate::cluster::{Cluster, ClusterError, failed, written_by_us};
+use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
 use crate::facts::Facts;
 use crate::steps::user_data::Upgrade;
 
@@ -105,10 +105,6 @@ async fn write(
     cluster: &Cluster,
     enforced: Option<&BootImageSkewEnforcementStatus>,
 ) -> Result<(), ClusterError> {
-    let manager = PatchParams {
-        field_manager: written_by_us().field_manager,
-        ..PatchParams::default()
-    };
     // A merge patch keeps absent fields, so those of another mode are removed explicitly.
     let enforced = enforced.map(
         |enforced| json!({"mode": enforced.mode, "manual": enforced.manual, "automatic": enforced.automatic}),
@@ -116,7 +112,7 @@ async fn write(
     let patch = Patch::Merge(json!({"status": {"bootImageSkewEnforcementStatus": enforced}}));
     let api = cluster.all::<MachineConfiguration>();
     let answer = api
-        .patch_status(MACHINE_CONFIGURATION_NAME, &manager, &patch)
+        .patch_status(MACHINE_CONFIGURATION_NAME, &OPERATOR.patch_params(), &patch)
         .await;
     let described = || format!("MachineConfiguration {MACHINE_CONFIGURATION_NAME}");
     answer.map(|_| ()).map_err(failed("updating", described))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::{names, topology};
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, OSImageStream};
@@ -13,7 +13,7 @@ use mco_core::generators::os_streams::Streams;
 use mco_core::pipeline::offline;
 use serde_json::json;
 
-use crate::cluster::{Cluster, ClusterError, failed};
+use crate::cluster::{Cluster, ClusterError, OPERATOR, failed};
 use crate::cluster_operator::{self, Origin, Reported};
 use crate::facts::Facts;
 
@@ -29,7 +29,7 @@ pub async fn required(cluster: &Cluster, facts: &Facts) -> Result<(), ClusterErr
         if !missing.is_empty() {
             let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
             let api = cluster.all::<MachineConfigPool>();
-            let answer = api.patch(name, &PatchParams::default(), &patch).await;
+            let answer = api.patch(name, &OPERATOR.patch_params(), &patch).await;
             answer.map_err(failed("updating", || format!("MachineConfigPool {name}")))?;
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use mco_api::ControllerConfig;
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::conditions::{controller_config as condition, status};
@@ -14,7 +14,7 @@ use mco_core::config::semantic::Blank;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::cluster::{Cluster, ClusterError, failed, metadata};
+use crate::cluster::{Cluster, ClusterError, OPERATOR, failed, metadata};
 use crate::controller_config;
 use crate::facts::Facts;
 use crate::options::Options;
@@ -166,7 +166,7 @@ async fn publish_registry_authorities(cluster: &Cluster, facts: &Facts) -> Resul
     }
     let maps = cluster.within::<ConfigMap>(namespace);
     let patch = Patch::Merge(json!({"data": gone}));
-    let answer = maps.patch(name, &PatchParams::default(), &patch).await;
+    let answer = maps.patch(name, &OPERATOR.patch_params(), &patch).await;
     answer
         .map(|_| ())
         .map_err(failed("updating", || format!("ConfigMap {namespace}/{name}")))

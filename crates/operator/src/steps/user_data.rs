@@ -14,7 +14,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use mco_api::MachineConfigPool;
 use mco_api::vocabulary::{annotations, labels, names};
 use mco_core::config::pools;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::cluster::{Cluster, ClusterError, failed, metadata};
+use crate::cluster::{Cluster, ClusterError, OPERATOR, failed, metadata};
 use crate::controller_config::config_server;
 use crate::facts::Facts;
 use crate::options::Options;
@@ -183,7 +183,7 @@ async fn follow(cluster: &Cluster, authorities: &str, upgrade: Upgrade) -> Resul
             });
         }
         let answer = secrets
-            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .patch(&name, &OPERATOR.patch_params(), &Patch::Merge(patch))
             .await;
         if let Err(error) = answer.map_err(failed("updating", || format!("Secret {NAMESPACE}/{name}"))) {
             result = Err(error);

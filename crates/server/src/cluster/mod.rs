@@ -4,9 +4,8 @@
 //! when they are served, because all of them together would not fit into a small server. The server never writes to the
 //! cluster.
 
-mod mirror;
-
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +13,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Client, Resource};
 use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
 use mco_api::vocabulary::names;
 use mco_api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use mco_runtime::Store;
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
@@ -27,7 +28,6 @@ use crate::compose::{ComposeContext, ConfigOrigin, PoolSource};
 use crate::http::IgnitionApp;
 use crate::kubeconfig;
 use crate::prepared::{PoolSources, Unavailable};
-use mirror::Mirror;
 
 /// The namespace of the internal image registry.
 const REGISTRY_NAMESPACE: &str = "openshift-image-registry";
@@ -85,9 +85,9 @@ impl ClusterBackend {
 
     /// Returns the inputs of every pool's documents; `None` until the watches are synced.
     async fn sources(&self, view: &ClusterView, configs: &mut RenderedConfigs) -> Option<PoolSources> {
-        let pools = view.pools.all()?;
-        let controller_configs = view.controller_configs.all()?;
-        let ca_bundles = view.kubeconfig_data.all()?;
+        let pools = view.pools.listed()?;
+        let controller_configs = view.controller_configs.listed()?;
+        let ca_bundles = view.kubeconfig_data.listed()?;
         let kubeconfig = self.kubeconfig(&ca_bundles);
         let context = match (controller_configs.first(), kubeconfig) {
             (None, _) => Err(Unavailable::NotYet(format!(
@@ -153,13 +153,13 @@ async fn source(
 
 /// The watched objects.
 struct ClusterView {
-    pools: Arc<Mirror<MachineConfigPool>>,
-    controller_configs: Arc<Mirror<ControllerConfig>>,
-    kubeconfig_data: Arc<Mirror<ConfigMap>>,
-    os_configs: Arc<Mirror<MachineOSConfig>>,
-    builds: Arc<Mirror<MachineOSBuild>>,
-    registry_services: Arc<Mirror<Service>>,
-    registry_routes: Arc<Mirror<DynamicObject>>,
+    pools: Arc<Store<MachineConfigPool>>,
+    controller_configs: Arc<Store<ControllerConfig>>,
+    kubeconfig_data: Arc<Store<ConfigMap>>,
+    os_configs: Arc<Store<MachineOSConfig>>,
+    builds: Arc<Store<MachineOSBuild>>,
+    registry_services: Arc<Store<Service>>,
+    registry_routes: Arc<Store<DynamicObject>>,
 }
 
 impl ClusterView {
@@ -176,28 +176,28 @@ impl ClusterView {
         let client = || client.clone();
         let changed = || Arc::clone(changed);
         Self {
-            pools: Mirror::start(Api::all(client()), all(), changed(), watches),
-            controller_configs: Mirror::start(
+            pools: watch(Api::all(client()), all(), changed(), watches),
+            controller_configs: watch(
                 Api::all(client()),
                 one(CONTROLLER_CONFIG_NAME),
                 changed(),
                 watches,
             ),
-            kubeconfig_data: Mirror::start(
+            kubeconfig_data: watch(
                 Api::namespaced(client(), names::NAMESPACE),
                 one(names::config_map::KUBECONFIG_DATA),
                 changed(),
                 watches,
             ),
-            os_configs: Mirror::start(Api::all(client()), all(), changed(), watches),
-            builds: Mirror::start(Api::all(client()), all(), changed(), watches),
-            registry_services: Mirror::start(
+            os_configs: watch(Api::all(client()), all(), changed(), watches),
+            builds: watch(Api::all(client()), all(), changed(), watches),
+            registry_services: watch(
                 Api::namespaced(client(), REGISTRY_NAMESPACE),
                 all(),
                 changed(),
                 watches,
             ),
-            registry_routes: Mirror::start(
+            registry_routes: watch(
                 Api::namespaced_with(client(), REGISTRY_NAMESPACE, &route),
                 all(),
                 changed(),
@@ -208,11 +208,11 @@ impl ClusterView {
 
     /// Returns the inputs of the image choice; `None` until all watches are synced.
     fn images(&self) -> Option<ImageInputs> {
-        let services = self.registry_services.all()?;
-        let routes = self.registry_routes.all()?;
+        let services = self.registry_services.listed()?;
+        let routes = self.registry_routes.listed()?;
         Some(ImageInputs {
-            os_configs: self.os_configs.all()?,
-            builds: self.builds.all()?,
+            os_configs: self.os_configs.listed()?,
+            builds: self.builds.listed()?,
             internal_registries: services
                 .iter()
                 .filter_map(service_host)
@@ -220,6 +220,31 @@ impl ClusterView {
                 .collect(),
         })
     }
+}
+
+/// Starts a watch that lasts as long as `watches`, and notifies `changed` after each change.
+fn watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    changed: Arc<Notify>,
+    watches: &mut JoinSet<()>,
+) -> Arc<Store<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    // A list may change nothing but that the objects are known, so readiness notifies as well.
+    let ready = Arc::clone(&changed);
+    let store = Arc::new(Store::new(
+        |object: &mut K| object.meta_mut().managed_fields = None,
+        move |_| changed.notify_one(),
+    ));
+    let (followed, listed) = (Arc::clone(&store), Arc::clone(&store));
+    watches.spawn(async move { followed.follow(watcher::watcher(api, config)).await });
+    watches.spawn(async move {
+        listed.wait_until_ready().await;
+        ready.notify_one();
+    });
+    store
 }
 
 struct ImageInputs {

@@ -248,7 +248,7 @@ fn unknown_and_duplicate_members_of_an_operation_are_objected_to() {
     let body = br#"[{"op": "add", "op": "add", "path": "/a", "value": 1, "colour": "red"}]"#;
     let patch = JsonPatch::decode(body, FieldValidation::Strict).expect("decodes");
     assert_eq!(
-        patch.objections,
+        patch.strict_errors,
         [
             "json patch duplicate field \"[0].op\"",
             "json patch unknown field \"[0].colour\""
@@ -257,7 +257,7 @@ fn unknown_and_duplicate_members_of_an_operation_are_objected_to() {
     assert_eq!(
         JsonPatch::decode(body, FieldValidation::Ignore)
             .expect("decodes")
-            .objections,
+            .strict_errors,
         [""; 0]
     );
 }

@@ -18,7 +18,7 @@ use mco_api::vocabulary::conditions::pool as condition;
 use mco_api::vocabulary::events;
 
 use crate::rollout::target::reached_target;
-use crate::rollout::{Event, PoolPlan, PoolView, Standing, Target};
+use crate::rollout::{Event, PoolPlan, PoolView, Target, TargetState};
 
 pub use counts::Counts;
 
@@ -68,7 +68,7 @@ pub fn report(pool: &PoolView<'_>, inputs: &Inputs<'_>, now: &Time) -> Report {
         let pinned = degraded::pinned_images(pool.name, outcome, now);
         condition::set(&mut before.conditions, pinned);
     }
-    let is_foreign = pool.standing == Standing::Foreign;
+    let is_foreign = pool.target_state == TargetState::NotOurs;
     if pool.pool.target_name().is_empty() || pool.selects_everything() || is_foreign {
         if inputs.render.is_some() {
             degraded::write(&mut before.conditions, pool, inputs, now);

@@ -2,11 +2,13 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch};
 use mco_api::MachineConfigNode;
 use mco_api::machine_config_node::MachineConfigNodeStatus;
 use mco_core::rollout::kept_images::{self, Keeping, SetReport};
 use serde_json::{Value, json};
+
+use crate::agent::FIELD_MANAGER;
 
 /// Conflicts to retry: other clients write to the same object, and an update writes often. More in a row have another
 /// cause.
@@ -56,7 +58,10 @@ async fn try_to_tell(
             "metadata": {"resourceVersion": object.metadata.resource_version},
             "status": status,
         }));
-        known = match all.patch_status(node, &PatchParams::default(), &patch).await {
+        known = match all
+            .patch_status(node, &FIELD_MANAGER.patch_params(), &patch)
+            .await
+        {
             // The status may need two writes; this may have been the first.
             Ok(written) => Some(written),
             Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {

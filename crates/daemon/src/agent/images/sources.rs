@@ -1,82 +1,82 @@
-//! Watch caches of the objects that decide which images a node pins.
+//! The objects that decide which images a node pre-pulls.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::pin::Pin;
 
 use futures::{Stream, StreamExt as _};
+use kube::Resource;
 use kube::api::Api;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use kube::runtime::watcher;
 use mco_api::{MachineConfigPool, PinnedImageSet};
 use mco_core::rollout::kept_images::{self, ImageSet};
+use mco_runtime::{Reflected, object_name};
+use serde::de::DeserializeOwned;
 
 use super::facts::NodeFacts;
 
-type Events<K> = Pin<Box<dyn Stream<Item = Result<Event<K>, watcher::Error>> + Send>>;
-
-/// Caches of the sets and, while there are sets, of the pools.
+/// PinnedImageSets, and pools while there are sets. Both are kept without what this node does not read, because every node
+/// keeps them.
 pub(super) struct Sources {
     client: kube::Client,
-    set_events: Events<PinnedImageSet>,
-    sets: Copies<ImageSet>,
-    pool_events: Option<Events<MachineConfigPool>>,
-    pools: Copies<MachineConfigPool>,
+    sets: Watched<PinnedImageSet>,
+    pools: Option<Watched<MachineConfigPool>>,
 }
 
 impl Sources {
     pub fn new(client: kube::Client) -> Self {
         Self {
-            set_events: events(client.clone()),
+            sets: Watched::new(client.clone(), |set| set.metadata.managed_fields = None),
             client,
-            sets: Copies::default(),
-            pool_events: None,
-            pools: Copies::default(),
+            pools: None,
         }
     }
 
-    /// Waits for a watch event and applies it. Cancel-safe: no event is lost if the future is dropped.
+    /// Waits for the next change and applies it. Cancel-safe.
     pub async fn news(&mut self) {
-        let pool_events = &mut self.pool_events;
+        let pools = &mut self.pools;
         let next_pool = async {
-            match pool_events {
-                Some(events) => events.next().await,
+            match pools {
+                Some(pools) => pools.next().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            event = self.set_events.next() => {
-                self.sets.take(event, |set: &PinnedImageSet| ImageSet::from(set));
-                self.follow_pools();
-            }
-            event = next_pool => self.pools.take(event, essence),
+            () = self.sets.next() => self.watch_pools_if_needed(),
+            () = next_pool => {}
         }
     }
 
-    fn follow_pools(&mut self) {
-        if self.sets.known.is_empty() {
-            self.pool_events = None;
-            self.pools = Copies::default();
-        } else if self.pool_events.is_none() {
-            self.pool_events = Some(events(self.client.clone()));
+    fn watch_pools_if_needed(&mut self) {
+        let sets = self.sets.objects.listed();
+        if sets.is_none_or(|sets| sets.is_empty()) {
+            self.pools = None;
+        } else if self.pools.is_none() {
+            self.pools = Some(Watched::new(self.client.clone(), |pool| *pool = essence(pool)));
         }
     }
 
-    /// Returns the image sets the node should pin; `None` until the caches are complete.
+    /// Returns the image sets of the node; `None` until all objects are listed.
     pub fn wanted(&self, facts: &NodeFacts) -> Option<Vec<ImageSet>> {
-        if !self.sets.complete {
-            return None;
-        }
-        if self.sets.known.is_empty() {
+        let sets = self.sets.objects.listed()?;
+        if sets.is_empty() {
             return Some(Vec::new());
         }
-        if !self.pools.complete {
-            return None;
-        }
-        kept_images::wanted(&facts.labels, self.pools.known.values(), &self.sets.known)
+        let pools = self.pools.as_ref()?.objects.listed()?;
+        let sets: BTreeMap<String, ImageSet> = sets
+            .iter()
+            .map(|set| {
+                (
+                    object_name(&set.metadata).to_owned(),
+                    ImageSet::from(set.as_ref()),
+                )
+            })
+            .collect();
+        kept_images::wanted(&facts.labels, pools.iter().map(AsRef::as_ref), &sets)
     }
 }
 
-/// Returns the pool without the long fields that are not needed here, to keep the cache small.
+/// Returns a pool with only the fields that select nodes and image sets.
 fn essence(pool: &MachineConfigPool) -> MachineConfigPool {
     let mut essence = MachineConfigPool::default();
     essence.metadata.name.clone_from(&pool.metadata.name);
@@ -88,66 +88,35 @@ fn essence(pool: &MachineConfigPool) -> MachineConfigPool {
     essence
 }
 
-fn events<K>(client: kube::Client) -> Events<K>
+struct Watched<K>
 where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned
-        + Send
-        + 'static,
+    K: Resource<DynamicType = ()> + 'static,
 {
-    Box::pin(watch(Api::all(client), watcher::Config::default()).default_backoff())
-}
-
-/// A cache of all objects of one kind, by name.
-struct Copies<T> {
-    known: BTreeMap<String, T>,
-    /// Objects of an initial list that is not complete yet.
-    arriving: BTreeMap<String, T>,
-    complete: bool,
+    objects: Reflected<K>,
+    events: Pin<Box<dyn Stream<Item = Result<(), watcher::Error>> + Send>>,
     interrupted: bool,
 }
 
-impl<T> Default for Copies<T> {
-    fn default() -> Self {
+impl<K> Watched<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    fn new(client: kube::Client, transform: fn(&mut K)) -> Self {
+        let (objects, events) = Reflected::watch(Api::all(client), transform);
         Self {
-            known: BTreeMap::new(),
-            arriving: BTreeMap::new(),
-            complete: false,
+            objects,
+            events: Box::pin(events),
             interrupted: false,
         }
     }
-}
 
-impl<T> Copies<T> {
-    fn take<K: kube::Resource<DynamicType = ()>>(
-        &mut self,
-        event: Option<Result<Event<K>, watcher::Error>>,
-        copy: impl Fn(&K) -> T,
-    ) {
-        let name = |object: &K| object.meta().name.clone().unwrap_or_default();
-        match event {
-            Some(Ok(Event::Init)) => self.arriving.clear(),
-            Some(Ok(Event::InitApply(object))) => {
-                self.arriving.insert(name(&object), copy(&object));
-            }
-            Some(Ok(Event::InitDone)) => {
-                self.known = std::mem::take(&mut self.arriving);
-                self.complete = true;
-                self.interrupted = false;
-            }
-            Some(Ok(Event::Apply(object))) => {
-                self.known.insert(name(&object), copy(&object));
-                self.interrupted = false;
-            }
-            Some(Ok(Event::Delete(object))) => {
-                self.known.remove(&name(&object));
-            }
-            // The watch reconnects by itself, so only the first error is logged.
+    /// Applies the next event. The watch resumes by itself after an error, so the first one of a series is logged.
+    async fn next(&mut self) {
+        match self.events.next().await {
+            Some(Ok(())) => self.interrupted = false,
             Some(Err(error)) if !self.interrupted => {
                 self.interrupted = true;
-                tracing::warn!(kind = %K::kind(&()), %error, "a watch was interrupted");
+                tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted; retrying");
             }
             Some(Err(_)) | None => {}
         }

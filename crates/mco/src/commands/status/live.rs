@@ -1,173 +1,78 @@
-//! The objects behind a status, kept up to date by watches.
+//! The objects of a status, kept up to date by watches.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
 use mco_api::{MachineConfigNode, MachineConfigPool};
 use mco_client::overview::{PoolOverview, overview};
 use mco_core::rollout::View;
-use serde::de::DeserializeOwned;
+use mco_runtime::Reflected;
 
-/// Debounce of changes, which come in bursts.
-const SETTLE: Duration = Duration::from_millis(250);
+/// Changes come in groups, and the screen is not redrawn for each of them.
+const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
-/// A watch event.
-enum Change {
-    Pool(Box<Event<MachineConfigPool>>),
-    Node(Box<Event<Node>>),
-    Progress(Box<Event<MachineConfigNode>>),
-    Lost(String),
-}
-
-/// The current pools, nodes and their progress.
+/// Pools, nodes and the progress of their updates.
 pub struct Live {
-    changes: BoxStream<'static, Change>,
-    pools: Mirror<MachineConfigPool>,
-    nodes: Mirror<Node>,
-    progress: Mirror<MachineConfigNode>,
-    /// The watch error because of which the state may be stale.
+    events: BoxStream<'static, Result<(), watcher::Error>>,
+    pools: Reflected<MachineConfigPool>,
+    nodes: Reflected<Node>,
+    progress: Reflected<MachineConfigNode>,
+    /// Why the state may be outdated.
     pub lost: Option<String>,
 }
 
 impl Live {
     pub fn new(client: &Client) -> Self {
-        let pools = watched(client, Change::Pool);
-        let nodes = watched(client, Change::Node);
-        let progress = watched(client, Change::Progress);
+        let (pools, pool_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
+        let (nodes, node_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
+        let (progress, progress_events) = Reflected::watch(Api::all(client.clone()), without_managed_fields);
+        let events = [pool_events.boxed(), node_events.boxed(), progress_events.boxed()];
         Self {
-            changes: stream::select_all([pools, nodes, progress]).boxed(),
-            pools: Mirror::default(),
-            nodes: Mirror::default(),
-            progress: Mirror::default(),
+            events: stream::select_all(events).boxed(),
+            pools,
+            nodes,
+            progress,
             lost: None,
         }
     }
 
-    /// Waits for the next burst of changes, or for `longest`.
-    pub async fn changed(&mut self, longest: Duration) {
-        let Ok(Some(first)) = tokio::time::timeout(longest, self.changes.next()).await else {
+    /// Waits for the next group of changes, or until `timeout` is over.
+    pub async fn changed(&mut self, timeout: Duration) {
+        let Ok(Some(first)) = tokio::time::timeout(timeout, self.events.next()).await else {
             return;
         };
-        self.learn(first);
-        let settled = tokio::time::sleep(SETTLE);
-        tokio::pin!(settled);
+        self.note_connection(first);
+        let quiet = tokio::time::sleep(QUIET_PERIOD);
+        tokio::pin!(quiet);
         loop {
             tokio::select! {
-                () = &mut settled => return,
-                change = self.changes.next() => match change {
-                    Some(change) => self.learn(change),
+                () = &mut quiet => return,
+                event = self.events.next() => match event {
+                    Some(event) => self.note_connection(event),
                     None => return,
                 },
             }
         }
     }
 
-    /// Returns the state of every pool, or `None` before the first lists are complete.
+    /// Returns the state of every pool; `None` until pools and nodes are listed.
     pub fn overview(&self, now: Timestamp) -> Option<Vec<PoolOverview>> {
-        let (pools, nodes) = (self.pools.complete()?, self.nodes.complete()?);
-        let view = View::new(pools.values(), nodes.values());
-        Some(overview(&view, self.progress.known.values(), now))
+        let (pools, nodes) = (self.pools.listed()?, self.nodes.listed()?);
+        let progress = self.progress.listed().unwrap_or_default();
+        let view = View::new(pools.iter().map(AsRef::as_ref), nodes.iter().map(AsRef::as_ref));
+        Some(overview(&view, progress.iter().map(AsRef::as_ref), now))
     }
 
-    fn learn(&mut self, change: Change) {
-        match change {
-            Change::Pool(event) => self.pools.learn(*event),
-            Change::Node(event) => self.nodes.learn(*event),
-            Change::Progress(event) => self.progress.learn(*event),
-            Change::Lost(why) => {
-                self.lost = Some(why);
-                return;
-            }
-        }
-        self.lost = None;
+    fn note_connection(&mut self, event: Result<(), watcher::Error>) {
+        self.lost = event.err().map(|error| error.to_string());
     }
 }
 
-fn watched<K>(client: &Client, change: fn(Box<Event<K>>) -> Change) -> BoxStream<'static, Change>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
-{
-    watch(Api::<K>::all(client.clone()), watcher::Config::default())
-        .default_backoff()
-        .map(move |event| match event {
-            Ok(event) => change(Box::new(event)),
-            Err(error) => Change::Lost(error.to_string()),
-        })
-        .boxed()
-}
-
-/// The objects of one kind.
-struct Mirror<K> {
-    known: BTreeMap<String, K>,
-    /// The list that is being received.
-    incoming: BTreeMap<String, K>,
-    is_complete: bool,
-}
-
-impl<K> Default for Mirror<K> {
-    fn default() -> Self {
-        Self {
-            known: BTreeMap::new(),
-            incoming: BTreeMap::new(),
-            is_complete: false,
-        }
-    }
-}
-
-impl<K: Resource> Mirror<K> {
-    fn learn(&mut self, event: Event<K>) {
-        match event {
-            Event::Init => self.incoming.clear(),
-            Event::InitApply(object) => {
-                self.incoming.insert(object.name_any(), object);
-            }
-            Event::InitDone => {
-                self.known = std::mem::take(&mut self.incoming);
-                self.is_complete = true;
-            }
-            Event::Apply(object) => {
-                self.known.insert(object.name_any(), object);
-            }
-            Event::Delete(object) => {
-                self.known.remove(&object.name_any());
-            }
-        }
-    }
-
-    fn complete(&self) -> Option<&BTreeMap<String, K>> {
-        self.is_complete.then_some(&self.known)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mirror_shows_a_list_only_when_it_is_complete() {
-        let node = |name: &str| -> Node {
-            serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap()
-        };
-        let mut mirror = Mirror::default();
-        mirror.learn(Event::Init);
-        mirror.learn(Event::InitApply(node("a")));
-        assert!(mirror.complete().is_none());
-        mirror.learn(Event::InitDone);
-        mirror.learn(Event::Apply(node("b")));
-        mirror.learn(Event::Delete(node("a")));
-        assert_eq!(mirror.complete().unwrap().keys().collect::<Vec<_>>(), ["b"]);
-        mirror.learn(Event::Init);
-        assert_eq!(
-            mirror.complete().unwrap().len(),
-            1,
-            "the old list is used until the new one is complete"
-        );
-    }
+fn without_managed_fields<K: Resource>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
 }

@@ -1,4 +1,4 @@
-//! What is not kept of watched objects, because no controller reads it and a cluster has thousands of them.
+//! Removes from watched objects what no controller reads, because a cluster has thousands of them.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
@@ -9,16 +9,16 @@ use mco_api::vocabulary::conditions::machine_config_node as condition;
 use mco_core::rollout::drain::cordon;
 use serde_json::json;
 
-/// The beginning of all annotations that we read.
+/// The prefix of all annotations that the controllers read.
 const OWN_ANNOTATIONS: &str = "machineconfiguration.openshift.io/";
 
-/// Drops the managed fields and keeps everything else.
-pub(crate) fn managed_fields<K: Resource>(object: &mut K) {
+/// Removes the managed fields.
+pub(crate) fn without_managed_fields<K: Resource>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
 
-/// The list of a node's images alone is larger than everything else about it. Of the managed fields only the owner of the
-/// cordon is kept, see [`cordon::of_node`].
+/// Keeps labels, our annotations, spec and conditions of a Node; its list of images alone is larger than everything
+/// else. Of the managed fields only the owner of the cordon is kept, see [`cordon::of_node`].
 pub(crate) fn node(node: &mut Node) {
     let entries = node.metadata.managed_fields.take().unwrap_or_default();
     let owners: Vec<ManagedFieldsEntry> = entries
@@ -48,9 +48,9 @@ pub(crate) fn node(node: &mut Node) {
     }
 }
 
-/// A pool's status shows failures and images; the steps are for people, who read the object itself.
+/// Keeps what a pool's status shows, which is failures and pinned images.
 pub(crate) fn machine_config_node(node: &mut MachineConfigNode) {
-    managed_fields(node);
+    without_managed_fields(node);
     if let Some(status) = &mut node.status {
         status
             .conditions

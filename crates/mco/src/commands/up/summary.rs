@@ -1,18 +1,18 @@
-//! What `mco up` says when it is there.
+//! The summary that `mco up` prints after the start.
 
 use super::DataDirectory;
 use super::ignition_server::Files;
 
-/// The API alone.
+/// Returns the summary of the API alone.
 pub fn bare(directory: &DataDirectory, url: &str) -> String {
     format!(
-        "kubeconfig  {kubeconfig}\nAPI         {url}\nlog         {log}\nCtrl-C stops it; the next start carries on.\n",
+        "kubeconfig  {kubeconfig}\nAPI         {url}\nlog         {log}\nCtrl-C stops it; the next start resumes.\n",
         kubeconfig = directory.kubeconfig().display(),
         log = directory.log_path().display(),
     )
 }
 
-/// The whole system.
+/// Returns the summary of the whole system.
 pub fn full(directory: &DataDirectory, url: &str, server: &Files, address: &str) -> String {
     let kubeconfig = directory.kubeconfig().display().to_string();
     format!(
@@ -24,11 +24,11 @@ pub fn full(directory: &DataDirectory, url: &str, server: &Files, address: &str)
          API         {url}\n\
          nodes       {nodes}\n\
          log         {log}\n\
-         new machines of a pool boot with what this prints:\n  \
+         to boot a new machine of a pool, use the output of:\n  \
          mco pointer --pool worker --server {address} --ca {ca} --token --tokens {tokens}\n\
-         a machine that runs already joins with what this prints:\n  \
+         to join a running machine, use the output of:\n  \
          mco up --join-token{data_dir}\n\
-         Ctrl-C stops it; the next start carries on.\n",
+         Ctrl-C stops it; the next start resumes.\n",
         data_dir = directory.option(),
         nodes = directory.nodes().display(),
         log = directory.log_path().display(),

@@ -1,8 +1,8 @@
 //! One candidate for a Lease, with the rules of Kubernetes' own components.
 //!
-//! Times that others wrote are never compared with our clock: a lease is free when it has not changed for its whole
-//! duration while we looked on. Who holds it stops counting on it well before that, whatever keeps it from renewing: an
-//! error, a connection that never answers, or a clock that runs differently.
+//! Timestamps in the lease are never compared with the local clock: a lease has expired when it has not changed for
+//! its whole duration while this candidate observed it. The holder gives up well before that, whether its renewals
+//! fail with an error, get no response, or its clock runs differently.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
@@ -15,36 +15,36 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-/// Between attempts to give it back.
-const RELEASE_AGAIN: Duration = Duration::from_millis(50);
+/// Between attempts to release the lease.
+const RELEASE_RETRY: Duration = Duration::from_millis(50);
 
 pub(super) struct Candidate {
     leases: Api<Lease>,
     name: String,
     identity: String,
     duration: Duration,
-    seen: Seen,
+    observed: ObservedLease,
 }
 
-/// The lease as it was last seen in another's hands.
+/// The lease as it was last observed with another holder.
 #[derive(Debug, Default)]
-struct Seen {
+struct ObservedLease {
     holder: String,
     version: String,
-    /// Until when its holder may count on it.
-    until: Option<Instant>,
+    /// When it expires unless it changes.
+    expires: Option<Instant>,
 }
 
-/// The moment from which on the lease is known to be ours: when it was asked for, not when the answer came.
+/// The start of the request that acquired or renewed the lease; the response may have come later.
 pub(super) type HeldSince = Instant;
 
-/// How one attempt to get or renew the lease ended.
+/// The result of one attempt to acquire or renew the lease.
 #[derive(Debug, PartialEq, Eq)]
-enum Attempt {
+enum LeaseAttempt {
     Held,
     HeldBy(String),
-    /// Somebody wrote it at the same time.
-    Collided,
+    /// Another candidate wrote it at the same time.
+    Conflict,
 }
 
 impl Candidate {
@@ -54,66 +54,66 @@ impl Candidate {
             name: name.to_owned(),
             identity,
             duration,
-            seen: Seen::default(),
+            observed: ObservedLease::default(),
         }
     }
 
-    /// Asks until the lease is ours.
+    /// Retries until this candidate holds the lease.
     pub async fn acquire(&mut self) -> HeldSince {
         let mut holder = None;
         loop {
             let began = Instant::now();
-            match timeout(self.answer_within(), self.attempt()).await {
-                Ok(Ok(Attempt::Held)) => return began,
-                Ok(Ok(Attempt::HeldBy(other))) => {
+            match timeout(self.request_timeout(), self.attempt()).await {
+                Ok(Ok(LeaseAttempt::Held)) => return began,
+                Ok(Ok(LeaseAttempt::HeldBy(other))) => {
                     if holder.as_ref() != Some(&other) {
-                        info!("{other} leads");
+                        info!("{other} is the leader");
                     }
                     holder = Some(other);
                 }
-                Ok(Ok(Attempt::Collided)) => {}
-                Ok(Err(problem)) => warn!("cannot ask for the lease {}: {problem}", self.name),
-                Err(_) => warn!("nobody answers who holds the lease {}", self.name),
+                Ok(Ok(LeaseAttempt::Conflict)) => {}
+                Ok(Err(problem)) => warn!("cannot acquire the lease {}: {problem}", self.name),
+                Err(_) => warn!("cannot acquire the lease {}: request timed out", self.name),
             }
             sleep(self.pause()).await;
         }
     }
 
-    /// Renews the lease until that is no longer possible, and says why.
+    /// Renews the lease until that is no longer possible, and returns why.
     pub async fn keep(&mut self, mut held: HeldSince) -> String {
         loop {
             sleep_until(held + self.duration / 3).await;
-            let deadline = held + self.patience();
+            let deadline = held + self.renew_deadline();
             held = loop {
                 let began = Instant::now();
-                let answered = deadline.min(began + self.answer_within());
-                let problem = match timeout_at(answered, self.attempt()).await {
-                    Ok(Ok(Attempt::Held)) => break began,
-                    Ok(Ok(Attempt::HeldBy(other))) => return format!("{other} holds it"),
-                    Ok(Ok(Attempt::Collided)) => "somebody else wrote it".to_owned(),
+                let timeout = deadline.min(began + self.request_timeout());
+                let problem = match timeout_at(timeout, self.attempt()).await {
+                    Ok(Ok(LeaseAttempt::Held)) => break began,
+                    Ok(Ok(LeaseAttempt::HeldBy(other))) => return format!("{other} holds it"),
+                    Ok(Ok(LeaseAttempt::Conflict)) => "another candidate wrote it".to_owned(),
                     Ok(Err(problem)) => problem.to_string(),
-                    Err(_) => "nobody answers".to_owned(),
+                    Err(_) => "request timed out".to_owned(),
                 };
-                // Whoever leads has no time to lose, and nobody to collide with.
+                // The leader retries sooner than candidates do: it has a deadline and rarely a conflict.
                 let next = Instant::now() + self.pause() / 3;
                 if next >= deadline {
                     return format!("it could not be renewed in time: {problem}");
                 }
-                debug!("the lease {} is not renewed yet: {problem}", self.name);
+                debug!("renewing the lease {}: {problem}; retrying", self.name);
                 sleep_until(next).await;
             };
         }
     }
 
-    /// Lets others have it at once, if it is ours.
+    /// Releases the lease if this candidate holds it, so that another one need not wait for its expiry.
     pub async fn release(&mut self) {
         loop {
             match self.try_release().await {
                 Ok(()) => return,
-                // An earlier request of ours may have arrived only now.
-                Err(kube::Error::Api(status)) if status.is_conflict() => sleep(RELEASE_AGAIN).await,
+                // A request sent earlier may have been processed only now.
+                Err(kube::Error::Api(status)) if status.is_conflict() => sleep(RELEASE_RETRY).await,
                 Err(problem) => {
-                    debug!("the lease {} is not given back: {problem}", self.name);
+                    debug!("cannot release the lease {}: {problem}", self.name);
                     return;
                 }
             }
@@ -137,11 +137,11 @@ impl Candidate {
             .map(|_| ())
     }
 
-    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
+    async fn attempt(&mut self) -> Result<LeaseAttempt, kube::Error> {
         let written = match self.leases.get_opt(&self.name).await? {
-            // Whoever held it does not know yet that it is gone.
-            None if self.seen.counts(Instant::now()) => {
-                return Ok(Attempt::HeldBy(self.seen.holder.clone()));
+            // Its holder may not have noticed yet that it was deleted.
+            None if self.observed.is_valid(Instant::now()) => {
+                return Ok(LeaseAttempt::HeldBy(self.observed.holder.clone()));
             }
             None => {
                 let mut lease = Lease::default();
@@ -155,30 +155,31 @@ impl Candidate {
                 let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
                 if holder != self.identity && !holder.is_empty() {
                     let now = Instant::now();
-                    self.seen.look(holder, version, now + self.lasts(&spec));
-                    if self.seen.counts(now) {
-                        return Ok(Attempt::HeldBy(holder.to_owned()));
+                    self.observed
+                        .update(holder, version, now + self.duration_of(&spec));
+                    if self.observed.is_valid(now) {
+                        return Ok(LeaseAttempt::HeldBy(holder.to_owned()));
                     }
                 }
                 lease.spec = Some(self.claim(&spec));
-                // The version that was read guards it: of two who find it free, one gets it.
+                // The resource version makes sure that only one of several candidates succeeds.
                 let options = PostParams::default();
                 self.leases.replace(&self.name, &options, &lease).await
             }
         };
         match written {
             Ok(_) => {
-                self.seen = Seen::default();
-                Ok(Attempt::Held)
+                self.observed = ObservedLease::default();
+                Ok(LeaseAttempt::Held)
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                Ok(Attempt::Collided)
+                Ok(LeaseAttempt::Conflict)
             }
             Err(problem) => Err(problem),
         }
     }
 
-    /// The lease in our hands.
+    /// Returns the lease as held by this candidate.
     fn claim(&self, before: &LeaseSpec) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         let renewed = before.holder_identity.as_deref() == Some(&self.identity);
@@ -201,25 +202,25 @@ impl Candidate {
         }
     }
 
-    /// How long others count on its holder.
-    fn lasts(&self, spec: &LeaseSpec) -> Duration {
+    /// Returns how long other candidates wait for its holder.
+    fn duration_of(&self, spec: &LeaseSpec) -> Duration {
         let seconds = spec
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map_or(self.duration, Duration::from_secs)
     }
 
-    /// How long a holder counts on a lease that it cannot renew. The rest is for stopping.
-    fn patience(&self) -> Duration {
+    /// Returns how long the holder retries before it stops. The rest of the duration is for stopping.
+    fn renew_deadline(&self) -> Duration {
         self.duration * 2 / 3
     }
 
-    /// How long one answer is waited for: a connection that leads nowhere must leave time for another one.
-    fn answer_within(&self) -> Duration {
+    /// Returns the timeout of one request, short enough to retry over another connection.
+    fn request_timeout(&self) -> Duration {
         self.duration / 6
     }
 
-    /// Between attempts; never the same for two candidates, so that they do not collide for ever.
+    /// Returns the time between two attempts, with jitter so that candidates do not conflict again and again.
     fn pause(&self) -> Duration {
         let random = RandomState::new().build_hasher().finish() % 1_000;
         let part = self.duration / 10;
@@ -227,21 +228,21 @@ impl Candidate {
     }
 }
 
-impl Seen {
-    /// Takes note of the lease; one that is as it was before lasts no longer for that.
-    fn look(&mut self, holder: &str, version: &str, until: Instant) {
-        if self.until.is_none() || self.version != version {
+impl ObservedLease {
+    /// Records the lease. An unchanged lease keeps its expiry.
+    fn update(&mut self, holder: &str, version: &str, expires: Instant) {
+        if self.expires.is_none() || self.version != version {
             *self = Self {
                 holder: holder.to_owned(),
                 version: version.to_owned(),
-                until: Some(until),
+                expires: Some(expires),
             };
         }
     }
 
-    /// Whether its holder may still count on it.
-    fn counts(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
+    /// Returns true if the lease has not expired.
+    fn is_valid(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|expires| now < expires)
     }
 }
 

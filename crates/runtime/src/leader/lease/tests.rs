@@ -9,25 +9,25 @@ use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
 use super::*;
-use crate::leader::{Election, lead};
+use crate::leader::{LeaderElection, lead};
 
 const LEASE: Duration = Duration::from_secs(6);
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// One lease and nothing else, so that time passes only where somebody waits for it.
+/// An API server with one lease and nothing else, so that the paused clock advances only where a test waits.
 #[derive(Default)]
-struct Cluster {
+struct FakeApiServer {
     lease: Mutex<Option<Lease>>,
     version: AtomicUsize,
-    /// How many of the next writes are refused because somebody else wrote meanwhile.
+    /// How many of the next writes fail with a conflict.
     conflicts: AtomicUsize,
 }
 
-/// What keeps a candidate from being heard or from hearing, as a firewall that drops packets does.
+/// Requests and responses that are lost, as behind a firewall that drops packets.
 #[derive(Default)]
-struct Trouble {
+struct Faults {
     lost_requests: AtomicUsize,
-    /// Only of those that change something.
+    /// Only responses of writes.
     lost_answers: AtomicUsize,
 }
 
@@ -38,19 +38,19 @@ fn takes_one(count: &AtomicUsize) -> bool {
         .is_ok()
 }
 
-impl Cluster {
-    fn client(self: &Arc<Self>) -> (Client, Arc<Trouble>) {
-        let trouble = Arc::new(Trouble::default());
-        let (cluster, troubled) = (Arc::clone(self), Arc::clone(&trouble));
+impl FakeApiServer {
+    fn client(self: &Arc<Self>) -> (Client, Arc<Faults>) {
+        let faults = Arc::new(Faults::default());
+        let (server, injected) = (Arc::clone(self), Arc::clone(&faults));
         let service = service_fn(move |request: Request<Body>| {
-            let (cluster, trouble) = (Arc::clone(&cluster), Arc::clone(&troubled));
+            let (server, faults) = (Arc::clone(&server), Arc::clone(&injected));
             async move {
-                if takes_one(&trouble.lost_requests) {
+                if takes_one(&faults.lost_requests) {
                     std::future::pending::<()>().await;
                 }
                 let writes = request.method() != Method::GET;
-                let (code, answer) = cluster.answer(request).await;
-                if writes && takes_one(&trouble.lost_answers) {
+                let (code, answer) = server.answer(request).await;
+                if writes && takes_one(&faults.lost_answers) {
                     std::future::pending::<()>().await;
                 }
                 let mut response = Response::new(Body::from(answer));
@@ -58,7 +58,7 @@ impl Cluster {
                 Ok::<_, std::convert::Infallible>(response)
             }
         });
-        (Client::new(service, "default"), trouble)
+        (Client::new(service, "default"), faults)
     }
 
     async fn answer(&self, request: Request<Body>) -> (StatusCode, Vec<u8>) {
@@ -102,10 +102,10 @@ impl Cluster {
         written
     }
 
-    fn candidate(self: &Arc<Self>, identity: &str) -> (Candidate, Arc<Trouble>) {
-        let (client, trouble) = self.client();
+    fn candidate(self: &Arc<Self>, identity: &str) -> (Candidate, Arc<Faults>) {
+        let (client, faults) = self.client();
         let candidate = Candidate::new(client, "default", "leader", identity.to_owned(), LEASE);
-        (candidate, trouble)
+        (candidate, faults)
     }
 
     async fn lease(&self) -> LeaseSpec {
@@ -122,15 +122,18 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_lease_is_free_when_it_has_not_changed_for_its_whole_duration() {
+fn a_lease_expires_when_it_has_not_changed_for_its_whole_duration() {
     let start = Instant::now();
-    let mut seen = Seen::default();
+    let mut observed = ObservedLease::default();
     let mut at = |version: &str, seconds: u64| {
         let now = start + Duration::from_secs(seconds);
-        seen.look("other", version, now + LEASE);
-        seen.counts(now)
+        observed.update("other", version, now + LEASE);
+        observed.is_valid(now)
     };
-    assert!(at("1", 0), "however old it is: its times are another clock's");
+    assert!(
+        at("1", 0),
+        "whatever its timestamps are: they come from another clock"
+    );
     assert!(at("1", 5));
     assert!(at("2", 6), "it was renewed");
     assert!(at("2", 11));
@@ -138,122 +141,127 @@ fn a_lease_is_free_when_it_has_not_changed_for_its_whole_duration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_given_back_is_had_at_once_and_a_held_one_is_not() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
-    let (mut second, _) = cluster.candidate("second");
+async fn a_released_lease_is_acquired_at_once_and_a_held_one_is_not() {
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
+    let (mut second, _) = server.candidate("second");
     in_time(first.acquire()).await;
     assert_eq!(
         second.attempt().await.unwrap(),
-        Attempt::HeldBy("first".to_owned())
+        LeaseAttempt::HeldBy("first".to_owned())
     );
     second.release().await;
-    let held = cluster.lease().await;
+    let held = server.lease().await;
     assert_eq!(
         held.holder_identity.as_deref(),
         Some("first"),
-        "it was not the second's to give"
+        "only the holder releases it"
     );
     assert_eq!(
         (held.lease_duration_seconds, held.lease_transitions),
         (Some(6), Some(1))
     );
-    assert_eq!(first.attempt().await.unwrap(), Attempt::Held);
-    let renewed = cluster.lease().await;
+    assert_eq!(first.attempt().await.unwrap(), LeaseAttempt::Held);
+    let renewed = server.lease().await;
     assert_eq!(renewed.acquire_time, held.acquire_time);
     assert_eq!(renewed.lease_transitions, Some(1));
     first.release().await;
-    assert_eq!(second.attempt().await.unwrap(), Attempt::Held);
-    assert_eq!(cluster.lease().await.lease_transitions, Some(2));
+    assert_eq!(second.attempt().await.unwrap(), LeaseAttempt::Held);
+    assert_eq!(server.lease().await.lease_transitions, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_nobody_answers_stops_before_the_next_one_leads() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, trouble) = cluster.candidate("first");
-    let (mut second, _) = cluster.candidate("second");
+async fn a_leader_without_a_connection_stops_before_the_next_one_leads() {
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, faults) = server.candidate("first");
+    let (mut second, _) = server.candidate("second");
     let held = in_time(first.acquire()).await;
-    trouble.lost_requests.store(usize::MAX, Ordering::SeqCst);
+    faults.lost_requests.store(usize::MAX, Ordering::SeqCst);
     let stopped = tokio::spawn(async move { (first.keep(held).await, Instant::now()) });
     in_time(second.acquire()).await;
     let leads = Instant::now();
     let (why, stopped) = in_time(stopped).await.unwrap();
-    assert!(why.contains("nobody answers"), "{why}");
+    assert!(why.contains("request timed out"), "{why}");
     assert!(stopped < leads, "two led for {:?}", stopped - leads);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_leads_nowhere_does_not_cost_the_lease() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, trouble) = cluster.candidate("first");
+async fn one_lost_request_does_not_cost_the_lease() {
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, faults) = server.candidate("first");
     let held = in_time(first.acquire()).await;
-    trouble.lost_requests.store(1, Ordering::SeqCst);
+    faults.lost_requests.store(1, Ordering::SeqCst);
     let lost = timeout(LEASE * 2, first.keep(held)).await;
     assert!(lost.is_err(), "{lost:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_finds_another_one_stops() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
     let held = in_time(first.acquire()).await;
-    let mut lease = cluster.lease.lock().await.clone().unwrap();
+    let mut lease = server.lease.lock().await.clone().unwrap();
     lease.spec.as_mut().unwrap().holder_identity = Some("second".to_owned());
-    *cluster.lease.lock().await = Some(cluster.next(lease));
+    *server.lease.lock().await = Some(server.next(lease));
     assert_eq!(in_time(first.keep(held)).await, "second holds it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_is_not_had_while_its_holder_counts_on_it() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
-    let (mut second, _) = cluster.candidate("second");
+async fn a_deleted_lease_is_not_acquired_before_it_would_have_expired() {
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
+    let (mut second, _) = server.candidate("second");
     in_time(first.acquire()).await;
-    let held = Attempt::HeldBy("first".to_owned());
+    let held = LeaseAttempt::HeldBy("first".to_owned());
     assert_eq!(second.attempt().await.unwrap(), held);
-    *cluster.lease.lock().await = None;
-    assert_eq!(second.attempt().await.unwrap(), held);
-    tokio::time::advance(LEASE / 2).await;
+    *server.lease.lock().await = None;
     assert_eq!(second.attempt().await.unwrap(), held);
     tokio::time::advance(LEASE / 2).await;
-    assert_eq!(second.attempt().await.unwrap(), Attempt::Held);
-    *cluster.lease.lock().await = None;
-    assert_eq!(second.attempt().await.unwrap(), Attempt::Held, "it is his own");
+    assert_eq!(second.attempt().await.unwrap(), held);
+    tokio::time::advance(LEASE / 2).await;
+    assert_eq!(second.attempt().await.unwrap(), LeaseAttempt::Held);
+    *server.lease.lock().await = None;
+    assert_eq!(
+        second.attempt().await.unwrap(),
+        LeaseAttempt::Held,
+        "the holder recreates its own"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_given_back_although_somebody_writes_it_too() {
-    let cluster = Arc::new(Cluster::default());
-    let (mut first, _) = cluster.candidate("first");
+async fn a_lease_is_released_in_spite_of_conflicts() {
+    let server = Arc::new(FakeApiServer::default());
+    let (mut first, _) = server.candidate("first");
     in_time(first.acquire()).await;
-    cluster.conflicts.store(2, Ordering::SeqCst);
+    server.conflicts.store(2, Ordering::SeqCst);
     in_time(first.release()).await;
-    assert_eq!(cluster.holder().await, "");
+    assert_eq!(server.holder().await, "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_stopped_before_he_knows_that_he_leads_gives_the_lease_back() {
-    let cluster = Arc::new(Cluster::default());
-    let (client, trouble) = cluster.client();
-    trouble.lost_answers.store(1, Ordering::SeqCst);
+async fn a_candidate_stopped_before_its_acquisition_is_confirmed_releases_the_lease() {
+    let server = Arc::new(FakeApiServer::default());
+    let (client, faults) = server.client();
+    faults.lost_answers.store(1, Ordering::SeqCst);
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     let leading = tokio::spawn(async move {
-        let election = Election {
-            lease_seconds: LEASE.as_secs(),
-            no_leader_election: false,
+        let election = LeaderElection {
+            namespace: "default",
+            lease: "leader",
+            duration: LEASE,
         };
-        let work = async |_| panic!("nobody leads");
-        lead(client, "default", "leader", &election, stopping, work).await
+        let work = async |_| -> Result<(), String> { panic!("it does not lead") };
+        lead(client, election, stopping, work).await
     });
     in_time(async {
-        while cluster.lease.lock().await.is_none() {
+        while server.lease.lock().await.is_none() {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert_ne!(cluster.holder().await, "");
+    assert_ne!(server.holder().await, "");
     stop.cancel();
     in_time(leading).await.unwrap().unwrap();
-    assert_eq!(cluster.holder().await, "");
+    assert_eq!(server.holder().await, "");
 }

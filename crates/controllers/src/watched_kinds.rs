@@ -1,0 +1,181 @@
+//! The watched kinds. One line of the table declares what is watched, what is kept of it, and which handler runs on a
+//! change; the store, its watch and the wait for its first list are generated from it.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use kube::api::PartialObjectMeta;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, Resource};
+use mco_api::controller_config::CONTROLLER_CONFIG_NAME;
+use mco_api::foreign::api_server::APIServer;
+use mco_api::foreign::cluster_version::ClusterVersion;
+use mco_api::foreign::credential_provider::CRIOCredentialProviderConfig;
+use mco_api::foreign::feature_gate::FeatureGate;
+use mco_api::foreign::image::Image;
+use mco_api::foreign::image_policy::{ClusterImagePolicy, ImagePolicy};
+use mco_api::foreign::mirrors::{ImageContentSourcePolicy, ImageDigestMirrorSet, ImageTagMirrorSet};
+use mco_api::foreign::node::Node as NodeSettings;
+use mco_api::foreign::scheduler::Scheduler;
+use mco_api::vocabulary::names::{self, CLUSTER_VERSION, SINGLETON, config_map, secret};
+use mco_api::{
+    ContainerRuntimeConfig, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigNode,
+    MachineConfigPool, MachineConfiguration, MachineOSBuild, MachineOSConfig, OSImageStream, PinnedImageSet,
+};
+use mco_core::generators::generated::Generator;
+use mco_runtime::{ObjectChange, Store};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use crate::context::Context;
+use crate::transforms::{machine_config_node, node, without_managed_fields};
+use crate::watch_handlers::{self as on, spec_or_metadata_changed};
+
+/// `field: Kind = which objects, what is kept of each, what happens on a change;`
+macro_rules! watched_kinds {
+    ($($(#[$doc:meta])* $field:ident: $kind:ty = $select:expr, $transform:expr, $on_change:expr;)*) => {
+        /// The watched objects.
+        pub(crate) struct WatchStores {
+            $($(#[$doc])* pub $field: Store<$kind>,)*
+        }
+
+        impl WatchStores {
+            pub fn new(ctx: &Weak<Context>) -> Self {
+                Self { $($field: store(ctx, $transform, $on_change),)* }
+            }
+
+            /// Starts one watch per kind.
+            pub fn spawn_watches(ctx: &Arc<Context>, tasks: &mut JoinSet<&'static str>) {
+                $(tasks.spawn(follow(Arc::clone(ctx), |stores| &stores.$field, $select));)*
+            }
+
+            /// Waits for the first list of every kind. Nothing is reconciled before: a decision may depend on any of
+            /// them.
+            pub async fn wait_until_ready(&self) {
+                $(self.$field.wait_until_ready().await;)*
+            }
+        }
+    };
+}
+
+watched_kinds! {
+    pools: MachineConfigPool = everywhere, without_managed_fields, on::pool;
+    nodes: Node = everywhere, node, on::node;
+    /// Rendered MachineConfigs are large and many; sources are fetched by name when their metadata changes.
+    config_metadata: PartialObjectMeta<MachineConfig> = everywhere, without_managed_fields, on::config;
+    machine_config_nodes: MachineConfigNode = everywhere, machine_config_node, on::machine_config_node;
+    controller_configs: ControllerConfig =
+        named(CONTROLLER_CONFIG_NAME), without_managed_fields, on::controller_config;
+    kubelet_configs: KubeletConfig = everywhere, without_managed_fields, |ctx, change| {
+        enqueue_if(ctx, Generator::Kubelet, spec_or_metadata_changed(change));
+    };
+    runtime_configs: ContainerRuntimeConfig = everywhere, without_managed_fields, |ctx, change| {
+        enqueue_if(ctx, Generator::ContainerRuntime, spec_or_metadata_changed(change));
+    };
+    credential_providers: CRIOCredentialProviderConfig = named(SINGLETON), without_managed_fields, |ctx, change| {
+        enqueue_if(ctx, Generator::CredentialProvider, spec_or_metadata_changed(change));
+    };
+    machine_configurations: MachineConfiguration =
+        named(SINGLETON), without_managed_fields, on::machine_configuration;
+    os_configs: MachineOSConfig = everywhere, without_managed_fields, on::os_config;
+    os_builds: MachineOSBuild = everywhere, without_managed_fields, on::os_build;
+    os_streams: OSImageStream = named(SINGLETON), without_managed_fields, on::os_stream;
+    /// The operating system images of the release.
+    os_images: ConfigMap = in_namespace(names::NAMESPACE, config_map::OS_IMAGE_URL), without_managed_fields,
+        |ctx, _| ctx.queues.os_streams.enqueue(());
+    pinned_image_sets: PartialObjectMeta<PinnedImageSet> =
+        everywhere, without_managed_fields, on::pinned_image_set;
+    images: Image = named(SINGLETON), without_managed_fields, registries;
+    digest_mirrors: ImageDigestMirrorSet = everywhere, without_managed_fields, registries;
+    tag_mirrors: ImageTagMirrorSet = everywhere, without_managed_fields, registries;
+    content_policies: ImageContentSourcePolicy = everywhere, without_managed_fields, registries;
+    cluster_image_policies: ClusterImagePolicy = everywhere, without_managed_fields, registries;
+    image_policies: ImagePolicy = everywhere, without_managed_fields, registries;
+    cluster_versions: ClusterVersion = named(CLUSTER_VERSION), without_managed_fields, on::cluster_version;
+    feature_gates: FeatureGate = named(SINGLETON), without_managed_fields, base_configs;
+    api_servers: APIServer = named(SINGLETON), without_managed_fields, base_configs;
+    pull_secrets: PartialObjectMeta<Secret> =
+        in_namespace(names::CONFIG_NAMESPACE, secret::PULL_SECRET), without_managed_fields, base_configs;
+    /// All of them: one with another name has no effect, which is reported on it.
+    node_settings: NodeSettings = everywhere, without_managed_fields, on::node_settings;
+    schedulers: Scheduler = named(SINGLETON), without_managed_fields, on::scheduler;
+}
+
+fn enqueue_if(ctx: &Context, generator: Generator, changed: bool) {
+    if changed {
+        ctx.queues.generators.enqueue(generator);
+    }
+}
+
+fn registries<K>(ctx: &Context, _: &ObjectChange<'_, K>) {
+    ctx.queues.generators.enqueue(Generator::Registries);
+}
+
+fn base_configs<K>(ctx: &Context, _: &ObjectChange<'_, K>) {
+    ctx.queues.generators.enqueue(Generator::Templates);
+}
+
+/// Selects all objects, of all namespaces.
+fn everywhere<K>(client: Client) -> (Api<K>, watcher::Config)
+where
+    K: Resource<DynamicType = ()>,
+{
+    (Api::all(client), watcher::Config::default())
+}
+
+/// Selects one object by name.
+fn named<K>(name: &'static str) -> impl FnOnce(Client) -> (Api<K>, watcher::Config)
+where
+    K: Resource<DynamicType = ()>,
+{
+    move |client| (Api::all(client), by_name(name))
+}
+
+/// Selects one object of a namespace by name.
+fn in_namespace<K>(
+    namespace: &'static str,
+    name: &'static str,
+) -> impl FnOnce(Client) -> (Api<K>, watcher::Config)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    move |client| (Api::namespaced(client, namespace), by_name(name))
+}
+
+fn by_name(name: &str) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
+}
+
+fn store<K>(
+    ctx: &Weak<Context>,
+    transform: fn(&mut K),
+    on_change: fn(&Context, &ObjectChange<'_, K>),
+) -> Store<K>
+where
+    K: Resource + Clone + Debug + Send + Sync + 'static,
+{
+    let ctx = Weak::clone(ctx);
+    Store::new(transform, move |change: &ObjectChange<'_, K>| {
+        if let Some(ctx) = ctx.upgrade() {
+            on_change(&ctx, change);
+        }
+    })
+}
+
+fn follow<K>(
+    ctx: Arc<Context>,
+    store: fn(&WatchStores) -> &Store<K>,
+    select: impl FnOnce(Client) -> (Api<K>, watcher::Config),
+) -> impl Future<Output = &'static str> + Send + 'static
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (api, config) = select(ctx.client.clone());
+    let events = watcher(api, config);
+    async move {
+        store(&ctx.stores).follow(events).await;
+        "a watch"
+    }
+}

@@ -1,0 +1,31 @@
+//! The controller runtime: what every component needs to watch, reconcile, write and report, whatever its objects are.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`Store`] | a reflector with write-through: one watch per kind, and the responses of the component's own writes |
+//! | [`Queue`] | a work queue with debouncing, rate limits and exponential backoff |
+//! | [`run_worker`] | runs a reconciler over its queue, with bounded concurrency and isolation of panics |
+//! | [`EventRecorder`] | writes Kubernetes events in the background, without repetitions |
+//! | [`patch`] | merge patches with a mandatory [`FieldManager`] |
+//! | [`ErrorClass`], [`is_not_found`] | what an API error means for the next attempt |
+//! | [`leader`] | leader election by Lease |
+//!
+//! It depends on no resource type of this project. Why it exists beside kube-runtime is recorded in
+//! `docs/decisions/0006-controller-runtime.md`.
+
+mod error;
+mod events;
+pub mod leader;
+pub mod patch;
+mod queue;
+mod reflected;
+mod store;
+mod worker;
+
+pub use error::{ErrorClass, describe, is_already_exists, is_conflict, is_not_found};
+pub use events::{EventQueue, EventRecorder, EventType, EventWriter, Repeats};
+pub use patch::FieldManager;
+pub use queue::{Debounce, Queue, Requeue};
+pub use reflected::Reflected;
+pub use store::{ObjectChange, Store, object_key, object_name};
+pub use worker::{ReconcileError, run_worker};

@@ -1,0 +1,478 @@
+//! A reflector with write-through: the objects of one kind, from one watch and from the component's own writes.
+//!
+//! kube's reflector shows a write only when the watch delivers it. A reconciler that runs before that would decide from
+//! a state older than its own last write, and for example start more updates than the budget allows. Here the response
+//! of each write is stored at once, and the watch never replaces it by an older version.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource};
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use crate::error::is_not_found;
+use crate::patch::{self, FieldManager};
+
+/// An object before and after a change. At least one of them is set.
+#[derive(Debug)]
+pub struct ObjectChange<'a, K> {
+    pub old: Option<&'a Arc<K>>,
+    pub new: Option<&'a Arc<K>>,
+}
+
+impl<'a, K> ObjectChange<'a, K> {
+    /// Returns the object as it is, or as it was before it was deleted.
+    pub fn latest(&self) -> Option<&'a Arc<K>> {
+        self.new.or(self.old)
+    }
+}
+
+type Handler<K> = Box<dyn Fn(&ObjectChange<'_, K>) + Send + Sync>;
+
+/// The objects of one kind, as last seen.
+pub struct Store<K> {
+    state: RwLock<StoreState<K>>,
+    ready: watch::Sender<bool>,
+    transform: fn(&mut K),
+    on_change: Handler<K>,
+}
+
+struct StoreState<K> {
+    objects: HashMap<String, Arc<K>>,
+    /// While a list is received: keys written by this process since it began, which the list may not contain yet.
+    written: Option<HashSet<String>>,
+}
+
+impl<K> Debug for Store<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("objects", &self.state.read().objects.len())
+            .field("ready", &*self.ready.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K> Store<K>
+where
+    K: Resource + Clone + Debug + Send + Sync + 'static,
+{
+    /// Creates an empty store. `transform` removes from each object what no reader needs, before it is stored.
+    /// `on_change` is called after each change, outside the store's lock.
+    pub fn new(
+        transform: fn(&mut K),
+        on_change: impl Fn(&ObjectChange<'_, K>) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            state: RwLock::new(StoreState {
+                objects: HashMap::new(),
+                written: None,
+            }),
+            ready: watch::Sender::new(false),
+            transform,
+            on_change: Box::new(on_change),
+        }
+    }
+
+    /// Returns the object with this key; see [`object_key`].
+    pub fn get(&self, key: &str) -> Option<Arc<K>> {
+        self.state.read().objects.get(key).cloned()
+    }
+
+    /// Returns all objects, in no order.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.state.read().objects.values().cloned().collect()
+    }
+
+    /// Returns copies of all objects, ordered by key.
+    pub fn sorted(&self) -> Vec<K> {
+        let mut all: Vec<K> = self.all().iter().map(|object| K::clone(object)).collect();
+        all.sort_by_cached_key(object_key);
+        all
+    }
+
+    /// Returns copies of all objects, ordered by key; `None` until the first list is complete.
+    pub fn listed(&self) -> Option<Vec<K>> {
+        self.is_ready().then(|| self.sorted())
+    }
+
+    /// Returns the number of objects.
+    pub fn len(&self) -> usize {
+        self.state.read().objects.len()
+    }
+
+    /// Returns true if there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns true once the first list is complete and every handler has run for it.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Waits until the first list is complete and every handler has run for it.
+    pub async fn wait_until_ready(&self) {
+        let mut ready = self.ready.subscribe();
+        // It fails only when the sender is dropped, which lives as long as this store.
+        let _ = ready.wait_for(|ready| *ready).await;
+    }
+
+    /// Applies the response of a write of this process, so that readers never see an older version. An object that the
+    /// watch has reported as deleted does not come back. Returns the object as readers see it.
+    pub fn observe_write(&self, object: K) -> Arc<K> {
+        let object = Arc::new(self.transformed(object));
+        self.put(&object, ChangeOrigin::OwnWrite);
+        object
+    }
+
+    /// Sends a JSON merge patch and applies the response. Returns `None` if the object does not exist.
+    pub async fn patch(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        manager: FieldManager,
+        patch: &impl Serialize,
+    ) -> kube::Result<Option<Arc<K>>>
+    where
+        K: DeserializeOwned,
+    {
+        let written = patch::merge(api, name, manager, patch).await?;
+        Ok(written.map(|written| self.observe_write(written)))
+    }
+
+    /// Sends a JSON merge patch to the status subresource and applies the response. Returns `None` if the object does
+    /// not exist.
+    pub async fn patch_status(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        manager: FieldManager,
+        patch: &impl Serialize,
+    ) -> kube::Result<Option<Arc<K>>>
+    where
+        K: DeserializeOwned,
+    {
+        let written = patch::merge_status(api, name, manager, patch).await?;
+        Ok(written.map(|written| self.observe_write(written)))
+    }
+
+    /// Applies the events of a watch until it ends, with backoff between failures.
+    pub async fn follow(&self, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send) {
+        let events = events.default_backoff();
+        let mut events = std::pin::pin!(events);
+        let mut listed = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => {
+                    listed.clear();
+                    self.state.write().written = Some(HashSet::new());
+                }
+                Ok(Event::InitApply(object)) => listed.push(self.transformed(object)),
+                Ok(Event::InitDone) => self.replace(std::mem::take(&mut listed)),
+                Ok(Event::Apply(object)) => {
+                    self.put(&Arc::new(self.transformed(object)), ChangeOrigin::Watch);
+                }
+                Ok(Event::Delete(object)) => self.remove(&object),
+                // A cluster without this kind has no objects of it.
+                Err(problem) if is_unknown_kind(&problem) => {
+                    debug!(kind = %kind::<K>(), "the cluster does not serve this kind");
+                    self.replace(Vec::new());
+                }
+                Err(problem) => warn!(kind = %kind::<K>(), "watch failed: {problem}; retrying"),
+            }
+        }
+    }
+
+    fn transformed(&self, mut object: K) -> K {
+        (self.transform)(&mut object);
+        object
+    }
+
+    fn put(&self, object: &Arc<K>, origin: ChangeOrigin) {
+        let key = object_key(object.as_ref());
+        let old = {
+            let mut state = self.state.write();
+            let old = state.objects.get(&key).cloned();
+            match &old {
+                Some(old) if !is_newer(object.as_ref(), old.as_ref()) => return,
+                None if origin == ChangeOrigin::OwnWrite => return,
+                _ => state.objects.insert(key.clone(), Arc::clone(object)),
+            };
+            if let Some(written) = state
+                .written
+                .as_mut()
+                .filter(|_| origin == ChangeOrigin::OwnWrite)
+            {
+                written.insert(key);
+            }
+            old
+        };
+        (self.on_change)(&ObjectChange {
+            old: old.as_ref(),
+            new: Some(object),
+        });
+    }
+
+    fn remove(&self, object: &K) {
+        let key = object_key(object);
+        let old = self.state.write().objects.remove(&key);
+        if let Some(old) = &old {
+            (self.on_change)(&ObjectChange {
+                old: Some(old),
+                new: None,
+            });
+        }
+    }
+
+    /// Replaces all objects by a complete list and calls the handler for each difference. The list wins even over a
+    /// version that seems to be newer, because an API server that was restored from a backup reuses versions. Only
+    /// objects written by this process while the list was received may really be newer.
+    fn replace(&self, listed: Vec<K>) {
+        let mut listed: HashMap<String, Arc<K>> = listed
+            .into_iter()
+            .map(|object| (object_key(&object), Arc::new(object)))
+            .collect();
+        let before = {
+            let mut state = self.state.write();
+            let written = state.written.take().unwrap_or_default();
+            for (key, stored) in &state.objects {
+                let Some(object) = listed.get_mut(key) else {
+                    continue;
+                };
+                let is_same = object.meta().resource_version == stored.meta().resource_version;
+                if is_same || (written.contains(key) && !is_newer(object.as_ref(), stored.as_ref())) {
+                    *object = Arc::clone(stored);
+                }
+            }
+            std::mem::replace(&mut state.objects, listed.clone())
+        };
+        for (key, new) in &listed {
+            let old = before.get(key);
+            if old.is_none_or(|old| !Arc::ptr_eq(old, new)) {
+                (self.on_change)(&ObjectChange { old, new: Some(new) });
+            }
+        }
+        for (key, old) in &before {
+            if !listed.contains_key(key) {
+                (self.on_change)(&ObjectChange {
+                    old: Some(old),
+                    new: None,
+                });
+            }
+        }
+        // Only after all handlers have run: a reconciler that sees half of a pool's nodes would spend the budget twice.
+        self.ready.send_replace(true);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChangeOrigin {
+    Watch,
+    OwnWrite,
+}
+
+/// Returns the name of an object; empty before the API server has assigned one.
+pub fn object_name(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Returns `namespace/name`, or the name of a cluster-scoped object.
+pub fn object_key<K: Resource>(object: &K) -> String {
+    let meta = object.meta();
+    let name = object_name(meta);
+    match &meta.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Returns true if `object` is a later version than `stored`. Resource versions of one resource are increasing
+/// numbers; an object whose version is not a number counts as newer.
+fn is_newer<K: Resource>(object: &K, stored: &K) -> bool {
+    let version = |object: &K| -> Option<u64> { object.meta().resource_version.as_ref()?.parse().ok() };
+    match (version(object), version(stored)) {
+        (Some(new), Some(old)) => new > old,
+        _ => true,
+    }
+}
+
+/// Only a list that fails means that the kind is unknown: a watch that fails keeps the objects, because it resumes
+/// without a new list.
+fn is_unknown_kind(problem: &watcher::Error) -> bool {
+    matches!(problem, watcher::Error::InitialListFailed(source) if is_not_found(source))
+}
+
+fn kind<K>() -> &'static str {
+    std::any::type_name::<K>().rsplit("::").next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    fn node(name: &str, version: u32) -> Node {
+        let mut node = Node::default();
+        node.metadata.name = Some(name.to_owned());
+        node.metadata.resource_version = Some(version.to_string());
+        node
+    }
+
+    fn store() -> (Store<Node>, Arc<Mutex<Vec<String>>>) {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&seen);
+        let version = |node: Option<&Arc<Node>>| {
+            node.and_then(|node| node.metadata.resource_version.clone())
+                .unwrap_or_else(|| "-".to_owned())
+        };
+        let store = Store::new(
+            |_| {},
+            move |change: &ObjectChange<'_, Node>| {
+                let name = change
+                    .latest()
+                    .map(|node| object_key(node.as_ref()))
+                    .unwrap_or_default();
+                log.lock()
+                    .push(format!("{name} {}>{}", version(change.old), version(change.new)));
+            },
+        );
+        (store, seen)
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_lags_behind_our_own_writes_changes_nothing() {
+        let (store, seen) = store();
+        let events = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(node("a", 1))),
+            Ok(Event::InitDone),
+        ];
+        store.follow(futures::stream::iter(events)).await;
+        store.observe_write(node("a", 5));
+        store
+            .follow(futures::stream::iter([
+                Ok(Event::Apply(node("a", 3))),
+                Ok(Event::Apply(node("a", 5))),
+                Ok(Event::Apply(node("a", 6))),
+            ]))
+            .await;
+        assert_eq!(*seen.lock(), ["a ->1", "a 1>5", "a 5>6"]);
+    }
+
+    #[tokio::test]
+    async fn a_write_answered_after_the_object_was_deleted_does_not_bring_it_back() {
+        let (store, seen) = store();
+        let events = [Ok(Event::Apply(node("a", 1))), Ok(Event::Delete(node("a", 3)))];
+        store.follow(futures::stream::iter(events)).await;
+        store.observe_write(node("a", 2));
+        assert!(store.get("a").is_none());
+        assert_eq!(*seen.lock(), ["a ->1", "a 1>-"]);
+    }
+
+    #[tokio::test]
+    async fn a_new_list_reports_what_was_missed() {
+        let (store, seen) = store();
+        assert!(!*store.ready.borrow());
+        let list = |nodes: Vec<Node>| {
+            let listed = nodes.into_iter().map(|node| Ok(Event::InitApply(node)));
+            futures::stream::iter(
+                [Ok(Event::Init)]
+                    .into_iter()
+                    .chain(listed)
+                    .chain([Ok(Event::InitDone)])
+                    .collect::<Vec<_>>(),
+            )
+        };
+        store
+            .follow(list(vec![node("a", 1), node("b", 1), node("c", 1)]))
+            .await;
+        assert!(*store.ready.borrow());
+        seen.lock().clear();
+        store
+            .follow(list(vec![node("a", 1), node("b", 2), node("d", 2)]))
+            .await;
+        let mut seen = seen.lock().clone();
+        seen.sort();
+        assert_eq!(seen, ["b 1>2", "c 1>-", "d ->2"]);
+        assert_eq!(store.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn after_a_restore_of_the_api_server_the_list_wins_over_newer_versions() {
+        let (store, seen) = store();
+        let events = [Ok(Event::Apply(node("a", 50))), Ok(Event::Apply(node("b", 3)))];
+        store.follow(futures::stream::iter(events)).await;
+        store.observe_write(node("b", 60));
+        seen.lock().clear();
+        let events = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(node("a", 7))),
+            Ok(Event::InitApply(node("b", 3))),
+            Ok(Event::InitDone),
+            Ok(Event::Apply(node("a", 8))),
+        ];
+        store.follow(futures::stream::iter(events)).await;
+        let mut seen = seen.lock().clone();
+        seen.sort();
+        assert_eq!(seen, ["a 50>7", "a 7>8", "b 60>3"]);
+    }
+
+    #[tokio::test]
+    async fn a_list_does_not_undo_a_write_that_was_made_while_it_was_received() {
+        let (store, seen) = store();
+        let first = [Ok(Event::Apply(node("a", 1))), Ok(Event::Apply(node("b", 1)))];
+        store.follow(futures::stream::iter(first)).await;
+        seen.lock().clear();
+        let events = futures::stream::iter(0..4).map(|step| {
+            Ok(match step {
+                0 => Event::Init,
+                1 => Event::InitApply(node("a", 4)),
+                2 => {
+                    store.observe_write(node("a", 5));
+                    store.observe_write(node("b", 2));
+                    Event::InitApply(node("b", 6))
+                }
+                _ => Event::InitDone,
+            })
+        });
+        store.follow(events).await;
+        let mut seen = seen.lock().clone();
+        seen.sort();
+        assert_eq!(seen, ["a 1>5", "b 1>2", "b 2>6"]);
+    }
+
+    #[tokio::test]
+    async fn a_store_is_ready_only_after_every_handler_has_run() {
+        let ready: Arc<Mutex<Option<watch::Receiver<bool>>>> = Arc::default();
+        let (asked, seen) = (Arc::clone(&ready), Arc::new(Mutex::new(Vec::new())));
+        let log = Arc::clone(&seen);
+        let store = Store::new(
+            |_| {},
+            move |_: &ObjectChange<'_, Node>| {
+                let ready = asked.lock().as_ref().map(|ready| *ready.borrow());
+                log.lock().push(ready);
+            },
+        );
+        *ready.lock() = Some(store.ready.subscribe());
+        let events = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(node("a", 1))),
+            Ok(Event::InitApply(node("b", 1))),
+            Ok(Event::InitDone),
+        ];
+        store.follow(futures::stream::iter(events)).await;
+        assert_eq!(*seen.lock(), [Some(false), Some(false)]);
+        store.wait_until_ready().await;
+    }
+}
