@@ -103,10 +103,10 @@ async fn tags_and_encodings_belong_to_the_bytes_that_are_sent() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::plain(&rendered_directory(directory.path(), 10_000)).await;
     let plain = server
-        .get("/config/master", &[("Accept-BodyEncoding", "identity")])
+        .get("/config/master", &[("Accept-Encoding", "identity")])
         .await;
     let packed = server
-        .get("/config/master", &[("Accept-BodyEncoding", "br, gzip;q=0.5")])
+        .get("/config/master", &[("Accept-Encoding", "br, gzip;q=0.5")])
         .await;
     assert_eq!(packed.header("content-encoding"), Some("gzip"));
     assert!(packed.body.len() < plain.body.len() / 2);
@@ -116,7 +116,7 @@ async fn tags_and_encodings_belong_to_the_bytes_that_are_sent() {
         .unwrap();
     assert_eq!(text, plain.body);
     let refused = server
-        .get("/config/master", &[("Accept-BodyEncoding", "gzip;q=0")])
+        .get("/config/master", &[("Accept-Encoding", "gzip;q=0")])
         .await;
     assert_eq!(refused.body, plain.body);
 
@@ -128,7 +128,7 @@ async fn tags_and_encodings_belong_to_the_bytes_that_are_sent() {
         .get("/config/master", &[("If-None-Match", "\"other\"")])
         .await;
     assert_eq!(changed.body, plain.body);
-    assert_eq!(plain.header("vary"), Some("Accept, Accept-BodyEncoding"));
+    assert_eq!(plain.header("vary"), Some("Accept, Accept-Encoding"));
 }
 
 #[tokio::test]

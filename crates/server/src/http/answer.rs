@@ -182,7 +182,7 @@ fn success(body: PreparedBody, encoding: BodyEncoding, headers: &HeaderMap) -> T
     };
     let headers = response.headers_mut();
     headers.insert(ETAG, body.etag);
-    headers.insert(VARY, HeaderValue::from_static("Accept, Accept-BodyEncoding"));
+    headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     // It holds credentials, which proxies must not cache.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
