@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_shares_say_who_fails() {
+    fn names_and_percentages_select_the_nodes_that_fail() {
         for (pattern, name, expected) in [
             ("worker-1", "worker-1", true),
             ("worker-1", "worker-10", false),
