@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_break_a_rule_are_refused_in_kubernetes_words() {
+    fn names_that_break_a_rule_are_rejected_with_kubernetes_messages() {
         let label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
         let key = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
         let long = "a".repeat(64);

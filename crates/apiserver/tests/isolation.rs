@@ -107,7 +107,7 @@ async fn a_node_token_reads_what_concerns_its_node() {
 }
 
 #[tokio::test]
-async fn a_node_does_not_give_itself_labels_that_attract_what_is_kept_from_it() {
+async fn a_node_cannot_set_restricted_labels() {
     let cluster = Cluster::start().await;
     let token = cluster.server.issue_token(&Identity::node("a")).unwrap();
     let node = |labels: Value| json!({"metadata": {"name": "a", "labels": labels}});
@@ -131,7 +131,7 @@ async fn a_node_does_not_give_itself_labels_that_attract_what_is_kept_from_it() 
 }
 
 #[tokio::test]
-async fn no_resource_answers_a_stranger_whatever_is_asked_of_it() {
+async fn no_resource_is_served_without_credentials() {
     let cluster = Cluster::start().await;
     let mut asked = 0;
     for definition in cluster.server.registry().catalog().definitions() {
@@ -176,7 +176,7 @@ async fn no_resource_answers_a_stranger_whatever_is_asked_of_it() {
 }
 
 #[tokio::test]
-async fn nothing_but_health_is_told_to_strangers() {
+async fn only_health_is_served_without_credentials() {
     let cluster = Cluster::start().await;
     for path in ["/healthz", "/livez", "/readyz"] {
         let (status, _) = request(

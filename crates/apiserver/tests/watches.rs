@@ -52,7 +52,7 @@ async fn write(cluster: &Cluster, name: &str, label: &str, size: usize) {
 }
 
 #[tokio::test]
-async fn a_watcher_that_stops_reading_is_told_that_it_expired() {
+async fn a_watcher_that_stops_reading_expires() {
     let retention = Retention {
         events: 50,
         ..Retention::default()
@@ -160,7 +160,7 @@ async fn objects_enter_and_leave_a_selection() {
 }
 
 #[tokio::test]
-async fn a_compacted_revision_is_gone_for_lists_and_its_token_says_how_to_go_on() {
+async fn a_list_at_a_compacted_revision_expires_with_a_token_to_continue() {
     let cluster = Cluster::start().await;
     for name in ["a", "b", "c"] {
         write(&cluster, name, "x", 1).await;
@@ -216,7 +216,7 @@ async fn bookmarks_come_when_nothing_else_does_and_the_watch_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_streamed_list_says_where_it_ends() {
+async fn a_streamed_list_ends_with_a_bookmark() {
     let cluster = Cluster::start().await;
     write(&cluster, "a", "x", 1).await;
     let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

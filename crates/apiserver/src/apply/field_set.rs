@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_tell_members_from_what_is_below_them() {
+    fn operations_distinguish_members_from_what_is_below_them() {
         let a = set(&json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}));
         let b = set(&json!({"f:a": {"f:x": {}}, "f:c": {}}));
         assert_eq!(

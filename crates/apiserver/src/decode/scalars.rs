@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_told_from_other_texts() {
+    fn quantities_are_distinguished_from_other_texts() {
         for good in ["1", "0.5", "100m", "1Gi", "-3", "+1k", "1e3", "1E-3", ".5", "5."] {
             assert!(is_quantity(good), "{good}");
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_errors_say_where() {
+    fn base64_errors_contain_the_position() {
         assert_eq!(base64_error("aGk="), None);
         assert_eq!(base64_error("aG\nk="), None);
         assert_eq!(

@@ -63,7 +63,7 @@ fn numbers_become_what_kubernetes_keeps_of_them() {
 }
 
 #[test]
-fn broken_json_is_refused_in_the_words_of_go() {
+fn broken_json_is_rejected_with_the_message_of_go() {
     for (body, expected) in [
         ("", "unexpected end of JSON input"),
         ("{", "unexpected end of JSON input"),

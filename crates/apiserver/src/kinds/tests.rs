@@ -139,7 +139,7 @@ fn selectable_fields_read_like_kubernetes_field_sets() {
 }
 
 #[test]
-fn an_unknown_field_label_is_refused_in_the_words_of_its_kind() {
+fn an_unknown_field_label_is_rejected_with_the_message_of_its_kind() {
     let cases = [
         ("", "pods", "field label not supported: spec.x"),
         (

@@ -178,7 +178,7 @@ fn a_custom_resource_keeps_its_schema_and_gains_type_and_metadata() {
 }
 
 #[test]
-fn the_old_flavour_says_only_what_it_can_express() {
+fn openapi_v2_omits_what_it_cannot_express() {
     let document = swagger(&[custom()]);
     let spec = &document["definitions"]["com.example.maps.v1.Map"]["properties"]["spec"]["properties"];
     assert_eq!(spec["scale"], json!({"type": "integer", "minimum": 1}));

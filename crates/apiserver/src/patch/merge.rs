@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_is_no_object_is_refused_in_kubernetes_words() {
+    fn a_patch_that_is_no_object_is_rejected_with_kubernetes_messages() {
         let cases = [
             (
                 "[1]",

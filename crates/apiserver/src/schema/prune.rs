@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn preserved_places_keep_what_they_do_not_know_but_prune_what_they_do() {
+    fn preserved_objects_keep_unknown_fields_and_prune_inside_declared_ones() {
         check(
             &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
                 "known": {"type": "object", "properties": {"a": {"type": "string"}}}}}),

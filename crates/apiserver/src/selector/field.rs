@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_selectors_are_refused_in_kubernetes_words() {
+    fn bad_selectors_are_rejected_with_kubernetes_messages() {
         for (text, expected) in [
             (
                 "metadata.name",

@@ -1,7 +1,8 @@
 //! Tables of the built-in kinds.
 
-use super::age::{elapsed, human_duration, parse, since};
+use super::age::since;
 use super::pod::{self, items, number, text};
+use super::workloads;
 use super::{TableColumn, TableRow};
 use crate::kinds::BuiltIn;
 use crate::selector::LabelSelector;
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 /// Turns an object into a row.
 pub(super) type RowFunction = fn(&Value, Timestamp) -> TableRow;
 
-const NONE: &str = "<none>";
+pub(super) const NONE: &str = "<none>";
 
 /// `name` and `type`, separated by a colon when the type is not `string`; a `+` marks columns of `-o wide`.
 type Layout = &'static [&'static str];
@@ -104,12 +105,15 @@ pub(super) fn layout(kind: &BuiltIn) -> (Vec<TableColumn>, RowFunction) {
         "Service" => (SERVICES, service),
         "Endpoints" => (&["Endpoints", "Age"], endpoints),
         "ServiceAccount" => (&["Age"], service_account),
-        "Deployment" => (DEPLOYMENTS, deployment),
-        "DaemonSet" => (DAEMON_SETS, daemon_set),
-        "ReplicaSet" => (REPLICA_SETS, replica_set),
-        "StatefulSet" => (&["Ready", "Age", "+Containers", "+Images"], stateful_set),
-        "ControllerRevision" => (&["Controller", "Revision", "Age"], controller_revision),
-        "Job" => (JOBS, job),
+        "Deployment" => (DEPLOYMENTS, workloads::deployment),
+        "DaemonSet" => (DAEMON_SETS, workloads::daemon_set),
+        "ReplicaSet" => (REPLICA_SETS, workloads::replica_set),
+        "StatefulSet" => (
+            &["Ready", "Age", "+Containers", "+Images"],
+            workloads::stateful_set,
+        ),
+        "ControllerRevision" => (&["Controller", "Revision", "Age"], workloads::controller_revision),
+        "Job" => (JOBS, workloads::job),
         "PodDisruptionBudget" => (BUDGETS, budget),
         "Lease" => (&["Holder", "Age"], lease),
         "PriorityClass" => (PRIORITIES, priority_class),
@@ -161,11 +165,11 @@ fn event_columns() -> Vec<TableColumn> {
     columns
 }
 
-fn name(object: &Value) -> Value {
+pub(super) fn name(object: &Value) -> Value {
     Value::from(text(object, "/metadata/name"))
 }
 
-fn age(object: &Value, now: Timestamp) -> Value {
+pub(super) fn age(object: &Value, now: Timestamp) -> Value {
     Value::from(since(object.pointer("/metadata/creationTimestamp"), now))
 }
 
@@ -397,134 +401,6 @@ fn service_account(object: &Value, now: Timestamp) -> TableRow {
     TableRow::of(vec![name(object), age(object, now)])
 }
 
-fn deployment(object: &Value, now: Timestamp) -> TableRow {
-    let selector = match LabelSelector::from_object(object.pointer("/spec/selector")) {
-        Ok(selector) => selector.to_string(),
-        Err(_) => "<invalid>".to_owned(),
-    };
-    let mut cells = vec![
-        name(object),
-        Value::from(ready_of_desired(object)),
-        Value::from(number(object, "/status/updatedReplicas")),
-        Value::from(number(object, "/status/availableReplicas")),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    cells.push(Value::from(selector));
-    TableRow::of(cells)
-}
-
-fn daemon_set(object: &Value, now: Timestamp) -> TableRow {
-    let mut cells = vec![name(object)];
-    cells.extend(
-        [
-            "/status/desiredNumberScheduled",
-            "/status/currentNumberScheduled",
-            "/status/numberReady",
-            "/status/updatedNumberScheduled",
-            "/status/numberAvailable",
-        ]
-        .map(|pointer| Value::from(number(object, pointer))),
-    );
-    cells.push(Value::from(labels(
-        object.pointer("/spec/template/spec/nodeSelector"),
-    )));
-    cells.push(age(object, now));
-    cells.extend(containers(object));
-    cells.push(Value::from(selector(object)));
-    TableRow::of(cells)
-}
-
-fn replica_set(object: &Value, now: Timestamp) -> TableRow {
-    let mut cells = vec![
-        name(object),
-        Value::from(number(object, "/spec/replicas")),
-        Value::from(number(object, "/status/replicas")),
-        Value::from(number(object, "/status/readyReplicas")),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    cells.push(Value::from(selector(object)));
-    TableRow::of(cells)
-}
-
-fn stateful_set(object: &Value, now: Timestamp) -> TableRow {
-    let mut cells = vec![
-        name(object),
-        Value::from(ready_of_desired(object)),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    TableRow::of(cells)
-}
-
-fn controller_revision(object: &Value, now: Timestamp) -> TableRow {
-    let owners = items(object, "/metadata/ownerReferences");
-    let controller = owners
-        .iter()
-        .find(|owner| owner.get("controller") == Some(&Value::Bool(true)));
-    let shown = controller.map_or_else(
-        || NONE.to_owned(),
-        |owner| {
-            let (group, _) = crate::kinds::split_api_version(text(owner, "/apiVersion"));
-            let kind = text(owner, "/kind").to_lowercase();
-            let kind = if group.is_empty() {
-                kind
-            } else {
-                format!("{kind}.{group}")
-            };
-            format!("{kind}/{}", text(owner, "/name"))
-        },
-    );
-    let revision = Value::from(number(object, "/revision"));
-    TableRow::of(vec![name(object), Value::from(shown), revision, age(object, now)])
-}
-
-fn job(object: &Value, now: Timestamp) -> TableRow {
-    let succeeded = number(object, "/status/succeeded");
-    let completions = match object.pointer("/spec/completions").and_then(Value::as_i64) {
-        Some(wanted) => format!("{succeeded}/{wanted}"),
-        None if number(object, "/spec/parallelism") > 1 => {
-            format!("{succeeded}/1 of {}", number(object, "/spec/parallelism"))
-        }
-        None => format!("{succeeded}/1"),
-    };
-    let duration = parse(text(object, "/status/startTime")).map_or_else(String::new, |start| {
-        let end = parse(text(object, "/status/completionTime")).unwrap_or(now);
-        human_duration(elapsed(start, end))
-    });
-    let holds = |kind: &str| {
-        items(object, "/status/conditions")
-            .iter()
-            .any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
-    };
-    let deleting = object
-        .pointer("/metadata/deletionTimestamp")
-        .is_some_and(|moment| !moment.is_null());
-    let status = if holds("Complete") {
-        "Complete"
-    } else if holds("Failed") {
-        "Failed"
-    } else if deleting {
-        "Terminating"
-    } else {
-        ["Suspended", "FailureTarget", "SuccessCriteriaMet"]
-            .into_iter()
-            .find(|kind| holds(kind))
-            .unwrap_or("Running")
-    };
-    let mut cells = vec![
-        name(object),
-        Value::from(status),
-        Value::from(completions),
-        Value::from(duration),
-        age(object, now),
-    ];
-    cells.extend(containers(object));
-    cells.push(Value::from(selector(object)));
-    TableRow::of(cells)
-}
-
 fn budget(object: &Value, now: Timestamp) -> TableRow {
     let amount = |pointer: &str| match object.pointer(pointer) {
         None | Some(Value::Null) => "N/A".to_owned(),
@@ -625,34 +501,14 @@ fn webhooks(object: &Value, now: Timestamp) -> TableRow {
     ])
 }
 
-fn ready_of_desired(object: &Value) -> String {
-    format!(
-        "{}/{}",
-        number(object, "/status/readyReplicas"),
-        number(object, "/spec/replicas")
-    )
-}
-
-/// Returns the names and images of the containers in a template.
-fn containers(object: &Value) -> [Value; 2] {
-    let containers = items(object, "/spec/template/spec/containers");
-    ["/name", "/image"].map(|field| {
-        let texts: Vec<&str> = containers
-            .iter()
-            .map(|container| text(container, field))
-            .collect();
-        Value::from(texts.join(","))
-    })
-}
-
-fn selector(object: &Value) -> String {
+pub(super) fn selector(object: &Value) -> String {
     match LabelSelector::from_object(object.pointer("/spec/selector")) {
         Ok(selector) => joined_or_none(selector.to_string()),
         Err(_) => "<error>".to_owned(),
     }
 }
 
-fn labels(labels: Option<&Value>) -> String {
+pub(super) fn labels(labels: Option<&Value>) -> String {
     let pairs: Vec<String> = labels
         .and_then(Value::as_object)
         .into_iter()

@@ -8,6 +8,7 @@ mod built_in;
 mod custom;
 mod json_path;
 mod pod;
+mod workloads;
 
 pub use age::human_duration;
 pub use json_path::{JsonPath, JsonPathError};

@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::SignedDuration;
 
 use crate::commands::up::nodes::{Fleet, LocalNode};
-use crate::commands::up::simulation::{FailureSelector, Latency, SimulationProfile};
+use crate::commands::up::simulation::{FailureSelector, SimulatedLatency, SimulationProfile};
 
 /// Run the machine configuration of a whole cluster in one process: API server, operator, controllers and nodes.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub struct Up {
     pub simulate: Option<u16>,
     /// How long a change takes on a simulated node, including its reboot and excluding its drain.
     #[arg(long, value_name = "SECONDS", default_value = "3", requires = "simulate")]
-    pub simulate_seconds: Latency,
+    pub simulate_seconds: SimulatedLatency,
     /// Simulated nodes that fail: a name, in which * matches anything, or a percentage of them with each config, as in
     /// 5%; can be repeated. They fail after their drain, and recover with another config.
     #[arg(long, value_name = "NAME|SHARE", requires = "simulate")]

@@ -317,19 +317,21 @@ impl Val for UnorderedList<'_> {
             return false;
         }
         let mut others = iterable.iter();
-        let mut strangers = Vec::new();
+        let mut incomparable = Vec::new();
         for own in &self.items {
             match others.next() {
                 Some(other) if own.equals(other) => {}
-                Some(other) => strangers.push(other),
+                Some(other) => incomparable.push(other),
                 None => return false,
             }
         }
-        if strangers.is_empty() {
+        if incomparable.is_empty() {
             return true;
         }
         let own: HashSet<String> = self.items.iter().map(|item| identity(item.as_ref())).collect();
-        strangers.into_iter().all(|other| own.contains(&identity(other)))
+        incomparable
+            .into_iter()
+            .all(|other| own.contains(&identity(other)))
     }
 
     fn clone_as_boxed<'w>(&self) -> Box<dyn Val + 'w>

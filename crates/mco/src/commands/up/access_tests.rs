@@ -16,13 +16,13 @@ use super::node_policy::NodePolicy;
 const NODES: &str = "/api/v1/nodes";
 const MACHINE_CONFIG_GROUP: &str = "machineconfiguration.openshift.io";
 
-struct Cluster {
+struct TestCluster {
     server: ApiServer,
     // Dropped last: the server writes into it.
     _directory: tempfile::TempDir,
 }
 
-impl Cluster {
+impl TestCluster {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = ApiServerOptions {
@@ -46,7 +46,7 @@ impl Cluster {
 
 /// Sends a request with a token, over a connection without a client certificate.
 async fn with_token(
-    cluster: &Cluster,
+    cluster: &TestCluster,
     token: &str,
     method: Method,
     path: &str,
@@ -94,7 +94,7 @@ async fn send(
 }
 
 /// Returns a join token without the fingerprint at its end, as a machine sends it.
-async fn token(cluster: &Cluster) -> String {
+async fn token(cluster: &TestCluster) -> String {
     let body = json!({"pool": "worker", "labels": {"node-role.kubernetes.io/worker": ""}, "seconds": 60});
     let (status, issued) = cluster.request(Method::POST, "/join-tokens", body).await;
     assert_eq!(status, StatusCode::CREATED, "{issued}");
@@ -114,14 +114,14 @@ fn credential(letter: &str) -> String {
     letter.repeat(42) + "A"
 }
 
-async fn join(cluster: &Cluster, token: &str, node: &str, letter: &str) -> StatusCode {
+async fn join(cluster: &TestCluster, token: &str, node: &str, letter: &str) -> StatusCode {
     let body = json!({"node": node, "credential": credential(letter)});
     with_token(cluster, token, Method::POST, "/join", body).await.0
 }
 
 #[tokio::test]
 async fn the_token_determines_the_labels_of_the_node_and_joining_is_idempotent() {
-    let cluster = Cluster::start().await;
+    let cluster = TestCluster::start().await;
     let token = token(&cluster).await;
     for _ in 0..2 {
         let body = json!({"node": "lab-1", "credential": credential("a")});
@@ -155,7 +155,7 @@ async fn the_token_determines_the_labels_of_the_node_and_joining_is_idempotent()
 
 #[tokio::test]
 async fn a_name_in_use_is_rejected() {
-    let cluster = Cluster::start().await;
+    let cluster = TestCluster::start().await;
     let token = token(&cluster).await;
     assert_eq!(join(&cluster, &token, "lab-1", "a").await, StatusCode::OK);
     assert_eq!(join(&cluster, &token, "lab-1", "b").await, StatusCode::CONFLICT);
@@ -186,7 +186,7 @@ async fn a_name_in_use_is_rejected() {
 
 #[tokio::test]
 async fn joining_requires_a_token_and_only_administrators_create_them() {
-    let cluster = Cluster::start().await;
+    let cluster = TestCluster::start().await;
     let good = token(&cluster).await;
     for wrong in ["", "x", "x.y", &good[..good.len() - 1]] {
         let body = json!({"node": "lab-1", "credential": credential("a")});
@@ -263,8 +263,8 @@ fn a_node_reads_what_it_needs_and_writes_its_own_machine_config_node() {
 }
 
 /// Returns a cluster with the kinds of the machine config group that a node uses, without schemas.
-async fn with_machine_configs() -> Cluster {
-    let cluster = Cluster::start().await;
+async fn with_machine_configs() -> TestCluster {
+    let cluster = TestCluster::start().await;
     for (plural, kind) in [
         ("machineconfignodes", "MachineConfigNode"),
         ("machineconfigs", "MachineConfig"),

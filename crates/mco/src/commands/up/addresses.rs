@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_tables_tell_the_addresses_of_this_machine() {
+    fn the_addresses_of_this_machine_come_from_the_routing_tables() {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\nLocal:\n        |-- 10.0.0.5\n           \
                     /32 host LOCAL\n        |-- 10.0.0.255\n           /32 link BROADCAST\n        |-- 127.0.0.1\n           /32 host LOCAL\n";
         assert_eq!(local_v4(trie), ["10.0.0.5".parse::<IpAddr>().unwrap()]);

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use super::admission::MachineConfigAdmission;
 use super::data_directory::{self, START_OVER};
-use super::ignition_server::Files;
+use super::ignition_server::IgnitionServerFiles;
 use super::node_policy::NodePolicy;
 use super::{DataDirectory, addresses, joining};
 use crate::cli::Up;
@@ -94,7 +94,7 @@ impl ControlPlane {
     }
 
     /// Writes the bootstrap credentials that the Ignition server hands to new machines.
-    pub fn prepare_bootstrap(&self, files: &Files) -> anyhow::Result<()> {
+    pub fn prepare_bootstrap(&self, files: &IgnitionServerFiles) -> anyhow::Result<()> {
         let bootstrapper = Identity::new(BOOTSTRAPPER, &[BOOTSTRAPPERS]);
         // A token that is incomplete or that the server does not recognize would be useless.
         let existing = files

@@ -25,9 +25,9 @@ const FIRST_CERTIFICATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The server's files, inside the data directory.
 #[derive(Debug, Clone)]
-pub struct Files(PathBuf);
+pub struct IgnitionServerFiles(PathBuf);
 
-impl Files {
+impl IgnitionServerFiles {
     pub fn create(data_directory: &Path) -> anyhow::Result<Self> {
         let files = Self(data_directory.join("server"));
         let bootstrap = files.bootstrap();
@@ -77,7 +77,7 @@ impl Files {
 /// Serves as soon as the operator has created a certificate.
 pub async fn run(
     client: Client,
-    files: Files,
+    files: IgnitionServerFiles,
     address: IpAddr,
     port: u16,
     api_server_url: String,
@@ -121,7 +121,7 @@ pub async fn run(
 }
 
 /// Copies the operator's certificate to the server's files. Returns false while there is none.
-async fn copy_certificate(client: &Client, files: &Files) -> anyhow::Result<bool> {
+async fn copy_certificate(client: &Client, files: &IgnitionServerFiles) -> anyhow::Result<bool> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), names::NAMESPACE);
     let Some(serving) = secrets.get_opt(names::secret::SERVER_TLS).await? else {
         return Ok(false);

@@ -108,7 +108,7 @@ async fn start_components(
         return Ok(summary::bare(directory, control_plane.url()));
     }
     let stop = components.stop.clone();
-    let server = ignition_server::Files::create(directory.path())?;
+    let server = ignition_server::IgnitionServerFiles::create(directory.path())?;
     control_plane.prepare_bootstrap(&server)?;
     let listen = arguments.listen;
     let server_port = free_port(listen, arguments.server_port).await?;

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_says_how_far_it_is() {
+    fn each_component_shows_its_progress() {
         let mut at = start(2, Vec::new());
         assert_eq!(
             in_a_file(&at),

@@ -18,9 +18,9 @@ const MAX_SECONDS: f64 = 86_400.0;
 
 /// The duration of an update without the drain, as in `3` or `0.5` seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Latency(Duration);
+pub struct SimulatedLatency(Duration);
 
-impl FromStr for Latency {
+impl FromStr for SimulatedLatency {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -92,14 +92,14 @@ fn matches(pattern: &str, name: &str) -> bool {
 /// The behaviour of simulated nodes.
 #[derive(Debug, Clone)]
 pub struct SimulationProfile {
-    pub latency: Latency,
+    pub latency: SimulatedLatency,
     pub failing: Vec<FailureSelector>,
 }
 
 impl SimulationProfile {
     fn behaviour(self) -> Behaviour {
         let Self {
-            latency: Latency(change),
+            latency: SimulatedLatency(change),
             failing,
         } = self;
         let apply = change / 3;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_shares_say_who_fails() {
+    fn names_and_percentages_select_the_nodes_that_fail() {
         for (pattern, name, expected) in [
             ("worker-1", "worker-1", true),
             ("worker-1", "worker-10", false),
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(text.parse::<FailureSelector>().unwrap_err(), expected);
         }
         for text in ["", "soon", "-1", "NaN", "inf", "86401"] {
-            let refusal = text.parse::<Latency>().unwrap_err();
+            let refusal = text.parse::<SimulatedLatency>().unwrap_err();
             assert!(
                 refusal.ends_with("is not a number of seconds from 0 to 86400"),
                 "{refusal}"

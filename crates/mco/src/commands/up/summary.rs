@@ -1,7 +1,7 @@
 //! The summary that `mco up` prints after the start.
 
 use super::DataDirectory;
-use super::ignition_server::Files;
+use super::ignition_server::IgnitionServerFiles;
 
 /// Returns the summary of the API alone.
 pub fn bare(directory: &DataDirectory, url: &str) -> String {
@@ -13,7 +13,7 @@ pub fn bare(directory: &DataDirectory, url: &str) -> String {
 }
 
 /// Returns the summary of the whole system.
-pub fn full(directory: &DataDirectory, url: &str, server: &Files, address: &str) -> String {
+pub fn full(directory: &DataDirectory, url: &str, server: &IgnitionServerFiles, address: &str) -> String {
     let kubeconfig = directory.kubeconfig().display().to_string();
     format!(
         "kubeconfig  {kubeconfig}\n\n\
