@@ -4,6 +4,7 @@
 //! acknowledged before it is durable.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
@@ -79,7 +80,13 @@ impl StoreWriter {
         let worker = Arc::clone(&writer);
         let handle = thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || worker.run(&disk))
+            .spawn(move || {
+                // Without its only writer the store accepts writes that never become durable.
+                if catch_unwind(AssertUnwindSafe(|| worker.run(&disk))).is_err() {
+                    tracing::error!("the store writer has panicked; ending the process");
+                    std::process::abort();
+                }
+            })
             .map_err(StoreError::Thread)?;
         Ok((writer, handle))
     }

@@ -51,6 +51,8 @@ pub async fn run(
     // Background tasks end with this function, on every path.
     let helpers = CancellationToken::new();
     let _end_of_helpers = helpers.clone().drop_guard();
+    // A background task that panics stops the daemon, which the service manager then restarts.
+    let halt = stop.child_token();
     let keeper_client = client.clone();
     let mut agent = Agent::new(client, machine, node, &options);
     let endpoints = match options.listen {
@@ -62,7 +64,7 @@ pub async fn run(
     };
     if let Some(check) = options.kubelet_check() {
         let watch = kubelet::watch(check.clone(), Arc::clone(&agent.health), helpers.clone());
-        tokio::spawn(watch);
+        tokio::spawn(stopping_at_end(watch, halt.clone()));
     }
     let keeper = Keeper::new(
         keeper_client,
@@ -70,9 +72,9 @@ pub async fn run(
         agent.cluster.node().to_owned(),
         agent.facts.subscribe(),
     );
-    let keeper = tokio::spawn(keeper.run(helpers.clone()));
+    let keeper = tokio::spawn(stopping_at_end(keeper.run(helpers.clone()), halt.clone()));
     let news = cluster_changes(&agent.cluster);
-    let ended = agent.follow(news, &options, &stop).await;
+    let ended = agent.follow(news, &options, &halt).await;
     agent.activity.stopping();
     agent.stop_watching();
     helpers.cancel();
@@ -81,6 +83,12 @@ pub async fn run(
         endpoints.await?;
     }
     ended
+}
+
+/// Runs a background task and cancels `halt` when it ends, also by a panic.
+async fn stopping_at_end<T>(task: impl Future<Output = T>, halt: CancellationToken) -> T {
+    let _guard = halt.drop_guard();
+    task.await
 }
 
 /// The in-memory state of a node's daemon. Nothing here has to survive a restart.
